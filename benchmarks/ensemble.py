@@ -2,11 +2,12 @@
 
     python benchmarks/ensemble.py docs/results/data/ensemble.csv WORK DATASET CONFIGURATION TRAINER FOLD FOLD [FOLD ...]
 
-``calibrate -i -gt`` calibrates each fold on its validation cases, and the ensemble on every second test case.
-nnUNetv2_predict predicts the other test cases with all folds, as trained, with the calibrated folds and with the
-calibrated ensemble, and with each fold alone; ``evaluate`` judges. ``change``: the NLL minus that of the same folds as
-trained, with a 95 % interval (paired bootstrap over cases). ``held_out_METHOD``: the NLL that ``calibrate`` printed of
-the cases that the ensemble is fitted to. Writes its rows in place of the ensemble's earlier ones.
+``calibrate`` calibrates each fold on its validation cases, and then the predictions of the calibrated folds together,
+of every second test case. nnUNetv2_predict predicts the other test cases with all folds, as trained and with the
+calibrated folds, and with each fold alone; ``apply`` calibrates the ensemble; ``evaluate`` judges. ``change``: the NLL
+minus that of the same folds as trained, with a 95 % interval (paired bootstrap over cases). ``held_out_METHOD``: the
+NLL that ``calibrate`` printed of the cases that the ensemble is fitted to. Writes its rows in place of the ensemble's
+earlier ones.
 """
 
 import argparse
@@ -33,7 +34,6 @@ KEY = ["data_set", "configuration", "trainer", "folds", "training"]
 CHECKPOINTS = {
     "as trained": "checkpoint_final.pth",
     "folds": "checkpoint_calibrated.pth",
-    "ensemble": "checkpoint_calibrated_ensemble.pth",
 }
 
 
@@ -50,6 +50,13 @@ def split(raw: Path, work: Path) -> None:
             part = work / ("judge" if number % 2 else "fit") / folder
             part.mkdir(parents=True, exist_ok=True)
             (part / file.name).symlink_to(file.resolve())
+
+
+def predict(options: argparse.Namespace, part: Path, output: Path, checkpoint: str) -> None:
+    """Predict the images of a part of the test cases."""
+    files: list[str | Path] = ["-i", part / "imagesTs", "-o", output, "-chk", checkpoint]
+    how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
+    run("nnUNetv2_predict", *of_model(options), *files, *how)
 
 
 def nll_change(result: FolderResult, trained: FolderResult) -> dict[str, float]:
@@ -80,10 +87,10 @@ def main() -> None:
     if not (work / "fit.json").exists():
         shutil.rmtree(work, ignore_errors=True)
         split(Path(nnUNet_raw) / model.parent.name, work)
-        how = ["-device", "cpu", "--overwrite"]
-        unseen = ["-i", work / "fit" / "imagesTs", "-gt", work / "fit" / "labelsTs"]
-        run("nnunet_nacl", "calibrate", *of_model(options), *how, *unseen)
-        shutil.copyfile(model / "calibration_ensemble.json", work / "fit.json")
+        run("nnunet_nacl", "calibrate", *of_model(options), "-device", "cpu", "--overwrite")
+        predict(options, work / "fit", work / "fit" / "folds", CHECKPOINTS["folds"])
+        fitted = work / "fit" / "labelsTs", work / "fit" / "folds"
+        run("nnunet_nacl", "calibrate", *fitted, "-o", work / "fit.json")
     fit = Fit.read(work / "fit.json")
     lines = []
     for folds in (options.fold, *([fold] for fold in options.fold)):
@@ -91,14 +98,15 @@ def main() -> None:
         of_folds = argparse.Namespace(**vars(options) | {"fold": folds})
         training = about(argparse.Namespace(**vars(options) | {"fold": folds[0]}), model)
         results = {}
-        for name, checkpoint in CHECKPOINTS.items():
-            if name == "ensemble" and not is_together:
-                continue
+        for name in (*CHECKPOINTS, "ensemble") if is_together else CHECKPOINTS:
             output = work / f"{name}_{'_'.join(folds)}"
-            if not (output / "dataset.json").exists():
-                files = ["-i", work / "judge" / "imagesTs", "-o", output, "-chk", checkpoint]
-                how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
-                run("nnUNetv2_predict", *of_model(of_folds), *files, *how)
+            if (output / "dataset.json").exists():
+                pass
+            elif name == "ensemble":
+                of_calibrated = work / f"folds_{'_'.join(folds)}"
+                run("nnunet_nacl", "apply", work / "fit.json", of_calibrated, "-o", output)
+            else:
+                predict(of_folds, work / "judge", output, CHECKPOINTS[name])
             results[name] = evaluate(Predictions.of_folder(work / "judge" / "labelsTs", output))
             line = {
                 "data_set": model.parent.name,
@@ -121,6 +129,7 @@ def main() -> None:
             }
             if is_together:
                 line |= {f"held_out_{method}": score.NLL for method, score in fit.tried.items()}
+                line["held_out_folds"] = line.pop("held_out_as trained")
             lines.append(line)
     new = pd.DataFrame(lines)
     print(

@@ -4,13 +4,11 @@ import hashlib
 import multiprocessing
 import os
 import pickle
-import re
 import shutil
 import signal
 import tempfile
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -37,42 +35,6 @@ Item = TypeVar("Item", bound=Named)
 Result = TypeVar("Result")
 
 _LONGEST_REASON = 2000  # characters: what a process sends fits into one write to a pipe
-
-
-def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
-    """In the order of the SHA-256 of ``SEED NAME``: the same everywhere; a further name does not reorder others."""
-    return sorted(
-        names,
-        key=lambda name: hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest(),
-    )
-
-
-def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str, list[str]]:
-    """Patient -> cases, told from the cases' names.
-
-    Args:
-        cases: their names.
-        by_patient: False if each case is a patient; True if the cases of a patient differ in what follows the last
-            underscore (``patient001_frame01``), or a regular expression whose first group is the patient.
-
-    Raises:
-        ValueError: not a regular expression, or the name of a case has no patient.
-    """
-    pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}.") from error
-    patients = defaultdict(list)
-    for case in cases:
-        match = expression.search(case)
-        if not match or not match.groups() or not match[1]:
-            raise ValueError(
-                f"The name of case {case} does not tell its patient; expected it to match {pattern!r}, whose first "
-                "group is the patient."
-            )
-        patients[match[1]].append(case)
-    return dict(patients)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
 """Make a new folder from a folder of predictions, case by case."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
-
-import numpy as np
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
@@ -111,9 +109,3 @@ def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder
     shutil.rmtree(own, ignore_errors=True)  # of a process that was killed
     own.mkdir()
     return write(case, own)
-
-
-def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:
-    """Each structure's mean over the cases, as a text for users."""
-    means = np.mean([*cases], axis=0)
-    return ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Target, cross_entropy
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import CalibratedLossMixin, parse_name
-from nnunet_nacl.trainers._names import PREFIX
+from nnunet_nacl.trainers._recipes import PREFIX
 
 
 def one_hot(target: Tensor, logits: Tensor, loss_mask: Tensor | None) -> Tensor:

@@ -1,17 +1,18 @@
 """Calibration after training: of a model in its own checkpoint, or of folders of predictions."""
 
-from nnunet_nacl.calibrate._fit import Fit, Trials, compare, split_cases, try_methods
 from nnunet_nacl.calibrate._folder import (
     Calibration,
     apply_folder,
     calibrate_folder,
     calibration_of,
 )
+from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
-from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged, Vector
+from nnunet_nacl.calibrate._methods import Method, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, calibrate_model
 from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.calibrate._trials import Fit, Trials, compare, split_cases, try_methods
 
 __all__ = [
     "FOLD_CHECKPOINT",

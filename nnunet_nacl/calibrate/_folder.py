@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.calibrate._fit import Fit, try_methods
 from nnunet_nacl.calibrate._methods import Method
 from nnunet_nacl.calibrate._sample import Drawn, Sample, voxels_per_case
+from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import write_folder
+from nnunet_nacl.metrics import segmentation
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -155,7 +156,7 @@ def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet)
             method.logits(activation.logits(part.astype(np.float64)))
         )
     keeps = method.keeps_labels and files.thresholds is None
-    labels = None if keeps else data_set.meaning.segmentation(probabilities)
+    labels = None if keeps else segmentation(probabilities, data_set.meaning)
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
 
 

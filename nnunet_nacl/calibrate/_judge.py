@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import (
     NLL_CLIP,
-    Activation,
     BinCounts,
+    Estimate,
     Interval,
+    dice_of_sizes,
     expected_calibration_error,
     mean_of_known,
-    percentile_interval,
     ratio,
-    resample_weights,
+    segmentation,
 )
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.typing import Floats, Mask
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,26 @@ class Score:
 
 def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels."""
-    foreground = _of_cases(sample, sample.structures().sum(0))
-    nll = nll_of_cases(sample, logits)
-    draws = resample_weights(len(sample.names))
-    change = ratio(draws @ (nll - nll_of_cases(sample, sample.logits)), draws @ foreground)
+    nll = _nll(sample, logits)
     tables = _near_tables(sample, logits)
-    predicted = sample.activation.predicted(logits)
-    differs = np.atleast_2d(predicted != sample.kept).any(0)
-    seen = np.atleast_2d(sample.kept > 0).any(0)
-    weights = sample.weights.astype(np.float64)
+    predicted = sample.structures_of(sample.activation.predicted(logits))
+    kept = sample.structures_of(sample.kept)
+    changed = _of_cases(sample, (predicted != kept).max(0)).sum()
     return Score(
-        NLL=float(ratio(nll.sum(), foreground.sum())),
-        NLL_change=percentile_interval(change, num_cases=len(sample.names)),
+        NLL=nll.value,
+        NLL_change=nll.minus(_nll(sample, sample.logits)).interval,
         ECE=float(mean_of_known(expected_calibration_error(tables))),
         over_confidence=float(mean_of_known(tables.over_confidence)),
-        Dice=_dice(sample, logits),
-        changed=float(weights[differs].sum() / max(weights[seen].sum(), 1)),
+        Dice=_dice(sample, logits, predicted),
+        changed=float(changed / max(_of_cases(sample, kept.max(0)).sum(), 1)),
     )
+
+
+def _nll(sample: Sample, logits: Floats) -> Estimate:
+    """Of the whole image, per foreground voxel of the ground truth."""
+    nll = nll_of_cases(sample, logits)
+    foreground = _of_cases(sample, sample.structures().sum(0))
+    return Estimate(lambda draws: ratio(draws @ nll, draws @ foreground), len(nll), len(nll))
 
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
@@ -86,10 +89,7 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
     """Top-label bin tables of the voxels near the prediction: one, or one for each region."""
     p = sample.activation.probabilities(logits.astype(np.float64))
     hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
-    confidence = p.max(0, keepdims=True)
-    if sample.activation is Activation.SIGMOID:
-        confidence = np.maximum(p, 1 - p)
-    confidence = confidence.clip(0, 1)
+    confidence = sample.activation.confidences(p).clip(0, 1)
     return BinCounts.stack(
         [
             BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
@@ -98,17 +98,14 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
     )
 
 
-def _dice(sample: Sample, logits: Floats) -> float:
+def _dice(sample: Sample, logits: Floats, predicted: Mask) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
-    meaning = sample.meaning
-    masks = sample.activation.predicted(logits)
-    # By the written label; if that is not known, regions overlap.
-    if sample.activation is Activation.SOFTMAX or meaning.written:
-        labels = meaning.segmentation(sample.activation.probabilities(logits))
-        masks = np.stack([np.isin(labels, structure) for structure in meaning.structures])
+    if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
+        p = sample.activation.probabilities(logits)
+        predicted = sample.meaning.masks(segmentation(p, sample.meaning))
     of_structures = []
-    for predicted, true in zip(masks, sample.structures(), strict=True):
-        both = _of_cases(sample, predicted & true)
-        sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
-        of_structures.append(mean_of_known(ratio(2 * both, sizes)))
+    for found, true in zip(predicted, sample.structures(), strict=True):
+        both = _of_cases(sample, found & true)
+        sizes = _of_cases(sample, found) + _of_cases(sample, true)
+        of_structures.append(mean_of_known(dice_of_sizes(both, sizes)))
     return float(mean_of_known(of_structures))

@@ -1,4 +1,4 @@
-"""The methods: temperature, vector scaling, and the network's last layer refitted."""
+"""The calibrations of logits: temperature and vector scaling; and what every calibration can do."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 Layer = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
 
-STRENGTH = 1e-4
-"""λ, which pulls the last layer toward the layer of the best temperature."""
 KEEPING = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
 TEMPERATURES = (0.05, 100.0)
 _SMALL_PULL = 1e-7  # pulls vector scaling toward the temperature
-_UNFINISHED = "the search did not converge"
+UNFINISHED = "the search did not converge"
 
 
 class Method(Protocol):
@@ -69,7 +67,7 @@ class Method(Protocol):
 class Unchanged:
     """The identity: what every calibration must beat."""
 
-    method: Literal["as trained", "folds"] = "as trained"
+    method: Literal["as trained"] = "as trained"
     num_channels: ClassVar[None] = None
     remark: ClassVar[str] = ""
     keeps_labels: ClassVar[bool] = True
@@ -139,9 +137,10 @@ class _OfLogits(ABC):
                     f"logits: expected {self.num_channels} channels along axis {channel_axis}, as in the fit; got "
                     f"{len(rows)}. Of a batch (b, K, *spatial), give channel_axis=1."
                 )
-            return self.activation.probabilities(self.logits(rows))
+            p: Floats = self.activation.probabilities(self.logits(rows))
+            return p
 
-        return _calibrated(logits, channel_axis, calibrate)
+        return calibrated(logits, channel_axis, calibrate)
 
 
 @dataclass(frozen=True)
@@ -199,8 +198,8 @@ class Vector(_OfLogits):
     keeps_labels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_finite(self.scale, self.num_channels)
-        _check_finite(self.shift, self.num_channels)
+        check_finite(self.scale, self.num_channels)
+        check_finite(self.shift, self.num_channels)
 
     @property
     def num_channels(self) -> int:
@@ -230,7 +229,7 @@ class Vector(_OfLogits):
 
         found, converged = minimum(loss, start)
         scale, shift = found.cpu().numpy().T
-        remark = "" if converged else _UNFINISHED
+        remark = "" if converged else UNFINISHED
         return cls(scale.tolist(), shift.tolist(), sample.activation, remark=remark)
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
@@ -245,198 +244,6 @@ class Vector(_OfLogits):
         scale = np.array(self.scale)
         calibrated_rows = scale[:, None] * self.activation.centered(rows)
         return calibrated_rows, scale * self.activation.centered(offset) + np.array(self.shift)
-
-
-@dataclass(frozen=True)
-class Head:
-    """W f + b: a calibrated last layer that hardly changes the labels of the model as trained.
-
-    With ω the voxels' weights, ŷ the label as trained, w_T the layer at the best temperature, it minimizes
-
-        Σ_i ω_i [CE(z_i, y_i) + μ max(0, max_{k ≠ ŷ_i} z_i(k) - z_i(ŷ_i))] / Σ_i ω_i + λ |w - w_T|²,    z = W f + b
-
-    over the weights w of standardized features; for regions, each has its own hinge (``Objective``). The problem
-    is convex, and the search begins at the layer of the best temperature, which changes no label. A class without a
-    voxel keeps its row of that layer.
-
-    References:
-        Crammer & Singer, JMLR 2001 (the hinge); Kirichenko et al., Last layer re-training, ICLR 2023; Rousseau et al.,
-        Post training uncertainty calibration of deep networks for medical image segmentation, ISBI 2021.
-    """
-
-    weight: list[list[float]]
-    bias: list[float]
-    method: Literal["head"] = "head"
-    remark: str = ""
-    keeps_labels: ClassVar[bool] = False
-    needs_features: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_finite(self.bias, self.num_channels)
-        _check_finite(self.weight, self.num_channels, *np.shape(self.weight)[1:])
-
-    @property
-    def num_channels(self) -> int:
-        return len(self.bias)
-
-    @classmethod
-    def fit(
-        cls,
-        features: Array,
-        labels: Array,
-        layer: tuple[Array, Array],
-        *,
-        weights: Array | None = None,
-        ignore_label: int | None = None,
-        channel_axis: int = 0,
-    ) -> "Head":
-        """Fit to the features that enter a network's last layer, a 1×1 convolution.
-
-        Args:
-            features: like the logits of ``compare``, with F instead of K channels.
-            labels: as for ``compare``.
-            layer: its weight (K, F) or (K, F, 1, ...) and bias (K,), as trained.
-            weights: as for ``compare``.
-            ignore_label: as for ``compare``.
-            channel_axis: as for ``compare``.
-        """
-        weight, bias = flat_layer(*layer)
-        num_features = np.shape(features)[channel_axis]
-        if weight.shape[1] != num_features:
-            raise ValueError(
-                f"layer: expected the weight of a 1×1 convolution of {num_features} features, "
-                f"(K, {num_features}); got {np.shape(layer[0])}."
-            )
-        trained = cls(weight.tolist(), bias.tolist())
-        logits = _calibrated(features, channel_axis, lambda rows: trained.logits(rows, rows))
-        sample = Sample.of_arrays(
-            logits,
-            labels,
-            features=features,
-            weights=weights,
-            ignore_label=ignore_label,
-            channel_axis=channel_axis,
-        )
-        return cls.of(sample, (weight, bias))
-
-    @classmethod
-    @with_gradients
-    def of(
-        cls,
-        sample: Sample,
-        layer: Layer | None = None,
-        *,
-        strength: float = STRENGTH,
-        keeping: float = KEEPING,
-    ) -> "Head":
-        """The minimum, by L-BFGS.
-
-        Args:
-            sample: with features.
-            layer: as trained.
-            strength: λ.
-            keeping: μ; with 0, cross-entropy alone decides.
-        """
-        import torch
-
-        assert sample.features is not None
-        assert layer is not None
-        objective = Objective.of(sample)
-        features = on_device(sample.features, sample.device)
-        standard = _Standardized.of(features, objective.share)
-        start = standard.rows_of(*Temperature.of(sample).layer(*layer))
-        pull = torch.full_like(start[0], strength)
-        pull[-1] = 0  # the bias is free
-        back = _precondition(objective, standard.inputs, start, pull)
-        is_present = on_device(sample.present()[:, None], sample.device)
-
-        def loss(u: "Tensor") -> "Tensor":
-            away = torch.where(is_present, _times(u, back), 0)
-            logits = (start + away).float() @ standard.inputs
-            return objective(logits, keeping) + (pull * away.square()).sum()
-
-        found, converged = minimum(loss, torch.zeros_like(start))
-        rows = start + torch.where(is_present, _times(found, back), 0)
-        weight, bias = standard.layer_of(rows)
-        return cls(weight.tolist(), bias.tolist(), remark="" if converged else _UNFINISHED)
-
-    def logits(self, _: Floats, features: Floats | None = None) -> Floats:
-        """Calibrated logits of features (F, n)."""
-        assert features is not None
-        return (
-            np.array(self.weight, np.float32) @ features + np.array(self.bias, np.float32)[:, None]
-        )
-
-    def layer(self, *_: Floats) -> Layer:
-        """The last layer that gives calibrated logits."""
-        return np.array(self.weight), np.array(self.bias)
-
-
-@dataclass(frozen=True, eq=False)
-class _Standardized:
-    """Features of mean 0 and spread 1, and layers in their coordinates.
-
-    Attributes:
-        inputs: (F + 1, n) float32: the standardized features, and 1 for the bias.
-        mean: (F,) float64.
-        spread: (F,) float64.
-    """
-
-    inputs: "Tensor"
-    mean: "Tensor"
-    spread: "Tensor"
-
-    @classmethod
-    def of(cls, features: "Tensor", share: "Tensor") -> "_Standardized":
-        """Standardize features (F, n) of voxels with these shares."""
-        import torch
-
-        mean = features @ share
-        centered = features - mean[:, None]
-        spread = (centered.square() @ share).sqrt()
-        # Of a feature that is constant but for rounding, the weight stays
-        spread[spread <= 1e-5 * mean.abs()] = 1
-        inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
-        return cls(inputs, mean.double(), spread.double())
-
-    def rows_of(self, weight: Floats, bias: Floats) -> "Tensor":
-        """(C, F + 1) weights of ``inputs`` that give the same logits as a layer."""
-        import torch
-
-        of_features, offset = (on_device(part, str(self.mean.device)) for part in (weight, bias))
-        of_bias = offset + of_features @ self.mean
-        return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
-
-    def layer_of(self, rows: "Tensor") -> Layer:
-        """The layer whose weights of ``inputs`` are these rows."""
-        weight = rows[:, :-1] / self.spread
-        bias = rows[:, -1] - weight @ self.mean
-        return weight.cpu().numpy(), bias.cpu().numpy()
-
-
-def _precondition(
-    objective: Objective, inputs: "Tensor", rows: "Tensor", pull: "Tensor"
-) -> "Tensor":
-    """(C, F + 1, F + 1) by which coordinates u become rows: in them, the loss curves alike in all directions.
-
-    Then few steps are enough. The curvature is that of the cross-entropy at the start, of each class by itself.
-    """
-    import torch
-
-    logits = rows.float() @ inputs
-    is_softmax = objective.activation is Activation.SOFTMAX
-    p = logits.softmax(0) if is_softmax else logits.sigmoid()
-    doubt = p * (1 - p) * objective.share
-    curvature = torch.stack([(inputs * of_class) @ inputs.T for of_class in doubt]).double()
-    lower = torch.linalg.cholesky(curvature + torch.diag(2 * pull + 1e-9))
-    inverse: Tensor = torch.linalg.inv(lower)
-    return inverse
-
-
-def _times(u: "Tensor", back: "Tensor") -> "Tensor":
-    """Each class's coordinates (C, F + 1) times its matrix."""
-    product: Tensor = (u[:, None] @ back)[:, 0]
-    return product
 
 
 @lru_cache(maxsize=1)
@@ -463,7 +270,7 @@ def flat_layer(weight: Array, bias: Array) -> Layer:
     return rows.reshape(len(rows), -1), offset
 
 
-def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
+def calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
     """Apply ``calibrate`` to rows (F, n) of values with channels along an axis; returns an array or a tensor alike."""
     spatial = np.moveaxis(to_numpy(values), channel_axis, 0).shape[1:]
     rows = calibrate(flattened(values, channel_axis))
@@ -473,6 +280,6 @@ def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], 
     return (values if values.is_floating_point() else values.float()).new_tensor(made)
 
 
-def _check_finite(numbers: Sequence[Any], *shape: int) -> None:
+def check_finite(numbers: Sequence[Any], *shape: int) -> None:
     if np.shape(numbers) != shape or not np.isfinite(numbers).all():
         raise ValueError(f"expected finite numbers of the shape {shape}, one row a channel")

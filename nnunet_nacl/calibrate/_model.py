@@ -5,39 +5,22 @@ calibrated logits are the logits of a network with another last layer: features 
 layer, give exactly what a prediction with that layer gives.
 """
 
-import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
-from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged
-from nnunet_nacl.calibrate._network import (
-    CaseName,
-    Features,
-    Kept,
-    Network,
-    case_names,
-    in_blocks,
-    unseen_cases,
-)
-from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
-from nnunet_nacl.cases import check_any_used, each_case
-from nnunet_nacl.nnunet import CALIBRATED_NAME, PreprocessedCases, save_prediction
-from nnunet_nacl.typing import Singles
+from nnunet_nacl.calibrate._head import Head
+from nnunet_nacl.calibrate._network import Kept, Network
+from nnunet_nacl.calibrate._trials import Fit, Trials, try_methods
+from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
 FOLD_VALIDATION = "validation_calibrated"
-ENSEMBLE_CHECKPOINT = "checkpoint_calibrated_ensemble.pth"
-ENSEMBLE_FIT = "calibration_ensemble.json"
 _UNFINISHED = ".calibrating"
 """Holds, in the folder of a fold or model, what a calibration has written so far."""
 
@@ -54,45 +37,45 @@ def calibrate_model(
     method: str | None = None,
     save_probabilities: bool = False,
     overwrite: bool = False,
-) -> Iterator[tuple[Fit, list[Path]]]:
-    """Calibrate each fold on its validation cases; then the ensemble on cases that no fold has seen, if given.
-
-    Fold ``all`` has no validation cases: it is calibrated on cases that it has not seen.
+) -> Iterator[tuple[Fit, Path]]:
+    """Calibrate each fold on its validation cases; fold ``all``, which has none, on cases that it has not seen.
 
     Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` for each fold; if no method improves on the layer as
-    trained, that layer stays. For the ensemble, it fits one temperature or vector to the averaged logits of the
-    calibrated folds, and writes ``checkpoint_calibrated_ensemble.pth`` for each fold and ``calibration_ensemble.json``
-    in the model's folder. Calibrating a fold replaces or removes everything that an earlier calibration wrote for it.
+    trained, that layer stays. Calibrating a fold replaces or removes everything that an earlier calibration wrote for
+    it.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
         folds: the numbers of the folds.
-        images: folder of images of cases that no fold has seen, ``CASE_0000<file_ending>``: for the ensemble, or for
-            fold ``all``.
+        images: for fold ``all``, a folder of images of cases that it has not seen, ``CASE_0000<file_ending>``.
         gt_folder: folder of their ground truth, ``CASE<file_ending>``.
         checkpoint: the checkpoint to calibrate.
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: calibrate for predictions with test-time augmentation, or for those without (``--disable_tta``).
-        method: ``temperature``, ``vector`` or, for folds, ``head``; by default the best on held-out cases.
+        method: ``temperature``, ``vector`` or ``head``; by default the best on held-out cases.
         save_probabilities: also predict each validation case with a fit that has not seen it, into
             ``fold_X/validation_calibrated``.
         overwrite: replace what an earlier calibration wrote.
 
     Yields:
-        The calibration of each fold when it is done, and last that of the ensemble (its ``tried`` has ``folds``,
-        calibrated one by one); each with its checkpoints.
+        The calibration of each fold when it is done, and its checkpoint.
 
     Raises:
         FileExistsError: folds have been calibrated.
         FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
-        ValueError: fold ``all`` without images, a calibrated checkpoint, too few cases, or a network whose last layer
-            is not a convolution.
+        ValueError: fold ``all`` without images or another fold with them, a calibrated checkpoint, too few cases, or a
+            network whose last layer is not a convolution.
     """
     model = Path(model_folder)
     unseen = None if images is None or gt_folder is None else (images, gt_folder)
-    of_all = "all" in folds
-    if of_all:
+    if "all" in folds:
         _check_all(folds, unseen, save_probabilities=save_probabilities)
+    elif unseen is not None:
+        raise ValueError(
+            "Folds are calibrated on their validation cases; only fold all takes images and labels (-f all -i IMAGES "
+            "-gt LABELS). To calibrate folds together, predict these images with all of them, and calibrate the "
+            "predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
+        )
     files = [f"fold_{fold}/{FOLD_CHECKPOINT}" for fold in folds]
     found = [file for file in files if (model / file).exists()]
     if found and not overwrite:
@@ -107,7 +90,7 @@ def calibrate_model(
             checkpoint=checkpoint,
             device=device,
             mirroring=use_mirroring,
-            unseen=unseen if of_all else None,
+            unseen=unseen,
         )
         for fold in folds
     ]
@@ -116,19 +99,10 @@ def calibrate_model(
             "The last convolution is larger than 1×1: expected --method temperature or vector."
         )
     for network in networks:
-        network.check_labels(network.cases, network.folder.name)
-    together = None
-    if unseen is not None and not of_all:
-        together = unseen_cases(networks[0].predictor, *unseen)
-        networks[0].check_labels(together, str(images))
-    calibrations: list[Method] = []
+        network.check_labels()
     for network in networks:
         fit = _calibrate_fold(network, method, save_probabilities=save_probabilities)
-        calibrations.append(fit.calibration)
-        yield fit, [network.folder / FOLD_CHECKPOINT]
-    if together is not None:
-        settings = {"images": str(images), "gt_folder": str(gt_folder)}
-        yield _calibrate_together(networks, calibrations, together, method, settings)
+        yield fit, network.folder / FOLD_CHECKPOINT
 
 
 def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: bool) -> None:
@@ -158,10 +132,6 @@ def _calibrate_fold(network: Network, method: str | None, *, save_probabilities:
         fit.write(written / FOLD_FIT)
         if kept is not None:
             _predict_validation(network, trials, fit, kept, written / FOLD_VALIDATION)
-        # They belong to the previous calibration of the folds.
-        model = network.folder.parent
-        for file in (*model.glob(f"fold_*/{ENSEMBLE_CHECKPOINT}"), model / ENSEMBLE_FIT):
-            file.unlink(missing_ok=True)
         _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
     return fit
 
@@ -206,68 +176,3 @@ def _predict_validation(
         layer = trials.unseen[name][fit.method].layer(*network.layer)
         logits = (kept.load(name) or network.features(image)).logits(layer)
         save_prediction(network.predictor, logits, properties, folder / name)
-
-
-def _calibrate_together(
-    networks: Sequence[Network],
-    calibrations: Sequence[Method],
-    cases: PreprocessedCases,
-    method: str | None,
-    settings: dict[str, str],
-) -> tuple[Fit, list[Path]]:
-    """Calibrate the ensemble of folds that are calibrated one by one."""
-    first = networks[0]
-    layers = [
-        (network.layer, calibration.layer(*network.layer))
-        for network, calibration in zip(networks, calibrations, strict=True)
-    ]
-    most = voxels_per_case(2 * first.meaning.num_channels, len(cases.names))
-
-    def sample_of(case: CaseName) -> tuple[Sample, Sample]:
-        image, labels, properties = cases.load(case.name)
-        shape = image.shape[1:]
-        size = first.meaning.num_channels, math.prod(shape)
-        raw = np.zeros(size, np.float32)
-        averaged = np.zeros(size, np.float32)
-        for network, of_fold in zip(networks, layers, strict=True):
-            _add_logits(network.features(image), of_fold, (raw, averaged), 1 / len(networks))
-        drawn = first.draw(
-            case.name, first.foreground(in_blocks(raw), shape), labels, properties, most
-        )
-        before, after = (
-            Sample.of_drawn(case.name, first.meaning, drawn, mean[:, drawn.indices])
-            for mean in (raw, averaged)
-        )
-        return before, replace(after, kept=before.kept)
-
-    found, skipped = each_case(case_names(cases), sample_of, doing="ensemble")
-    check_any_used(found, skipped)
-    before, after = zip(*found.values(), strict=True)
-    as_trained = Sample.join(before)
-    sample = replace(Sample.join(after), device=first.fits_on)
-    sample.check()
-    trials = try_methods(sample, unchanged=Unchanged("folds"))
-    wanted = method if method in trials.fitted else None
-    folds = [network.fold for network in networks]
-    fit = trials.choose(wanted, first.model, first.settings | settings | {"folds": folds}, skipped)
-    fit = replace(fit, tried={Unchanged.method: judge(as_trained, as_trained.logits)} | fit.tried)
-    model = first.folder.parent
-    checkpoints = [network.folder / ENSEMBLE_CHECKPOINT for network in networks]
-    with _unfinished(model) as written:
-        for network, calibration in zip(networks, calibrations, strict=True):
-            layer = fit.calibration.layer(*calibration.layer(*network.weights))
-            network.write(layer, fit.method, written / network.folder.name)
-        fit.write(written / ENSEMBLE_FIT)
-        for checkpoint in checkpoints:
-            (written / checkpoint.parent.name).rename(checkpoint)
-        (written / ENSEMBLE_FIT).rename(model / ENSEMBLE_FIT)
-    return fit, checkpoints
-
-
-def _add_logits(
-    features: Features, layers: Sequence[Layer], sums: Sequence[Singles], share: float
-) -> None:
-    """Add a share of the logits that each layer makes of features to its sum (C, n)."""
-    for layer, total in zip(layers, sums, strict=True):
-        for where, logits in features.blocks(layer):
-            total[:, where] += share * logits.cpu().numpy()

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
 from nnunet_nacl.calibrate._sample import Drawn, Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
-from nnunet_nacl.metrics import Activation
 from nnunet_nacl.nnunet import (
     DataSet,
     Model,
@@ -178,7 +177,7 @@ class Network:
             self.cases = PreprocessedCases.of_fold(self.predictor, fold)
             check_as_trained(model_folder, self.predictor, fold, self.cases.names)
         else:
-            self.cases = unseen_cases(self.predictor, *unseen)
+            self.cases = _unseen_cases(self.predictor, *unseen)
             self.settings |= {"images": str(unseen[0]), "gt_folder": str(unseen[1])}
         self._last = last = _last_layer(
             self.predictor.network, self.predictor.configuration_manager.patch_size
@@ -266,7 +265,7 @@ class Network:
         tops = self.meaning.num_tops
         found = np.empty((tops, math.prod(shape)), np.float64)
         for where, logits in blocks:
-            p = logits.softmax(0) if activation is Activation.SOFTMAX else logits.sigmoid()
+            p = activation.probabilities(logits)
             found[:, where] = activation.foreground(p[:tops].cpu().numpy())
         return found.reshape(tops, *shape)
 
@@ -301,20 +300,21 @@ class Network:
             return Sample.of_drawn(case.name, self.meaning, drawn, logits, of_drawn)
 
         found, skipped = each_case(
-            case_names(cases), sample_of, doing=f"{self.folder.name}: features"
+            _case_names(cases), sample_of, doing=f"{self.folder.name}: features"
         )
         check_any_used(found, skipped)
         return replace(Sample.join(list(found.values())), device=self.fits_on), skipped
 
-    def check_labels(self, cases: PreprocessedCases, what: str) -> None:
+    def check_labels(self) -> None:
         """Raise a ValueError unless there are enough cases with a structure."""
         structures = [label for label in self.meaning.known if label != 0]
 
         def has_structure(case: CaseName) -> bool:
-            return bool(np.isin(cases.labels(case.name), structures).any())
+            return bool(np.isin(self.cases.labels(case.name), structures).any())
 
-        found, _ = each_case(case_names(cases), has_structure, doing=f"{what}: labels")
-        check_enough(sum(found.values()), len(cases.names), f"{what}: ")
+        what = self.folder.name
+        found, _ = each_case(_case_names(self.cases), has_structure, doing=f"{what}: labels")
+        check_enough(sum(found.values()), len(self.cases.names), f"{what}: ")
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
@@ -359,12 +359,12 @@ def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
     return last
 
 
-def case_names(cases: PreprocessedCases) -> list[CaseName]:
+def _case_names(cases: PreprocessedCases) -> list[CaseName]:
     """The cases, for ``each_case``."""
     return [CaseName(name) for name in cases.names]
 
 
-def unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
+def _unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
     """Cases for which a ValueError would say that a fold was trained on them, as far as that is known here."""
     cases = PreprocessedCases.of_images(predictor, images, gt_folder)
     trained: list[str] = []
@@ -375,12 +375,3 @@ def unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> P
             f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
         )
     return cases
-
-
-def in_blocks(logits: Singles) -> Iterator[tuple[slice, "Tensor"]]:
-    """Logits (C, n), a few voxels at a time."""
-    import torch
-
-    for start in range(0, logits.shape[1], _BLOCK):
-        where = slice(start, start + _BLOCK)
-        yield where, torch.from_numpy(logits[:, where])

@@ -126,15 +126,12 @@ class Sample:
     ) -> "Sample":
         """Voxels drawn from a case of that name, with their logits (C, n) and features (F, n)."""
         activation = meaning.activation
-        truth: Truth = drawn.labels.astype(np.int64)
-        if activation is Activation.SIGMOID:
-            truth = np.stack([np.isin(drawn.labels, region) for region in meaning.structures])
         logits = activation.centered(logits)
         return cls(
             meaning,
             logits,
             activation.predicted(logits),
-            truth,
+            meaning.truth(drawn.labels),
             drawn.weights,
             drawn.near,
             np.zeros(drawn.indices.size, np.int32),
@@ -243,17 +240,17 @@ class Sample:
 
     def structures(self) -> Mask:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
-        if self.activation is Activation.SIGMOID:
-            return self.truth
-        found: Mask = self.truth == np.arange(1, len(self.logits))[:, None]
-        return found
+        return self.structures_of(self.truth)
+
+    def structures_of(self, truth: Truth) -> Mask:
+        """Whether a voxel is of a structure by another truth, such as a prediction: bool (S, n)."""
+        members = self.activation.members(truth, len(self.logits))
+        return members[self.activation.first_structure :]
 
     def present(self) -> Mask:
         """Whether a channel's class, or region, has a voxel that counts: bool (C,)."""
         counted = self.truth[..., self.weights > 0]
-        if self.activation is Activation.SIGMOID:
-            return np.asarray(counted.any(1))
-        present: Mask = np.isin(np.arange(len(self.logits)), counted)
+        present: Mask = np.any(self.activation.members(counted, len(self.logits)), axis=1)
         return present
 
     def check(self) -> None:

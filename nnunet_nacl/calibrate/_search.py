@@ -61,14 +61,14 @@ class Objective:
         """
         import torch
 
-        if self.activation is Activation.SIGMOID:
-            nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
-            gap = torch.where(self.kept, -logits, logits).relu()
-            loss = (nll + keeping * gap).sum(0)
-        else:
+        if self.activation.exclusive:
             below = logits - logits.amax(0)  # the highest
             nll = below.exp().sum(0).log() - below.gather(0, self.truth[None])[0]
             loss = nll - keeping * below.gather(0, self.kept[None])[0]
+        else:
+            nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
+            gap = torch.where(self.kept, -logits, logits).relu()
+            loss = (nll + keeping * gap).sum(0)
         return (loss * self.share).sum(dtype=torch.float64)
 
 

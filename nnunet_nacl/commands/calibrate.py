@@ -47,7 +47,7 @@ def calibrate(
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
         method: force this method; temperature keeps every label, head (models only) refits the last layer
         npz: also predict each validation case with a fit that excluded it; writes fold_X/validation_calibrated
-        i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble, or fold all (with -gt)
+        i: IMAGES of cases that fold all has not seen, to calibrate it (with -gt)
         gt: LABELS of these cases
         o: FIT.json, the file to write, with GT_FOLDER PRED_FOLDER
         overwrite: replace all that an earlier calibration wrote
@@ -68,7 +68,10 @@ def calibrate(
         or o is not None
         or (i is None) != (gt is None)
     ):
-        usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
+        usage = (
+            "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
+            "-o FIT.json"
+        )
         raise argparse.ArgumentError(None, f"expected either {usage}.")
     from nnunet_nacl.calibrate import calibrate_model
     from nnunet_nacl.nnunet import PlansJson, model_folder
@@ -81,10 +84,10 @@ def calibrate(
     )  # fmt: skip
     name = ""
     status = 0
-    for fit, files in fits:
-        _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
+    for fit, file in fits:
+        _tell(f"fold {fit.settings['fold']}", fit, file)
         status |= print_skipped(fit.skipped)
-        name = files[0].name
+        name = file.name
     of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
     tta = " --disable_tta" if disable_tta else ""
     predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}{tta} --save_probabilities"
@@ -110,12 +113,12 @@ def _of_predictions(predictions: Any, output: str, method: str | None, *, overwr
     fit = calibrate_folder(
         predictions, output, method=method, num_processes=num_processes(), overwrite=overwrite
     )
-    _tell("predictions", fit, [output])
+    _tell("predictions", fit, output)
     say_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
     return print_skipped(fit.skipped)
 
 
-def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
+def _tell(what: str, fit: Any, written: object) -> None:
     """Print what was tried and written."""
     print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
     score = fit.tried[fit.method]
@@ -124,7 +127,7 @@ def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
             f"{fit.method}: changes how sure nnU-Net is; {100 * score.changed:.1f} % of the predicted foreground "
             "changes label."
         )
-    elif fit.method in {"as trained", "folds"}:
+    elif fit.method == "as trained":
         print("No method lowered the held-out NLL significantly: the logits stay as they are.")
     else:
         print(
@@ -137,7 +140,7 @@ def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
             f"Near the structures it is {'too sure' if score.over_confidence > 0 else 'not sure enough'}: "
             f"confidence − accuracy is {score.over_confidence:+.3f}."
         )
-    print(*(f"Wrote {file}" for file in written), sep="\n")
+    print(f"Wrote {written}")
 
 
 def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from nnunet_nacl.demo._data import DATASET, write_data_set
+from nnunet_nacl.demo._generated import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
 from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
+from nnunet_nacl.losses._checks import check_choice, check_number
 from nnunet_nacl.losses._neighborhood import Neighborhood
-from nnunet_nacl.losses._settings import check_choice, check_number
 from nnunet_nacl.losses._target import Target
 
 ClassReduction = Literal["mean", "sum"]

@@ -6,9 +6,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
+from nnunet_nacl.losses._checks import check_choice, check_number
 from nnunet_nacl.losses._cross_entropy import ClassReduction, cross_entropy
 from nnunet_nacl.losses._neighborhood import Border, Neighborhood, Prior
-from nnunet_nacl.losses._settings import check_choice, check_number
 from nnunet_nacl.losses._target import Target
 
 Penalty = Literal["l1", "l2"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nnunet_nacl.losses._settings import check_choice, check_number
+from nnunet_nacl.losses._checks import check_choice, check_number
 from nnunet_nacl.losses._target import Target, canonical_target
 
 Prior = Literal["mean", "gaussian", "plain_gaussian"]

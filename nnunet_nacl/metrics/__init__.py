@@ -1,7 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._activation import Activation, Truth
-from nnunet_nacl.metrics._agreement import SavedAs, labels_given
+from nnunet_nacl.metrics._agreement import SavedAs, labels_given, segmentation
 from nnunet_nacl.metrics._arrays import (
     Array,
     Blocks,
@@ -32,7 +32,7 @@ from nnunet_nacl.metrics._count import CaseArrays
 from nnunet_nacl.metrics._estimate import Estimate
 from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice, dice_of_sizes
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -79,6 +79,7 @@ __all__ = [
     "checked_blocks",
     "confusion_matrix",
     "dice",
+    "dice_of_sizes",
     "evaluate_arrays",
     "evaluate_case",
     "expected_calibration_error",
@@ -90,6 +91,7 @@ __all__ = [
     "ratio",
     "region_of",
     "resample_weights",
+    "segmentation",
     "to_numpy",
     "whole_numbers",
 ]

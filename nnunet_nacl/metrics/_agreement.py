@@ -1,4 +1,4 @@
-"""Whether a saved segmentation follows from the saved probabilities.
+"""The segmentation that probabilities give, and whether a saved one follows from them.
 
 nnU-Net's segmentation is the argmax of its probabilities; with regions, each region writes its label where p > 1/2, in
 the order of ``regions_class_order``. Postprocessing then sets whole structures to background, but never all. Any other
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._compiled import follow
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._overlap import confusion_matrix
@@ -84,22 +83,17 @@ class Thresholded(Argmax):
             thresholds = [0.5] * meaning.num_channels
         else:
             self.rule = "given by the thresholds that it was decoded with"
-        written = (
-            meaning.structures if meaning.activation is Activation.SOFTMAX else meaning.written
-        )
-        self._rules = list(zip(written, thresholds, strict=True))
+        of_background = [(0, np.inf)] * meaning.activation.first_structure
+        written = meaning.structures if meaning.activation.exclusive else meaning.written
+        self._rules = [*of_background, *zip(written, thresholds, strict=True)]
 
     def add(self, channel: int, part: slice, p: Floats) -> None:
-        activation = self._meaning.activation
-        number = channel - activation.first_structure
-        if number < 0:
-            return
-        written, threshold = self._rules[number]
+        written, threshold = self._rules[channel]
         saved = self._saved[part]
         label = self.label[part]
         exact = p.astype(np.float64)  # or the threshold would be rounded
         there = (exact > threshold) | ((exact == threshold) & (saved == written))
-        if activation is Activation.SOFTMAX:
+        if self._meaning.activation.exclusive:
             there &= (label == 0) | (label != saved)
         label[there] = written
 
@@ -111,6 +105,17 @@ def labels_given(
     saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike
 ) -> Argmax:
     """The object that derives the labels from a case's probabilities of this dtype."""
-    if meaning.activation is Activation.SOFTMAX and thresholds is None:
+    if meaning.activation.exclusive and thresholds is None:
         return Argmax(saved, meaning, dtype)
     return Thresholded(saved, meaning, thresholds)
+
+
+def segmentation(probabilities: Floats, meaning: LabelMeaning) -> Labels:
+    """Labels (*spatial) as nnU-Net makes them of (C, *spatial): the argmax, or each region over earlier ones."""
+    spatial = probabilities.shape[1:]
+    nothing = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)
+    given = labels_given(nothing, meaning, None, probabilities.dtype)
+    for channel, p in enumerate(probabilities):
+        exact = p.astype(np.result_type(p, np.float32), copy=False)
+        given.add(channel, slice(None), exact.reshape(-1))
+    return given.labels().reshape(spatial)

@@ -45,9 +45,7 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
     regions, sum to 1 in each voxel, which is checked at the end.
     """
     dtype = np.result_type(channels.dtype, np.float32)
-    sums = np.zeros(
-        math.prod(channels.shape[1:]) if activation is Activation.SOFTMAX else 0, np.float32
-    )
+    sums = np.zeros(math.prod(channels.shape[1:]) if activation.exclusive else 0, np.float32)
     blocks = channels.blocks()
     for channel, part, stored in blocks:
         block = stored.astype(dtype, copy=False)
@@ -79,7 +77,7 @@ def check_shape(
     """Raise a ValueError unless the first axis has one channel per class or region, and each label has one value."""
     expected = (meaning.num_channels, *labels_shape)
     if channels.shape != expected:
-        kind = "classes" if meaning.activation is Activation.SOFTMAX else "regions"
+        kind = "classes" if meaning.activation.exclusive else "regions"
         raise ValueError(
             f"{channels.name}: expected the shape {expected}, the {expected[0]} {kind} of the data set and the axes of "
             f"{name}; got {channels.shape}."

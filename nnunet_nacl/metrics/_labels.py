@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl.metrics._activation import Activation
-from nnunet_nacl.typing import Floats, Labels
+from nnunet_nacl.metrics._activation import Activation, Truth
+from nnunet_nacl.typing import Labels, Mask
 
 Region = tuple[int, ...]
 Structure = int | Region
@@ -65,6 +65,11 @@ class LabelMeaning:
         return 1 if self.regions is None else len(self.regions)
 
     @property
+    def num_outcomes(self) -> int:
+        """How many outcomes each of them may have: K classes; in or out of a region."""
+        return self.num_channels if self.regions is None else 2
+
+    @property
     def ignored(self) -> int:
         """The label of voxels that do not count: one above the highest known label."""
         return max(self.known) + 1
@@ -117,16 +122,15 @@ class LabelMeaning:
             f"regions_class_order {list(self.written)}."
         )
 
-    def segmentation(self, probabilities: Floats) -> Labels:
-        """Labels (Z, Y, X) as nnU-Net makes them from (C, Z, Y, X): the argmax, or each region over earlier ones."""
-        dtype = np.min_scalar_type(max(self.known))
-        if self.activation is Activation.SOFTMAX:
-            most_probable: Labels = probabilities.argmax(0).astype(dtype)
-            return most_probable
-        labels = np.zeros(probabilities.shape[1:], dtype)
-        for p, label in zip(probabilities, self.written, strict=True):
-            labels[p > 0.5] = label
-        return labels
+    def truth(self, labels: Labels) -> Truth:
+        """What labels (n,), none of them ignored, say: the classes, or bool (R, n) of the regions."""
+        if self.regions is None:
+            return labels.astype(np.int64)
+        return self.masks(labels)
+
+    def masks(self, labels: Labels) -> Mask:
+        """Where labels (...) have each structure: bool (S, ...)."""
+        return np.stack([np.isin(labels, region_of(structure)) for structure in self.structures])
 
 
 def region_of(value: int | Sequence[int]) -> Region:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects
 
+from nnunet_nacl.metrics._bootstrap import ratio
 from nnunet_nacl.metrics._compiled import count_pairs
 from nnunet_nacl.typing import Floats, Labels, Mask
 
@@ -28,10 +29,13 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
     0.6666666666666666
     """
     chosen = list(labels)
-    size = int(confusion[chosen].sum()) + int(confusion[:, chosen].sum())
-    if size == 0:
-        return np.nan
-    return 2 * int(confusion[np.ix_(chosen, chosen)].sum()) / size
+    sizes = confusion[chosen].sum() + confusion[:, chosen].sum()
+    return float(dice_of_sizes(confusion[np.ix_(chosen, chosen)].sum(), sizes))
+
+
+def dice_of_sizes(shared: ArrayLike, sizes: ArrayLike) -> Floats:
+    """``2 |A ∩ B| / (|A| + |B|)`` of |A ∩ B| and |A| + |B|, (...) each; NaN where the latter is 0."""
+    return ratio(2 * np.asarray(shared, np.float64), np.asarray(sizes))
 
 
 @dataclass(frozen=True)

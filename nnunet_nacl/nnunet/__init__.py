@@ -1,9 +1,16 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._data import PreprocessedDataSet, RawCase, Split, raw_cases
+from nnunet_nacl.nnunet._data import (
+    SPLITS_NAME,
+    PreprocessedDataSet,
+    RawCase,
+    Split,
+    raw_cases,
+    read_splits,
+)
 from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
-from nnunet_nacl.nnunet._names import dataset_in, model_folder, nnunet_folder
+from nnunet_nacl.nnunet._names import cases_in, dataset_in, model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -28,6 +35,7 @@ __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
     "DECODED_NAME",
+    "SPLITS_NAME",
     "CaseFiles",
     "DataSet",
     "Geometry",
@@ -43,6 +51,7 @@ __all__ = [
     "Reader",
     "Split",
     "build_predictor",
+    "cases_in",
     "check_as_trained",
     "dataset_in",
     "find_checkpoint",
@@ -52,6 +61,7 @@ __all__ = [
     "raw_cases",
     "read_checkpoint",
     "read_dataset_json",
+    "read_splits",
     "save_prediction",
     "write_checkpoint",
 ]

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock
-
-from nnunet_nacl.files import check_input, read_json, write_json
+from nnunet_nacl.files import check_input, read_json
 from nnunet_nacl.nnunet._dataset import (
     DataSet,
     DatasetJson,
@@ -30,8 +28,6 @@ from nnunet_nacl.typing import Record
 
 SPLITS_NAME = "splits_final.json"
 Split = dict[str, list[str]]  # the cases of a fold: train and val
-# What is compared of dataset.json
-_TRAINED_BY = ("channel_names", "modality", "labels", "regions_class_order", "file_ending")
 
 
 def read_splits(file: Path) -> list[Split]:
@@ -240,57 +236,11 @@ class PreprocessedDataSet:
             test_cases=sorted(test_cases), file_ending=ending, has_regions=has_regions,
         )  # fmt: skip
 
-    def write_splits(self, splits: list[Split]) -> None:
-        """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it."""
-        file = self.folder / SPLITS_NAME
-        with FileLock(self.folder / ".splits_final.lock"):
-            current = read_splits(file) if file.is_file() else []
-            if current not in ([], self.splits, splits):
-                raise ValueError(f"{file} has changed since it was read. Start this study again.")
-            if current != splits:
-                write_json(file, splits)
-
     @staticmethod
     def check_trainer(name: str) -> None:
         """Raise a ValueError unless nnU-Net has a trainer of this name, ours, or one in nnUNet_extTrainer."""
         with naming(Path(f"trainer {name}")):
             find_trainer(name)
-
-    def check_model(self, trainer: str, fold: int, split: Split) -> None:
-        """Check that a model of that name, if any, has these plans, labels and training cases; record the cases."""
-        model = self.model_folder(trainer)
-        for name, original, used in (
-            (
-                "plans.json",
-                f"{self.plans}.json",
-                lambda file: PlansJson.read(file).lineage(self.configuration),
-            ),
-            (
-                "dataset.json",
-                "dataset.json",
-                lambda file: [read_dataset_json(file).get(key) for key in _TRAINED_BY],
-            ),
-        ):
-            if (model / name).is_file() and used(model / name) != used(self.folder / original):
-                raise ValueError(
-                    f"{model} was trained with another {name} than {self.folder / original}. Move it away to train "
-                    "anew, or use the plans that it was trained with."
-                )
-        noted = model / f".fold_{fold}_split.json"
-        trained = model / f"fold_{fold}"
-        validation = trained / "validation"
-        has_changed = False
-        if noted.is_file() and trained.is_dir():
-            has_changed = read_json(noted, Split) != split
-        elif (validation / "summary.json").is_file():  # of a training by hand
-            has_changed = cases_in(validation, self.file_ending) != set(split["val"])
-        if has_changed:
-            raise ValueError(
-                f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "
-                "Move it away to train anew, or restore the splits."
-            )
-        model.mkdir(parents=True, exist_ok=True)
-        write_json(noted, split)
 
 
 def preprocessed_cases(folder: Path) -> list[str]:

@@ -1,4 +1,8 @@
-"""Predictions that nnU-Net saved, with their ground truth: folders, and the validation cases of a model."""
+"""Predictions that nnU-Net saved: one case, one folder, and cases that are compared with their ground truth.
+
+``CaseFiles`` is a case. A ``PredictionFolder`` is a folder to write another one from, and knows no ground truth.
+``Predictions`` are cases with ground truth elsewhere, of one folder or of a model's folds, to evaluate or to fit to.
+"""
 
 import shutil
 from collections.abc import Iterable, Sequence

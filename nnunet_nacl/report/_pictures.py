@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
+from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
-from nnunet_nacl.use import LABEL_COLORS, picture, png, window_around
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color

@@ -9,11 +9,13 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import (
-    LOSSES,
+from nnunet_nacl.trainers._logged import (
     MAX_LOGIT_EDGES,
     MAX_LOGIT_HISTOGRAM,
     MAX_LOGIT_QUANTILES,
+)
+from nnunet_nacl.trainers._recipes import (
+    LOSSES,
     SCHEDULE_SUFFIXES,
     Recipe,
     parse_name,

@@ -19,14 +19,14 @@ from typing_extensions import Unpack
 from nnunet_nacl import losses
 from nnunet_nacl.metrics import MARGIN_MM, Settings
 from nnunet_nacl.nnunet import Predictions, hooks
-from nnunet_nacl.trainers._names import (
+from nnunet_nacl.trainers._logged import MAX_LOGIT_HISTOGRAM, VALUES
+from nnunet_nacl.trainers._progress import EpochCalibration, covers, plot_progress
+from nnunet_nacl.trainers._recipes import (
     LOSSES,
-    MAX_LOGIT_HISTOGRAM,
     PAPER_EPOCHS,
     Recipe,
     parse_name,
 )
-from nnunet_nacl.trainers._progress import VALUES, EpochCalibration, covers, plot_progress
 from nnunet_nacl.typing import Record
 
 PICTURE_EVERY = 300

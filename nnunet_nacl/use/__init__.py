@@ -9,29 +9,20 @@ from nnunet_nacl.use._conformal import (
 )
 from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
+from nnunet_nacl.use._doubt import most_doubtful
 from nnunet_nacl.use._fit import ReviewFit, fit_review
 from nnunet_nacl.use._judging import judge, judge_structures, judgement_table, risk_coverage_area
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
-from nnunet_nacl.use._pictures import (
-    LABEL_COLORS,
-    data_address,
-    most_doubtful,
-    picture,
-    png,
-    window_around,
-)
 from nnunet_nacl.use._quantities import StructureSums, mean_pairwise_dice
 from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_judged, review_folder
 
 __all__ = [
-    "LABEL_COLORS",
     "REVIEW_NAME",
     "THRESHOLDS",
     "ReviewFit",
     "StructureSums",
     "combine_members",
-    "data_address",
     "decode_folder",
     "dice_optimal_labels",
     "dice_optimal_mask",
@@ -44,13 +35,10 @@ __all__ = [
     "mean_pairwise_dice",
     "missed_voxels",
     "most_doubtful",
-    "picture",
-    "png",
     "ranked_cases",
     "read_judged",
     "recall_threshold",
     "review_folder",
     "risk_coverage_area",
-    "window_around",
     "write_maps",
 ]

@@ -27,7 +27,7 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.nnunet import CaseFiles, DataSet
 from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._conformal import missed_voxels
-from nnunet_nacl.use._pictures import doubtful_slices
+from nnunet_nacl.use._doubt import doubtful_slices
 from nnunet_nacl.use._quantities import (
     StructureSums,
     add_confidence,

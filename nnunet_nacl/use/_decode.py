@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.folders import NewFolder, means_of, write_folder
-from nnunet_nacl.metrics import Activation, LabelMeaning
+from nnunet_nacl.folders import NewFolder, write_folder
+from nnunet_nacl.metrics import LabelMeaning, segmentation
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
+from nnunet_nacl.use._notes import means_of
 from nnunet_nacl.use._quantities import structure_names
 
 Decoded = tuple[Labels, Record]
@@ -84,8 +85,8 @@ def decode_folder(
     means = means_of(names, (case["thresholds"] for case in results))
     written.notes.append(f"Thresholds, mean over cases: {means}.")
     if shared := sum(case.get("shared_voxels", 0) for case in results):
-        is_classes = predictions.data_set.meaning.activation is Activation.SOFTMAX
-        winner = "the most probable one" if is_classes else "the last in regions_class_order"
+        exclusive = predictions.data_set.meaning.activation.exclusive
+        winner = "the most probable one" if exclusive else "the last in regions_class_order"
         written.notes.append(
             f"In {shared:,} voxels several structures reach their thresholds; {winner} gets them. The guarantee does "
             "not cover what the others miss there."
@@ -127,7 +128,7 @@ def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: Dat
 
 
 def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
-    if meaning.activation is Activation.SOFTMAX:
+    if meaning.activation.exclusive:
         best = dice_optimal_labels(probabilities)
         return best.labels, {
             "thresholds": best.thresholds.tolist(),
@@ -149,22 +150,19 @@ def _for_recall(
         np.greater_equal(p, threshold, signature="dd->?")
         for p, threshold in zip(of_structures, thresholds, strict=True)
     ]
-    if meaning.activation is Activation.SIGMOID:
+    if not meaning.activation.exclusive:
         labels = _of_masks(reached, meaning)
-        lost = [
-            mask & ~np.isin(labels, region)
-            for mask, region in zip(reached, meaning.regions or (), strict=True)
-        ]
-        shared = int(np.count_nonzero(np.any(lost, axis=0)))
+        lost = np.array(reached) & ~meaning.masks(labels)
+        shared = int(np.count_nonzero(lost.any(0)))
         return labels, {"thresholds": thresholds, "shared_voxels": shared}
     # The background is below a class that is reached, and above one that is not
     probabilities[0] = -0.5
     for p, mask in zip(of_structures, reached, strict=True):
         p[~mask] = -1
     shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
-    return meaning.segmentation(probabilities), {"thresholds": thresholds, "shared_voxels": shared}
+    return segmentation(probabilities, meaning), {"thresholds": thresholds, "shared_voxels": shared}
 
 
 def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
     """Labels (Z, Y, X) of the masks of regions."""
-    return meaning.segmentation(np.array(masks, np.float16))
+    return segmentation(np.array(masks, np.float16), meaning)

@@ -10,7 +10,6 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
-from nnunet_nacl.metrics import Activation
 from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.typing import Floats, Labels
 from nnunet_nacl.use._quantities import (
@@ -54,12 +53,11 @@ def write_maps(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
             )
-    outcomes = meaning.num_channels if meaning.activation is Activation.SOFTMAX else 2
     if len(set(map(_name, what))) < len(set(what)):
         raise ValueError(
             f"maps: two of {', '.join(what)} have one file name; write them to two folders."
         )
-    largest = {kind: math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
+    largest = {kind: math.log(meaning.num_outcomes) if kind == "entropy" else 1.0 for kind in what}
     dtype = data_set.image_dtype
     with write_folder(
         [predictions],
@@ -95,7 +93,7 @@ def _write_case(
     structures = [f"structure:{name}" for name in structure_names(data_set.meaning)]
     of_channel = [""] * activation.first_structure + structures
     images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
-    if activation is Activation.SIGMOID and "confidence" in images:
+    if not activation.exclusive and "confidence" in images:
         images["confidence"][:] = 1
     for channel, p in whole_channels(case):
         for name, image in images.items():

@@ -10,9 +10,11 @@ import numpy as np
 from nnunet_nacl.calibrate import calibration_of
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
-from nnunet_nacl.folders import NewFolder, means_of, write_folder
+from nnunet_nacl.folders import NewFolder, write_folder
+from nnunet_nacl.metrics import segmentation
 from nnunet_nacl.nnunet import CaseFiles, Model, PredictionFolder
 from nnunet_nacl.use._fit import decoding_of
+from nnunet_nacl.use._notes import means_of
 from nnunet_nacl.use._quantities import mean_pairwise_dice, structure_names, whole_channels
 
 AGREEMENT_NAME = "members_agreement.csv"
@@ -119,7 +121,7 @@ def _write_case(
     first.files.write(
         folder,
         members[0].data_set.reader,
-        labels=meaning.segmentation(mean),
+        labels=segmentation(mean, meaning),
         probabilities=mean,
     )
     return mean_pairwise_dice([case.labels for case in cases], meaning)

@@ -11,6 +11,7 @@ from nnunet_nacl.files import check_output, read_json, write_csv, write_json
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CaseFiles, PredictionFolder, Predictions
 from nnunet_nacl.pages import write_page
+from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.use._counting import (
     CountedCase,
     CountSettings,
@@ -21,7 +22,6 @@ from nnunet_nacl.use._counting import (
 from nnunet_nacl.use._fit import ReviewFit, StructureFit, ignored_share, judged, predict
 from nnunet_nacl.use._judging import Row, Rows, ignored_note, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._pictures import LABEL_COLORS
 from nnunet_nacl.use._quantities import structure_names
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend

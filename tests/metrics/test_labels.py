@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
-from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning, segmentation
 
 BRATS = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "enhancing": [3]}
 APART = {"background": 0, "A": [1, 4], "B": [2, 3]}
@@ -62,4 +62,12 @@ def test_it_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple[list[set[
     for region, (label, becomes) in meaning.lost_regions.items():
         assert written[label] == becomes
         assert (label in region) != (becomes in region)
-    np.testing.assert_array_equal(meaning.segmentation(masks.astype(np.float32)), written)
+    np.testing.assert_array_equal(segmentation(masks.astype(np.float32), meaning), written)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_of_equal_probabilities_the_first_class_wins_as_in_nnunet(dtype: type[np.floating]) -> None:
+    p = np.random.default_rng(0).integers(0, 3, (4, 3, 5, 7)).astype(dtype) / 4
+    found = segmentation(p, LabelMeaning(tuple(range(4))))
+    np.testing.assert_array_equal(found, p.argmax(0))
+    assert found.dtype == np.uint8

@@ -231,7 +231,7 @@ def test_a_slimmed_checkpoint_is_calibrated_and_exported(slimmed: Path, monkeypa
     cases = [f"toy_{number}" for number in range(6)]
     splits = slimmed.parents[2] / "preprocessed" / KINDS["labels"][0] / "splits_final.json"
     splits.write_text(json.dumps([{"train": cases[5:], "val": cases[:5]}]))
-    ((_, (calibrated,)),) = calibrate_model(slimmed, [0], use_mirroring=False, method="temperature")
+    ((_, calibrated),) = calibrate_model(slimmed, [0], use_mirroring=False, method="temperature")
     exported = export_model(slimmed)
     for file in (calibrated, exported / "fold_0" / calibrated.name):
         assert set(read_checkpoint(file)) == SLIM | {"nnunet_nacl_calibration"}

@@ -12,6 +12,7 @@ import SimpleITK as sitk
 
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import (
     Comparison,
     Metric,
@@ -22,7 +23,6 @@ from nnunet_nacl.report import (
     read_slices,
     slice_layers,
 )
-from nnunet_nacl.use import LABEL_COLORS
 from tests.generated import probabilities, write_folder
 
 

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.files import link_or_copy, whole_folder
 from nnunet_nacl.nnunet import Reader
-from nnunet_nacl.paper.datasets._folder import planned_folder
+from nnunet_nacl.paper.datasets._planned import planned_folder
 from nnunet_nacl.typing import Record
 
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked

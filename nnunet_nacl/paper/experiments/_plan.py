@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from nnunet_nacl.cases import cases_of_patients, shuffled
+from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split
 from nnunet_nacl.paper.experiments._study import StudyTable
 from nnunet_nacl.trainers import build_loss, parse_name
@@ -110,7 +110,7 @@ def plan_experiment(
         folds: the folds to train.
         suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
-        by_patient: shares of the training cases count patients, see ``nnunet_nacl.cases.cases_of_patients``.
+        by_patient: shares of the training cases count patients, see ``nnunet_nacl.names.cases_of_patients``.
         options: ``device``, ``surface``, ``num_processes`` and ``checkpoint`` of each ``Job``.
 
     Raises:

@@ -11,6 +11,7 @@ from pathlib import Path
 from nnunet_nacl.files import only_writer
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.paper.experiments._commands import run_command
+from nnunet_nacl.paper.experiments._folds import check_model, write_splits
 from nnunet_nacl.paper.experiments._plan import Experiment, Job
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
 
@@ -40,7 +41,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
         try:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
             with only_writer(job.fold_folder):
-                job.data.check_model(job.run.trainer, job.run.fold, job.split)
+                check_model(job.data, job.run.trainer, job.run.fold, job.split)
                 _do_steps(job, prefix)
         except BlockingIOError:
             if job not in waited_for:
@@ -59,7 +60,7 @@ def _prepared_jobs(experiments: Sequence[Experiment]) -> tuple[list[Job], dict[J
     failures: dict[Job, str] = {}
     for experiment in experiments:
         try:
-            experiment.jobs[0].data.write_splits(experiment.splits)
+            write_splits(experiment.jobs[0].data, experiment.splits)
         except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
             failures |= dict.fromkeys(experiment.jobs, str(error))
         else:

@@ -8,6 +8,7 @@ from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
+from nnunet_nacl.paper.experiments._folds import check_model, write_splits
 from tests.conftest import NNUNet, trainer_on_cpu
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
 
@@ -28,10 +29,10 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     assert json.loads(splits.read_text()) == data_set.splits
     splits.unlink()
     extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
-    data_set.write_splits(extended)
+    write_splits(data_set, extended)
     assert find(NAME).splits == extended
     with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
-        data_set.write_splits([*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
+        write_splits(data_set, [*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
     assert json.loads(splits.read_text()) == extended
     splits.write_text('[{"train": ["toy_0"], "val": ["toy_77"]}]')
     with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
@@ -74,20 +75,20 @@ def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDat
     plans = json.loads((data_set.folder / "nnUNetPlans.json").read_text())
     plans["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
     (model / "plans.json").write_text(json.dumps(plans))
-    data_set.check_model(TRAINER, 0, split)
+    check_model(data_set, TRAINER, 0, split)
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
-        data_set.check_model(TRAINER, 0, other)
+        check_model(data_set, TRAINER, 0, other)
     (model / ".fold_0_split.json").unlink()  # as after a training by hand
     (model / "fold_0" / "validation").mkdir()
     for file in ("summary.json", *(f"{case}.nii.gz" for case in split["val"])):
         (model / "fold_0" / "validation" / file).touch()
     with pytest.raises(ValueError, match=r"was trained with other cases than"):
-        data_set.check_model(TRAINER, 0, other)
-    data_set.check_model(TRAINER, 0, split)
+        check_model(data_set, TRAINER, 0, other)
+    check_model(data_set, TRAINER, 0, split)
     (model / "dataset.json").write_text('{"labels": {"background": 0, "other": 1}, "file_ending": ".nii.gz"}')
     with pytest.raises(ValueError, match=r"was trained with another dataset\.json than"):
-        data_set.check_model(TRAINER, 0, split)
+        check_model(data_set, TRAINER, 0, split)
     plans["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
     (model / "plans.json").write_text(json.dumps(plans))
     with pytest.raises(ValueError, match=r"was trained with another plans\.json than"):
-        data_set.check_model(TRAINER, 0, split)
+        check_model(data_set, TRAINER, 0, split)

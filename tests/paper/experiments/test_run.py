@@ -21,6 +21,7 @@ from nnunet_nacl.paper.experiments import (
     run_command,
     run_experiments,
 )
+from nnunet_nacl.paper.experiments._folds import write_splits
 
 
 def experiment(*jobs: Job) -> Experiment:
@@ -53,7 +54,7 @@ def test_a_data_set_whose_splits_changed_does_not_take_the_others_with_it(
         raise RuntimeError("failed")
 
     monkeypatch.setattr(_run, "run_command", work)
-    job.data.write_splits(job.data.splits)
+    write_splits(job.data, job.data.splits)
     changed = replace(job, run=replace(job.run, trainer="other"), data=replace(job.data, splits=[]))
     other = Experiment(read_study("penalty"), (changed,), [{"train": ["toy_0"], "val": ["toy_1"]}], job.output)
     failures = run_experiments([other, experiment(job)])

@@ -10,12 +10,6 @@ from dataclasses import dataclass, field
 
 PREFIX = "nnUNetTrainer"
 PAPER_EPOCHS = 100
-MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
-"""Name under which the histogram of the maximum logit is logged, one list per epoch."""
-MAX_LOGIT_EDGES = tuple(range(-10, 61))
-"""Edges of its bins. The outer bins also hold all values beyond."""
-LEVELS = (5, 25, 50, 75, 95)
-MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in LEVELS)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from pydantic import Discriminator
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
+from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge
 from nnunet_nacl.calibrate._methods import (
-    Head,
     Layer,
     Method,
     Temperature,
@@ -21,9 +21,10 @@ from nnunet_nacl.calibrate._methods import (
     flat_layer,
 )
 from nnunet_nacl.calibrate._sample import Sample
-from nnunet_nacl.cases import Skipped, shuffled
+from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import Array
+from nnunet_nacl.names import shuffled
 from nnunet_nacl.nnunet import Model
 from nnunet_nacl.typing import Floats, Record
 
@@ -69,7 +70,7 @@ class Fit:
 
     @property
     def method(self) -> str:
-        """``temperature``, ``vector`` or ``head``; without a fit ``as trained``, for an ensemble ``folds``."""
+        """``temperature``, ``vector`` or ``head``; without a fit ``as trained``."""
         return self.calibration.method
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
@@ -125,9 +126,8 @@ class Trials:
         there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
         foreground. A temperature changes no label.
         """
-        unchanged = next(iter(self.fitted))
-        least = self.scores[unchanged].Dice - DICE_TOLERANCE
-        candidates = [unchanged]
+        least = self.scores[Unchanged.method].Dice - DICE_TOLERANCE
+        candidates: list[str] = [Unchanged.method]
         for name, method in self.fitted.items():
             score = self.scores[name]
             keeps = method.keeps_labels or (score.Dice >= least and score.changed <= CHANGED)
@@ -142,18 +142,16 @@ class Trials:
 def try_methods(
     sample: Sample,
     layer: Layer | None = None,
-    unchanged: Unchanged = Unchanged(),  # noqa: B008
     methods: Sequence[type[Method]] = METHODS,
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
-    Methods that need features are left out unless there is the last ``layer`` as trained. They must improve on
-    ``unchanged``.
+    Methods that need features are left out unless there is the last ``layer`` as trained.
     """
     tried = [method for method in methods if layer is not None or not method.needs_features]
 
     def fit_all(part: Sample) -> Methods:
-        fitted = [unchanged, *(method.of(part, layer) for method in tried)]
+        fitted = [Unchanged(), *(method.of(part, layer) for method in tried)]
         return {method.method: method for method in fitted}
 
     parts = split_cases(sample.names)

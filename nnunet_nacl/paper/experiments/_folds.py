@@ -1,0 +1,65 @@
+"""The folds that a study trains with, and whether a model that is there was trained with them."""
+
+from filelock import FileLock
+
+from nnunet_nacl.files import read_json, write_json
+from nnunet_nacl.nnunet import (
+    SPLITS_NAME,
+    PlansJson,
+    PreprocessedDataSet,
+    Split,
+    cases_in,
+    read_dataset_json,
+    read_splits,
+)
+
+# What is compared of dataset.json
+_TRAINED_BY = ("channel_names", "modality", "labels", "regions_class_order", "file_ending")
+
+
+def write_splits(data: PreprocessedDataSet, splits: list[Split]) -> None:
+    """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it."""
+    file = data.folder / SPLITS_NAME
+    with FileLock(data.folder / ".splits_final.lock"):
+        current = read_splits(file) if file.is_file() else []
+        if current not in ([], data.splits, splits):
+            raise ValueError(f"{file} has changed since it was read. Start this study again.")
+        if current != splits:
+            write_json(file, splits)
+
+
+def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
+    """Check that a model of that name, if any, has these plans, labels and training cases; record the cases."""
+    model = data.model_folder(trainer)
+    for name, original, used in (
+        (
+            "plans.json",
+            f"{data.plans}.json",
+            lambda file: PlansJson.read(file).lineage(data.configuration),
+        ),
+        (
+            "dataset.json",
+            "dataset.json",
+            lambda file: [read_dataset_json(file).get(key) for key in _TRAINED_BY],
+        ),
+    ):
+        if (model / name).is_file() and used(model / name) != used(data.folder / original):
+            raise ValueError(
+                f"{model} was trained with another {name} than {data.folder / original}. Move it away to train "
+                "anew, or use the plans that it was trained with."
+            )
+    noted = model / f".fold_{fold}_split.json"
+    trained = model / f"fold_{fold}"
+    validation = trained / "validation"
+    has_changed = False
+    if noted.is_file() and trained.is_dir():
+        has_changed = read_json(noted, Split) != split
+    elif (validation / "summary.json").is_file():  # of a training by hand
+        has_changed = cases_in(validation, data.file_ending) != set(split["val"])
+    if has_changed:
+        raise ValueError(
+            f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "
+            "Move it away to train anew, or restore the splits."
+        )
+    model.mkdir(parents=True, exist_ok=True)
+    write_json(noted, split)

@@ -1,0 +1,70 @@
+"""Pictures of a case's slices in which the model is least sure."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.nnunet import LabelMap, Reader
+from nnunet_nacl.pictures import picture, png, smaller, window_around
+from nnunet_nacl.typing import Floats, Record
+
+_APART = 16  # slices of one case are at least this share of the image's depth apart
+_SEEN = 0.1  # a doubt that is kept within the picture
+_COLOR = (255, 40, 40)  # of doubt
+_FULL = 0.5  # the doubt that is drawn strongest; the image still shows through
+
+
+def doubtful_slices(
+    doubt: Floats,
+    case: SavedCase,
+    image_file: Path | None,
+    reader: Reader,
+    *,
+    number: int,
+) -> tuple[list[Record], str | None]:
+    """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
+
+    A picture is a slice, cropped to its structures, with ``doubt`` as a ``data:`` address.
+    """
+    pictures: list[Record] = []
+    problem = None
+    image = None
+    if number and image_file is not None:
+        try:
+            place = LabelMap(case.labels, case.geometry)
+            image = reader.read_image(image_file, place).mean(0)
+        except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
+            problem = f"image: {error}"
+    for z in most_doubtful(doubt, number):
+        window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
+        shown = None if image is None else image[z][window]
+        pictures.append(
+            {
+                "number": z,
+                "num_slices": len(case.labels),
+                "aspect": float(case.geometry.spacing[1] / case.geometry.spacing[2]),
+                "doubt": _doubt_layer(doubt[z][window]),
+                **picture(case.labels[z][window], shown),
+            }
+        )
+    return pictures, problem
+
+
+def most_doubtful(doubt: Floats, number: int) -> list[int]:
+    """The slices of (Z, Y, X) with the most doubt, no two adjacent; at least one, in the order of the image."""
+    sums = doubt.sum((1, 2), dtype=np.float64)
+    apart = max(2, len(sums) // _APART)
+    chosen: list[int] = []
+    for z in np.argsort(-sums, kind="stable").tolist():
+        if len(chosen) == number or (chosen and sums[z] == 0):
+            break
+        if all(abs(z - other) >= apart for other in chosen):
+            chosen.append(z)
+    return sorted(chosen)
+
+
+def _doubt_layer(doubt: Floats) -> str:
+    # Few steps make a smaller PNG.
+    steps = np.round(np.clip(smaller(doubt) / _FULL, 0, 1) * 15).astype(np.uint8)
+    return png(steps, [(*_COLOR, 11 * step) for step in range(16)])  # at most 165 of 255

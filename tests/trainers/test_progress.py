@@ -11,9 +11,9 @@ import torch
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from nnunet_nacl.metrics import evaluate_case
+from nnunet_nacl.metrics import evaluate_case, near_core
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, _progress
-from nnunet_nacl.trainers._progress import EpochCalibration, covers
+from nnunet_nacl.trainers._progress import EpochCalibration, covers, near_core_on_device
 
 SPACING = (4.0, 2.5, 3.0)
 
@@ -87,9 +87,32 @@ def test_few_of_many_voxels_are_as_good() -> None:
     assert epoch.values()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
 
 
-def test_a_patch_smaller_than_the_margin() -> None:
-    assert covers((200, 150), (0.001, 0.001))
-    assert not covers((200, 150), (0.1, 0.1))
+@pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.32, 2.0), (3.0, 1.0, 0.5), (9.0, 0.7, 0.7)])
+def test_near_on_the_device_is_near(spacing: tuple[float, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    core = torch.rand(2, 1, *(40, 33, 21)[: len(spacing)], generator=generator) > 0.999
+    found = near_core_on_device(core, spacing)
+    assert 0 < found.sum() < found.numel()
+    assert np.array_equal(found.numpy(), near_core(core, spacing, 5))
+
+
+@pytest.mark.parametrize("spacing", [(0.1, 0.1), (0.05, 0.2), (0.1, 0.1, 0.1)])
+def test_near_of_fine_voxels_takes_little_work(spacing: tuple[float, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a sixteenth of the margin, in a few operations, however fine the voxels are."""
+    core = torch.zeros(1, 1, *(200, 150, 120)[: len(spacing)], dtype=torch.bool)
+    core[(0, 0, *(60,) * len(spacing))] = True
+    minima = []
+    minimum = torch.minimum
+    monkeypatch.setattr(torch, "minimum", lambda *a, **k: minima.append(a[0].shape) or minimum(*a, **k))
+    found = near_core_on_device(core, spacing).numpy()
+    assert len(minima) <= 32 * len(spacing)
+    inner, outer = (near_core(core, spacing, 5 * factor) for factor in (0.8, 1.2))
+    assert (found >= inner).all()
+    assert (found <= outer).all()
+    micrometers = (0.001,) * len(spacing)
+    assert near_core_on_device(core, micrometers).all()
+    assert covers(core.shape[2:], micrometers)
+    assert not covers(core.shape[2:], spacing)
 
 
 def test_of_five_batches_the_first_is_counted() -> None:

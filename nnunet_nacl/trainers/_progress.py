@@ -38,7 +38,7 @@ class EpochCalibration:
 
     Of a batch it counts at most 10,000 evenly spaced voxels of the voxel set near, and fewer with more than ten classes
     (100,000 probabilities); for the maximum logit, twice as many of all voxels. Near is defined as in the
-    evaluation, as far as the patch shows it, on a GPU to a sixteenth of its margin; with regions, each region has its own.
+    evaluation, as far as the patch shows it, on a GPU to a sixteenth of its margin; with regions, each has its own.
 
     Args:
         regions: sigmoid channels instead of classes.

@@ -24,7 +24,7 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    assert list(Metric("ECE", "foreground").values(comparison["one"])[:, 0]) == one.values("foreground", "ECE")[2:]
+    assert list(comparison.of_cases(Metric("ECE", "foreground"))[""]["one"]) == one.values("foreground", "ECE")[2:]
 
 
 def test_cases_of_one_name_with_different_ground_truth() -> None:
@@ -71,7 +71,7 @@ def test_what_is_not_alike_is_said() -> None:
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = (DICE.of(method) for method in comparison.methods)
+    careful, eager = comparison.estimates(DICE).values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert differences(comparison, DICE)["0.0"].mean == 0
+    assert differences(comparison.estimates(DICE), "nan")["0.0"].mean == 0
     assert eager.shared_with(careful).value == careful.value

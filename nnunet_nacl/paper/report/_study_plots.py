@@ -8,13 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import DICE, Metric
-from nnunet_nacl.report._study import Study, relative_difference
-from nnunet_nacl.report.plots._methods import draw_point, polar_axes
-from nnunet_nacl.report.plots._style import (
+from nnunet_nacl.paper.report._plots import polar_axes
+from nnunet_nacl.paper.report._study import Study, relative_difference
+from nnunet_nacl.report import DICE, Comparison, Metric
+from nnunet_nacl.report.plots import (
     INK,
     color_of,
+    draw_point,
     labelled,
     legend_below,
     style_of,
@@ -24,13 +24,14 @@ from nnunet_nacl.report.plots._style import (
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
     """A row for each compared variant; ``place`` is that among the group's values, from 0."""
+    estimates = comparison.estimates(metric)
     return pd.DataFrame(
         {
             "group": variant.group,
             "text": variant.text,
             "place": study.groups[variant.group].index(variant),
             "at": variant.value,
-            "value": (estimate := metric.of(comparison[variant.method])).value,
+            "value": (estimate := estimates[variant.method]).value,
             "reach": estimate.reach or [[math.nan], [math.nan]],
         }
         for variant in study.compared(comparison)
@@ -102,10 +103,11 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
     groups = list(study.groups)
     pairs = study.pairs(comparison)
+    estimates = comparison.estimates(metric)
     left, right = groups[::-1] if metric.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
-        relative = relative_difference(comparison, metric, *pair)
+        relative = relative_difference(*(estimates[variant.method] for variant in pair))
         percent = relative.value
         if math.isnan(percent):
             continue
@@ -130,9 +132,11 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
 
 def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
+    errors = comparison.estimates(metric)
+    dices = comparison.estimates(DICE)
     for pair in study.pairs(comparison):
-        methods = [comparison[variant.method] for variant in pair]
-        (x0, x1), (y0, y1) = ([drawn.of(method) for method in methods] for drawn in (metric, DICE))
+        x0, x1 = (errors[variant.method] for variant in pair)
+        y0, y1 = (dices[variant.method] for variant in pair)
         tail = (x0.value, y0.value)
         head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():

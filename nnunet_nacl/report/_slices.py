@@ -15,7 +15,8 @@ from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
-from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report._frame import Comparison
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
@@ -30,7 +31,8 @@ _WRONG = (255, 45, 45)
 
 def chosen_cases(comparison: Comparison, voxels: Voxels) -> dict[str, str]:
     """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-    by_method = np.array([method.result.values(voxels, "ECE") for method in comparison.methods])
+    of_cases = comparison.of_cases(Metric("ECE", voxels))[""]
+    by_method = np.array([of_cases.loc[name] for name in comparison.names])
     errors = by_method.mean(axis=0)
     spread = np.ptp(by_method, axis=0)
     order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
@@ -76,9 +78,8 @@ class Slices:
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest."""
-    row = comparison.cases.index(case)
-    by_method = {method.name: method.result.cases[row].states for method in comparison.methods}
-    origin = comparison.methods[0].result.origin
+    by_method = {name: comparison.file_states(name, case) for name in comparison.names}
+    origin = comparison.origin(comparison.baseline)
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(by_method.values())), "reference")
     read = reader.read_labels(truth_file)

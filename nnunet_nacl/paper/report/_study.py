@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.report import Comparison
 from nnunet_nacl.typing import Floats
 
 
@@ -64,13 +63,10 @@ class Study:
         return [pair for pair in pairs if there.issuperset(pair)]
 
 
-def relative_difference(
-    comparison: Comparison, metric: Metric, first: Variant, second: Variant
-) -> Estimate:
+def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     """(first − second) / first in %, over the cases and structures that both have."""
-    base = metric.of(comparison[first.method])
-    other = metric.of(comparison[second.method])
-    base, other = base.shared_with(other), other.shared_with(base)
+    base = first.shared_with(second)
+    other = second.shared_with(first)
 
     def percent(weights: Floats) -> Floats:
         values = base.resampled(weights)

@@ -1,0 +1,61 @@
+"""What the report's page shows of the paper: a study, radar plots, ranks, published values."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from nnunet_nacl.paper.report._panels import radar_panels, study_panels
+from nnunet_nacl.paper.report._plots import rank_heatmap
+from nnunet_nacl.paper.report._published import published_data_set, published_method
+from nnunet_nacl.paper.report._ranks import all_rankings, rank_table
+from nnunet_nacl.paper.report._study import Study
+from nnunet_nacl.paper.report._tables import published_table
+from nnunet_nacl.report import Comparison, PageParts, pictures
+from nnunet_nacl.typing import Record
+
+
+def page_parts(study: Study | None = None) -> PageParts:
+    """For ``write_report``; of a study, its plots begin each data set's section."""
+    return PageParts(
+        "nnunet_nacl.paper.report", "paper.html.j2", partial(_of_data_set, study=study), _of_all
+    )
+
+
+def _of_data_set(comparison: Comparison, study: Study | None) -> Record:
+    several = len(comparison.names) > 2
+    return {
+        "study": study,
+        "study_pictures": pictures(study_panels(comparison, study) if study else []),
+        "radar": pictures(radar_panels(comparison) if several else []),
+        "rankings": _rankings([comparison]) if several else [],
+    }
+
+
+def _of_all(comparisons: Sequence[Comparison]) -> Record:
+    published = [
+        published_table(comparison)
+        for comparison in comparisons
+        if published_data_set(comparison.dataset) and any(map(published_method, comparison.names))
+    ]
+    return {"together": _together(comparisons), "published": published}
+
+
+def _together(comparisons: Sequence[Comparison]) -> Record | None:
+    """Ranks and radar plots over several data sets; None if they share fewer than two methods, or no voxel set."""
+    names = set.intersection(*(set(comparison.names) for comparison in comparisons))
+    voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
+    if len(comparisons) < 2 or len(names) < 2 or not voxels:
+        return None
+    alike = [comparison.of_methods(names) for comparison in comparisons]
+    radar = [panel for comparison in alike for panel in radar_panels(comparison)]
+    return {"rankings": _rankings(alike), "radar": pictures(radar if len(names) > 2 else [])}
+
+
+def _rankings(comparisons: Sequence[Comparison]) -> list[Record]:
+    """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
+    return [
+        {
+            "table": rank_table(ranking, comparisons),
+            "pictures": pictures([partial(rank_heatmap, ranking)]),
+        }
+        for ranking in all_rankings(comparisons)
+    ]

@@ -9,7 +9,6 @@ from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._page import PageParts, is_page, pictures, write_report
 from nnunet_nacl.report._panels import (
     PLOTS,
-    DrawAll,
     panels_of_each,
     reliability_panels,
     tradeoff_panels,
@@ -24,7 +23,6 @@ from nnunet_nacl.report._tables import (
     FORMATS,
     TABLES,
     Column,
-    MakeTables,
     Table,
     metric_columns,
     table_of_each,
@@ -40,8 +38,6 @@ __all__ = [
     "Column",
     "Comparison",
     "Difference",
-    "DrawAll",
-    "MakeTables",
     "Metric",
     "Order",
     "PageParts",

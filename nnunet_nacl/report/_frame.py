@@ -1,6 +1,6 @@
 """Methods on one data set: their cases' values in a data frame, and their bin tables.
 
-Only this module reads what ``evaluate`` has counted.
+What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets.
 """
 
 import sys

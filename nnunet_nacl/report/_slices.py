@@ -32,23 +32,22 @@ _WRONG = (255, 45, 45)
 def chosen_cases(comparison: Comparison, voxels: Voxels) -> dict[str, str]:
     """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
     of_cases = comparison.of_cases(Metric("ECE", voxels))[""]
-    by_method = np.array([of_cases.loc[name] for name in comparison.names])
-    errors = by_method.mean(axis=0)
-    spread = np.ptp(by_method, axis=0)
-    order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
+    errors = of_cases.unstack("method")[comparison.names]
+    means = errors.mean(axis=1, skipna=False).dropna()
+    order = list(means.sort_values(kind="stable").index)
     if len(order) < 2:
-        return {"The only case": comparison.cases[order[0]]} if order else {}
+        return {"The only case": order[0]} if order else {}
     # Of few cases, one may have several roles, and keeps the last
     roles = {
         order[-1]: "Worst calibrated case",
         order[(len(order) - 1) // 2]: "Median case",
         order[0]: "Best calibrated case",
     }
-    others = [row for row in order if row not in roles]
-    if len(by_method) > 1 and others:
-        differing = max(others, key=lambda row: float(spread[row]))
-        roles = {differing: "Where the methods differ most", **roles}
-    return {role: comparison.cases[row] for row, role in roles.items()}
+    others = [case for case in order if case not in roles]
+    if len(comparison.names) > 1 and others:
+        spread = errors.max(axis=1) - errors.min(axis=1)
+        roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
+    return {role: case for case, role in roles.items()}
 
 
 @dataclass(frozen=True)

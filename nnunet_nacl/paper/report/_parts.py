@@ -1,16 +1,55 @@
-"""What the report's page shows of the paper: a study, radar plots, ranks, published values."""
+"""What the paper adds to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from nnunet_nacl.paper.report._panels import radar_panels, study_panels
-from nnunet_nacl.paper.report._plots import rank_heatmap
-from nnunet_nacl.paper.report._published import published_data_set, published_method
-from nnunet_nacl.paper.report._ranks import all_rankings, rank_table
+from nnunet_nacl import report
+from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.paper.report._plots import radar_panels, rank_heatmap, study_panels
+from nnunet_nacl.paper.report._published import (
+    published_data_set,
+    published_method,
+    published_table,
+)
+from nnunet_nacl.paper.report._ranks import (
+    SCHEMES,
+    all_rankings,
+    rank_by_scores,
+    rank_methods,
+    rank_table,
+)
 from nnunet_nacl.paper.report._study import Study
-from nnunet_nacl.paper.report._tables import published_table
-from nnunet_nacl.report import Comparison, PageParts, pictures
+from nnunet_nacl.report import Comparison, PageParts, Table, panels_of_each, pictures, table_of_each
+from nnunet_nacl.report.plots import Panel
 from nnunet_nacl.typing import Record
+
+
+def _rank_tables(
+    comparisons: Sequence[Comparison], voxels: Voxels | None, scheme: str | None = None
+) -> list[Table]:
+    """Of the paper's metrics by a scheme, or of those that judge methods."""
+    if scheme is not None:
+        return [rank_table(rank_methods(comparisons, scheme, voxels), comparisons)]
+    ranking = rank_by_scores(comparisons, voxels)
+    if ranking is None:
+        raise ValueError(
+            "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
+        )
+    return [rank_table(ranking, comparisons)]
+
+
+def _rank_panels(comparisons: Sequence[Comparison], voxels: Voxels | None) -> list[Panel]:
+    return [partial(rank_heatmap, ranking) for ranking in all_rankings(comparisons, voxels)]
+
+
+TABLES = report.TABLES | {
+    "published": table_of_each(published_table),
+    "ranks": _rank_tables,
+    **{scheme: partial(_rank_tables, scheme=scheme) for scheme in SCHEMES},
+}
+"""The report's tables and the paper's, for ``write_table``."""
+PLOTS = report.PLOTS | {"radar": panels_of_each(radar_panels), "ranks": _rank_panels}
+"""The report's plots and the paper's, for ``write_plot``."""
 
 
 def page_parts(study: Study | None = None) -> PageParts:

@@ -16,7 +16,6 @@ from nnunet_nacl.report._panels import (
 )
 from nnunet_nacl.report._reading import default_name, read_results
 from nnunet_nacl.report._reviews import read_reviews
-from nnunet_nacl.report._shown import judging_metrics, paper_metrics, segmentation_metrics
 from nnunet_nacl.report._slices import Slices, chosen_cases, read_slices, slice_layers
 from nnunet_nacl.report._statistics import Difference, Order, differences, order_of
 from nnunet_nacl.report._tables import (
@@ -49,17 +48,14 @@ __all__ = [
     "default_name",
     "differences",
     "is_page",
-    "judging_metrics",
     "metric_columns",
     "order_of",
     "panels_of_each",
-    "paper_metrics",
     "pictures",
     "read_results",
     "read_reviews",
     "read_slices",
     "reliability_panels",
-    "segmentation_metrics",
     "slice_layers",
     "table_of_each",
     "tradeoff_panels",

@@ -13,7 +13,6 @@ from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._reading import calibrated_by, evaluate_command
 from nnunet_nacl.report._reliability import Assessment, Verdict, assess
-from nnunet_nacl.report._shown import judging_metrics, paper_metrics
 from nnunet_nacl.report._statistics import Difference, Order, differences, order_of
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
@@ -77,7 +76,7 @@ def answer(comparison: Comparison) -> Answer:
         (voxels for voxels in LABEL_FREE if voxels in comparison.voxels), comparison.main
     )
     assessments = []
-    if judging := judging_metrics(comparison):
+    if judging := comparison.judging_metrics():
         judged_by = judging[0]
         estimates = comparison.estimates(judged_by)
         order = order_of(estimates, higher_is_better=judged_by.higher_is_better)
@@ -141,7 +140,7 @@ def _named_calibrated(folders: Mapping[str, str]) -> tuple[set[str], set[str]]:
 def _against_baseline(comparison: Comparison) -> list[AgainstBaseline]:
     """The other methods by the metrics that judge calibration, and by the paper's."""
     baseline = comparison.baseline
-    metrics = dict.fromkeys(judging_metrics(comparison) + paper_metrics(comparison))
+    metrics = dict.fromkeys(comparison.judging_metrics() + comparison.paper_metrics())
     gaps = {metric: differences(comparison.estimates(metric), baseline) for metric in metrics}
     dices = differences(comparison.estimates(DICE), baseline)
     found = []

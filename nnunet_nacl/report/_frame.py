@@ -15,6 +15,7 @@ import pandas as pd
 from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
+    PAPER_METRICS,
     SEGMENTATION_METRICS,
     VOXEL_SETS,
     Activation,
@@ -23,7 +24,7 @@ from nnunet_nacl.metrics import (
     LabelMeaning,
     Voxels,
 )
-from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.typing import Numbers, Record
 
 Results = Mapping[str, FolderResult]
@@ -37,6 +38,7 @@ class Comparison:
     Attributes:
         dataset: may be empty.
         names: of the methods; the first is the baseline.
+        meaning: of the labels.
         values: of the cases. Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric,
             structure (empty for what belongs to no single structure). NaN where not defined.
         notes: what was left out or differs between the methods.
@@ -44,30 +46,20 @@ class Comparison:
 
     dataset: str
     names: list[str]
+    cases: list[str]
+    meaning: LabelMeaning
     voxels: list[Voxels]
     values: pd.DataFrame
     notes: list[str]
     _results: Results
 
     @property
-    def _first(self) -> FolderResult:
-        return self._results[self.baseline]
-
-    @property
     def baseline(self) -> str:
         return self.names[0]
 
     @property
-    def cases(self) -> list[str]:
-        return [case.name for case in self._first.cases]
-
-    @property
     def structures(self) -> list[str]:
         return list(map(self.meaning.name_of, self.meaning.structures))
-
-    @property
-    def meaning(self) -> LabelMeaning:
-        return self._first.meaning
 
     @property
     def activation(self) -> Activation:
@@ -95,10 +87,9 @@ class Comparison:
 
     def of_case(self, case: str) -> "Comparison":
         """The same methods on one case, by whose name the comparison goes."""
-        results = {name: _of_cases(result, {case}) for name, result in self._results.items()}
-        return replace(
-            self, dataset=case, values=_values_of(results, self.voxels), _results=results
-        )
+        of_case = self.values.xs(case, level="case", drop_level=False)
+        results = {name: _of_cases(result, [case]) for name, result in self._results.items()}
+        return replace(self, dataset=case, cases=[case], values=of_case, _results=results)
 
     def of_cases(self, metric: Metric) -> pd.DataFrame:
         """The cases' values of a metric: rows method, case; a column for each structure, or one."""
@@ -139,6 +130,36 @@ class Comparison:
         """The states of a case's files when they were evaluated."""
         return next(one.states for one in self._results[name].cases if one.name == case)
 
+    def segmentation_metrics(self) -> list[Metric]:
+        """Dice, and HD95 if surfaces were measured."""
+        return [DICE, Metric("HD95")] if self.has_surface else [DICE]
+
+    def judging_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+        """NLL per foreground voxel, and ECE over a voxel set, by default near, else image.
+
+        A perfectly calibrated model has the lowest. Empty if neither near nor image was evaluated and no set is
+        requested.
+        """
+        scores = [Metric("NLL_per_foreground", "image")] if self.has_scores else []
+        pooled = (
+            [name for name in LABEL_FREE if name in self.voxels] if voxels is None else [voxels]
+        )
+        return scores + [Metric("ECE", name) for name in pooled[:1]]
+
+    def paper_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+        """The paper's metrics: ECE and CECE over a voxel set, by default over each set that labels choose."""
+        sets = (
+            [name for name in self.voxels if name not in LABEL_FREE] if voxels is None else [voxels]
+        )
+        return [Metric(name, one) for name in PAPER_METRICS for one in sets]
+
+    def leading_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+        """The columns of the table of methods; without near and image, the paper's metrics."""
+        judging = self.judging_metrics(voxels) or self.paper_metrics()
+        if self.has_scores:
+            judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
+        return self.segmentation_metrics() + judging
+
 
 def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) -> list[Comparison]:
     """A comparison for each data set of data set -> method -> result, with this voxel set; notes go to stderr."""
@@ -176,11 +197,17 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     ]
     if not voxels:
         _check_alike("voxel sets", results, lambda result: ", ".join(result.voxels))
-    shared = _shared_cases(results)
-    of_shared = {name: _of_cases(result, shared) for name, result in results.items()}
-    values = _values_of(of_shared, voxels)
+    cases = _shared_cases(results)
+    of_shared = {name: _of_cases(result, cases) for name, result in results.items()}
     comparison = Comparison(
-        dataset, list(results), voxels, values, _notes(results, shared), of_shared
+        dataset=dataset,
+        names=list(results),
+        cases=cases,
+        meaning=next(iter(results.values())).meaning,
+        voxels=voxels,
+        values=_values_of(of_shared, voxels),
+        notes=_notes(results, cases),
+        _results=of_shared,
     )
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
@@ -190,7 +217,8 @@ def compare(results: Results, dataset: str = "") -> Comparison:
 
 
 def _of_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
-    return replace(result, cases=[case for case in result.cases if case.name in names])
+    kept = set(names)
+    return replace(result, cases=[case for case in result.cases if case.name in kept])
 
 
 def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
@@ -205,7 +233,7 @@ def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
             for structure in result.structures:
                 of_cases = result.segmentation(structure, metric)
                 columns["", metric, result.meaning.name_of(structure)] = of_cases
-        of_methods[name] = pd.DataFrame(columns, [case.name for case in result.cases])
+        of_methods[name] = pd.DataFrame(columns, _case_names(result))
     values = pd.concat(of_methods, names=["method", "case"])
     return values.rename_axis(columns=["voxels", "metric", "structure"])
 
@@ -218,25 +246,25 @@ def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str
         raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
 
 
-def _case_names(results: Results) -> dict[str, list[str]]:
-    return {name: [case.name for case in result.cases] for name, result in results.items()}
+def _case_names(result: FolderResult) -> list[str]:
+    return [case.name for case in result.cases]
 
 
-def _shared_cases(results: Results) -> set[str]:
+def _shared_cases(results: Results) -> list[str]:
     """The cases that all results have."""
-    by_method = _case_names(results)
-    shared = set.intersection(*map(set, by_method.values()))
+    by_method = {name: _case_names(result) for name, result in results.items()}
+    shared = sorted(set.intersection(*map(set, by_method.values())))
     if not shared:
         shown = "; ".join(f"{name}: {_first_few(cases)}" for name, cases in by_method.items())
         raise ValueError(f"the methods share no case ({shown}).")
     return shared
 
 
-def _notes(results: Results, shared: set[str]) -> list[str]:
+def _notes(results: Results, shared: Collection[str]) -> list[str]:
     """What was left out or differs between the methods."""
     notes = []
-    every = set().union(*_case_names(results).values())
-    if left_out := sorted(every - shared):
+    every = set().union(*map(_case_names, results.values()))
+    if left_out := sorted(every.difference(shared)):
         counts = f"{len(shared)} of {len(every)} cases are compared"
         notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
     for name, result in results.items():
@@ -268,17 +296,18 @@ def _cases_of_different_truth(comparison: Comparison) -> list[str]:
 
     In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
     """
-    differ = np.zeros(len(comparison.cases), bool)
+    different: set[str] = set()
     for whole in comparison.voxels:
         if whole == "near":
             continue
         tables = [comparison.tables(name, whole).classwise for name in comparison.names]
         # With the paper's protocol tables lack voxels
-        lacking = np.any([table.unbinned.any(-1) for table in tables], axis=0)
+        complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
         sizes = np.stack([table.hits.sum(-1) for table in tables])
         of_structures = sizes[..., comparison.activation.first_structure :]
-        differ |= (of_structures != of_structures[0]).any((0, -1)) & ~lacking
-    return [case for case, differs in zip(comparison.cases, differ, strict=True) if differs]
+        differ = (of_structures != of_structures[0]).any((0, -1))
+        different.update(np.array(comparison.cases)[complete & differ])
+    return sorted(different)
 
 
 def _first_few(names: Collection[str]) -> str:

@@ -20,9 +20,8 @@ from nnunet_nacl.report._frame import Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import LABEL_FREE, number_text, titles_text, voxels_text
 from nnunet_nacl.report._reading import evaluate_command
 from nnunet_nacl.report._reviews import read_reviews
-from nnunet_nacl.report._shown import judging_metrics, paper_metrics
 from nnunet_nacl.report._slices import case_views, confidence_colors, legend
-from nnunet_nacl.report.plots._methods import dice_scatter
+from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import Record
 
@@ -146,7 +145,7 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
     if len(comparison.names) > 1:
         section["folded"].append(tables.differences_table(comparison))
         section["tradeoff"] = pictures(panels.tradeoff_panels(comparison))
-    if judging_metrics(comparison) and paper_metrics(comparison):
+    if comparison.judging_metrics() and comparison.paper_metrics():
         section["paper"] = tables.paper_table(comparison, expected=True)
     if parts is not None:
         section |= parts.of_data_set(comparison)
@@ -157,7 +156,7 @@ def _case_curves(comparison: Comparison, view: Record) -> list[Markup]:
     """The reliability of a case whose pictures are shown."""
     if not view["slices"]:
         return []
-    return pictures(panels.case_reliability_panels(comparison, view["name"]))
+    return pictures(panels.reliability_panels(comparison.of_case(view["name"]), overlaid=True))
 
 
 def _voxel_set(comparison: Comparison, voxels: Voxels) -> Record:

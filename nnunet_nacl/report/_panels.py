@@ -9,11 +9,9 @@ from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._frame import Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import voxels_text
 from nnunet_nacl.report._reliability import top_label_curves
-from nnunet_nacl.report._shown import judging_metrics, paper_metrics
-from nnunet_nacl.report.plots._methods import reliability_curves, tradeoff_scatter
+from nnunet_nacl.report.plots._diagrams import reliability_curves, tradeoff_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, save_plot
 
-Draw = Callable[[Comparison, Voxels | None], list[Panel]]
 DrawAll = Callable[[Sequence[Comparison], Voxels | None], list[Panel]]
 
 
@@ -37,18 +35,13 @@ def reliability_panels(
     ]
 
 
-def case_reliability_panels(comparison: Comparison, case: str) -> list[Panel]:
-    """The diagram of a single case, all methods in one; with regions, one for each region."""
-    return reliability_panels(comparison.of_case(case), overlaid=True)
-
-
 def tradeoff_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
     """Dice against the metrics that judge calibration; over a given voxel set, against ECE and CECE."""
-    metrics = (voxels is None and judging_metrics(comparison)) or paper_metrics(comparison, voxels)
+    metrics = (voxels is None and comparison.judging_metrics()) or comparison.paper_metrics(voxels)
     return [partial(tradeoff_scatter, comparison, metric) for metric in metrics]
 
 
-def panels_of_each(draw: Draw) -> DrawAll:
+def panels_of_each(draw: Callable[[Comparison, Voxels | None], list[Panel]]) -> DrawAll:
     """The panels of all data sets, one after the other."""
     return lambda comparisons, voxels: [
         panel for comparison in comparisons for panel in draw(comparison, voxels)

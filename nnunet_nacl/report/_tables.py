@@ -20,12 +20,6 @@ from nnunet_nacl.report._frame import Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, number_text, voxels_text
 from nnunet_nacl.report._reliability import error_by_chance, split_scores
 from nnunet_nacl.report._reviews import Reviews
-from nnunet_nacl.report._shown import (
-    judging_metrics,
-    leading_metrics,
-    paper_metrics,
-    segmentation_metrics,
-)
 from nnunet_nacl.report._statistics import LEVEL, differences, order_of
 from nnunet_nacl.typing import Mask
 
@@ -215,8 +209,8 @@ def _with_unit(metric: Metric) -> str:
 
 def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
-    judging = judging_metrics(comparison, voxels)
-    metrics = leading_metrics(comparison, voxels)
+    judging = comparison.judging_metrics(voxels)
+    metrics = comparison.leading_metrics(voxels)
     leading = (judging or metrics)[0]
     estimates = comparison.estimates(leading)
     rows = order_of(estimates, higher_is_better=leading.higher_is_better).names
@@ -237,7 +231,7 @@ def paper_table(
     comparison: Comparison, voxels: Voxels | None = None, *, expected: bool = False
 ) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
-    metrics = segmentation_metrics(comparison) + paper_metrics(comparison, voxels)
+    metrics = comparison.segmentation_metrics() + comparison.paper_metrics(voxels)
     how = "of all cases pooled" if voxels in LABEL_FREE else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
@@ -253,8 +247,8 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
         raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
-    leading = leading_metrics(comparison, voxels)
-    for metric in dict.fromkeys(leading + paper_metrics(comparison, voxels)):
+    leading = comparison.leading_metrics(voxels)
+    for metric in dict.fromkeys(leading + comparison.paper_metrics(voxels)):
         gaps = differences(comparison.estimates(metric), comparison.baseline).values()
         columns.append(
             Column(
@@ -280,7 +274,7 @@ def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Ta
     """Dice, HD95 and class ECE of each structure."""
     voxels = voxels or comparison.main
     columns = []
-    for metric in segmentation_metrics(comparison):
+    for metric in comparison.segmentation_metrics():
         values = comparison.of_cases(metric)
         for name in comparison.names:
             means = list(values.loc[name].mean())
@@ -365,11 +359,10 @@ def review_table(reviews: Reviews) -> Table:
     return Table(title, "", note, list(reviews.judgements), columns)
 
 
-MakeTable = Callable[[Comparison, Voxels | None], Table]
 MakeTables = Callable[[Sequence[Comparison], Voxels | None], list[Table]]
 
 
-def table_of_each(make: MakeTable) -> MakeTables:
+def table_of_each(make: Callable[[Comparison, Voxels | None], Table]) -> MakeTables:
     """A table for each data set."""
     return lambda comparisons, voxels: [make(comparison, voxels) for comparison in comparisons]
 

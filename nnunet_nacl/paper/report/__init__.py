@@ -7,7 +7,7 @@ from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts
 from nnunet_nacl.paper.report._plots import radar, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._published import published
 from nnunet_nacl.paper.report._ranks import Ranking, all_rankings, rank_methods
-from nnunet_nacl.paper.report._study import Study, Variant
+from nnunet_nacl.paper.report._variants import Study, Variant
 
 __all__ = [
     "PLOTS",

@@ -18,7 +18,7 @@ from nnunet_nacl.paper.report._ranks import (
     rank_methods,
     rank_table,
 )
-from nnunet_nacl.paper.report._study import Study
+from nnunet_nacl.paper.report._variants import Study
 from nnunet_nacl.report import Comparison, PageParts, Table, panels_of_each, pictures, table_of_each
 from nnunet_nacl.report.plots import Panel
 from nnunet_nacl.typing import Record

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.paper.report._ranks import Ranking
-from nnunet_nacl.paper.report._study import Study, relative_difference
-from nnunet_nacl.report import DICE, Comparison, Metric, judging_metrics, paper_metrics
+from nnunet_nacl.paper.report._variants import Study, relative_difference
+from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
@@ -37,8 +37,13 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
-    dice = _around(comparison, DICE)
-    error = _around(comparison, metric)
+    dice, error = (
+        [estimate.value for estimate in comparison.estimates(one).values()]
+        for one in (DICE, metric)
+    )
+    # Which closes the lines
+    dice.append(dice[0])
+    error.append(error[0])
     style: Any = {"markersize": 4, "linewidth": 1.3}
     ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **style)
     ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **style)
@@ -47,12 +52,6 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     ax.set_yticks([0.25, 0.5, 0.75, 1])
     ax.set_title(wrapped(comparison.dataset, 40), pad=14)
     legend_below(ax, 0.1, fontsize=9)
-
-
-def _around(comparison: Comparison, metric: Metric) -> list[float]:
-    """The methods' values; the first comes again at the end, which closes a line."""
-    values = [estimate.value for estimate in comparison.estimates(metric).values()]
-    return [*values, values[0]]
 
 
 def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
@@ -240,7 +239,7 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
     there = study.compared(comparison)
     if len(there) < 2 or (study.plot in {"differences", "arrows"} and not study.pairs(comparison)):
         return []
-    metrics = [DICE, *judging_metrics(comparison), *paper_metrics(comparison)]
+    metrics = [DICE, *comparison.judging_metrics(), *comparison.paper_metrics()]
     draw = {"differences": study_differences, "arrows": study_arrows}.get(study.plot, study_curves)
     # A radar of two axes is a line
     if study.plot == "radar" and len({variant.group for variant in there}) > 2:

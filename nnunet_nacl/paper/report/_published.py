@@ -15,7 +15,6 @@ from nnunet_nacl.report import (
     Metric,
     Table,
     metric_columns,
-    paper_metrics,
 )
 
 _CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
@@ -98,7 +97,7 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
     if comparison.has_surface:
         metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
-        metrics += paper_metrics(comparison, voxels)
+        metrics += comparison.paper_metrics(voxels)
     columns = metric_columns(comparison, metrics)
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip

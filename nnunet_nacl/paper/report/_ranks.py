@@ -15,8 +15,6 @@ from nnunet_nacl.report import (
     Comparison,
     Metric,
     Table,
-    judging_metrics,
-    segmentation_metrics,
 )
 from nnunet_nacl.typing import Floats
 
@@ -41,7 +39,7 @@ def rank_by_scores(
     comparisons: Sequence[Comparison], voxels: Voxels | None = None
 ) -> Ranking | None:
     """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
-    judging, *others = (judging_metrics(comparison, voxels) for comparison in comparisons)
+    judging, *others = (comparison.judging_metrics(voxels) for comparison in comparisons)
     alike = judging and all(metrics == judging for metrics in others)
     return _ranking(comparisons, "sum-rank", [DICE, *judging]) if alike else None
 
@@ -55,7 +53,7 @@ def rank_methods(
         raise ValueError(
             f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
         )
-    metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
+    metrics = min((comparison.segmentation_metrics() for comparison in comparisons), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
     return _ranking(comparisons, scheme, [*metrics, *of_paper])
 

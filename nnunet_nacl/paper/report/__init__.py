@@ -3,8 +3,8 @@
 >>> from nnunet_nacl.paper.report import page_parts  # write_report(results, "page.html", parts=page_parts())
 """
 
+from nnunet_nacl.paper.report._figures import radar, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts
-from nnunet_nacl.paper.report._plots import radar, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._published import published
 from nnunet_nacl.paper.report._ranks import Ranking, all_rankings, rank_methods
 from nnunet_nacl.paper.report._variants import Study, Variant

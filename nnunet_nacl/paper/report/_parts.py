@@ -5,7 +5,7 @@ from functools import partial
 
 from nnunet_nacl import report
 from nnunet_nacl.metrics import Voxels
-from nnunet_nacl.paper.report._plots import radar_panels, rank_heatmap, study_panels
+from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._published import (
     published_data_set,
     published_method,

@@ -1,7 +1,7 @@
 """Figures of Murugesan et al., MedIA 2025: methods as a radar, a study's variants; and ranks as a heat map."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
-from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.metrics import Estimate, Voxels
 from nnunet_nacl.paper.report._ranks import Ranking
 from nnunet_nacl.paper.report._variants import Study, relative_difference
 from nnunet_nacl.report import DICE, Comparison, Metric
@@ -27,6 +27,8 @@ from nnunet_nacl.report.plots import (
 )
 from nnunet_nacl.typing import Floats
 
+Estimates = Mapping[str, Estimate]
+"""Method -> its estimate of a metric."""
 _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 
 
@@ -99,9 +101,8 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     ax.set_title(data.scheme)
 
 
-def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
+def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
     """A row for each compared variant; ``place`` is that among the group's values, from 0."""
-    estimates = comparison.estimates(metric)
     return pd.DataFrame(
         {
             "group": variant.group,
@@ -111,13 +112,13 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
             "value": (estimate := estimates[variant.method]).value,
             "reach": estimate.reach or [[math.nan], [math.nan]],
         }
-        for variant in study.compared(comparison)
+        for variant in study.compared(estimates)
     )
 
 
-def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
+def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
-    values = _values(comparison, study, metric)
+    values = _values(estimates, study)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
     # The paper's names
@@ -141,10 +142,10 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     legend_below(ax, 0.1, ncols=1)
 
 
-def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
+def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
     groups = list(study.groups)
-    values = _values(comparison, study, metric)
+    values = _values(estimates, study)
     named = any(isinstance(variant.value, str) for variant in study.variants)
     if named:
         values["at"], _ = pd.factorize(values["text"])
@@ -176,11 +177,10 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
 
-def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
+def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
     groups = list(study.groups)
-    pairs = study.pairs(comparison)
-    estimates = comparison.estimates(metric)
+    pairs = study.pairs(estimates)
     left, right = groups[::-1] if metric.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
@@ -207,12 +207,12 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
     ax.set(xlabel="relative difference (%)", ylabel=wrapped(study.setting))
 
 
-def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
+def study_arrows(
+    estimates: Estimates, study: Study, metric: Metric, ax: Axes, *, dices: Estimates
+) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
-    errors = comparison.estimates(metric)
-    dices = comparison.estimates(DICE)
-    for pair in study.pairs(comparison):
-        x0, x1 = (errors[variant.method] for variant in pair)
+    for pair in study.pairs(estimates):
+        x0, x1 = (estimates[variant.method] for variant in pair)
         y0, y1 = (dices[variant.method] for variant in pair)
         tail = (x0.value, y0.value)
         head = (x1.value, y1.value)
@@ -236,15 +236,17 @@ def radar_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[P
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
     """A study's plots, one for each metric; none if no two of its variants can be compared."""
-    there = study.compared(comparison)
-    if len(there) < 2 or (study.plot in {"differences", "arrows"} and not study.pairs(comparison)):
+    there = study.compared(comparison.names)
+    paired = study.plot in {"differences", "arrows"}
+    if len(there) < 2 or (paired and not study.pairs(comparison.names)):
         return []
     metrics = [DICE, *comparison.judging_metrics(), *comparison.paper_metrics()]
-    draw = {"differences": study_differences, "arrows": study_arrows}.get(study.plot, study_curves)
+    draw: Panel = study_differences if study.plot == "differences" else study_curves
     # A radar of two axes is a line
     if study.plot == "radar" and len({variant.group for variant in there}) > 2:
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
     if study.plot == "arrows":
+        draw = partial(study_arrows, dices=comparison.estimates(DICE))
         metrics.remove(DICE)
-    return [partial(draw, comparison, study, metric) for metric in metrics]
+    return [partial(draw, comparison.estimates(metric), study, metric) for metric in metrics]

@@ -17,7 +17,7 @@ import pandas as pd
 from models import loss_name
 
 from nnunet_nacl.metrics import resample_weights
-from nnunet_nacl.report import published
+from nnunet_nacl.paper.report import published
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

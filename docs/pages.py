@@ -32,6 +32,7 @@ _PACKAGES = {
     "Logits": "nnunet_nacl.paper.logits",
     "Data sets": "nnunet_nacl.paper.datasets",
     "Studies": "nnunet_nacl.paper.experiments",
+    "The paper's report": "nnunet_nacl.paper.report",
 }
 _REFERENCE = """# Reference
 

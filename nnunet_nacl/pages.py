@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import printable, whole_file
@@ -18,10 +18,16 @@ def write_page(
     template: str,
     content: Mapping[str, Any],
     filters: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    base: str = "",
 ) -> None:
-    """Write the page that a package's template makes of this content, the version and the date; whole or not at all."""
+    """Write the page that a package's template makes of this content, the version and the date; whole or not at all.
+
+    ``base`` is the package whose template it extends, if any.
+    """
+    packages = [package, base] if base else [package]
     environment = Environment(
-        loader=PackageLoader(package),
+        loader=ChoiceLoader([PackageLoader(one) for one in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from nnunet_nacl.paper.experiments._study import STUDIES
-from nnunet_nacl.report import published
+from nnunet_nacl.paper.report import published
 from nnunet_nacl.trainers import parse_name
 
 ROOT = Path(__file__).parents[2]

@@ -33,6 +33,7 @@ def report(
     Examples:
         nnunet_nacl report predictions/DiceCE predictions/CE -o comparison.html
     """
+    from nnunet_nacl.paper.report import page_parts
     from nnunet_nacl.report import is_page, read_results, write_report
 
     page = Path(o or "report.html")
@@ -42,7 +43,10 @@ def report(
         )
     results = read_results(summaries, names=names)
     may_replace = overwrite or o is None
-    write_report(results, page, images=i, command=shlex.join(command_line), overwrite=may_replace)
+    command = shlex.join(command_line)
+    write_report(
+        results, page, images=i, command=command, parts=page_parts(), overwrite=may_replace
+    )
     print(f"Wrote {page}\nOpen {page.resolve().as_uri()} in a browser.")
     return 0
 
@@ -71,6 +75,7 @@ def table(
     Examples:
         nnunet_nacl table predictions/DiceCE predictions/CE --table ece --format latex --no_intervals > table.tex
     """
+    from nnunet_nacl.paper.report import TABLES
     from nnunet_nacl.report import read_results, write_table
 
     if digits is not None and digits < 0:
@@ -78,7 +83,13 @@ def table(
     results = read_results(summaries, names=names)
     print(
         write_table(
-            results, table, form=format, voxels=voxels, intervals=not no_intervals, digits=digits
+            results,
+            table,
+            form=format,
+            voxels=voxels,
+            intervals=not no_intervals,
+            digits=digits,
+            tables=TABLES,
         ),
         end="",
     )
@@ -99,9 +110,10 @@ def plot(
         kind: KIND: reliability (confidence against accuracy), tradeoff (Dice against calibration error), radar, ranks
         o: FILE ending in .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
     """
+    from nnunet_nacl.paper.report import PLOTS
     from nnunet_nacl.report import read_results, write_plot
 
     file = o or f"{kind}.svg"
-    write_plot(read_results(summaries, names=names), kind, file, voxels=voxels)
+    write_plot(read_results(summaries, names=names), kind, file, voxels=voxels, plots=PLOTS)
     print(f"Wrote {file}")
     return 0

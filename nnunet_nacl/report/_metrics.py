@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.metrics import METRICS, PAPER_METRICS, Estimate, MetricDefinition, Voxels
-from nnunet_nacl.report._comparison import POOLED, Comparison, Method
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.metrics import METRICS, MetricDefinition, Voxels
+
+LABEL_FREE: tuple[Voxels, ...] = ("near", "image")
+"""Voxel sets that are not chosen by labels. Their ECE is pooled over the voxels of all cases: within a case errors
+occur together, so the mean over cases would not be 0 for a perfectly calibrated model."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,7 @@ class Metric:
     @property
     def is_pooled(self) -> bool:
         """Whether the voxels of all cases count together; any other metric is a mean over cases."""
-        return self.voxels in POOLED and self.definition.over_cases != "mean"
-
-    @lru_cache(maxsize=1024)  # noqa: B019 - several tables and plots show the same; so much stays in memory
-    def of(self, method: Method) -> Estimate:
-        """The estimate of a method, made once."""
-        if self.voxels and self.is_pooled:
-            return Estimate.of_tables(self.definition, method.result.tables(self.voxels))
-        return Estimate.of_means(self.values(method))
-
-    def values(self, method: Method) -> Floats:
-        """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
-        result = method.result
-        if self.voxels:
-            return np.array(result.values(self.voxels, self.name))[:, None]
-        return np.array([result.segmentation(one, self.name) for one in result.structures]).T
+        return self.voxels in LABEL_FREE and self.definition.over_cases != "mean"
 
 
 def voxels_text(voxels: str) -> str:
@@ -97,34 +84,3 @@ def number_text(value: float | None, digits: int = 3, *, signed: bool = False) -
 
 
 DICE = Metric("Dice")
-
-
-def segmentation_metrics(comparison: Comparison) -> list[Metric]:
-    """Dice, and HD95 if surfaces were measured."""
-    return [DICE, Metric("HD95")] if comparison.has_surface else [DICE]
-
-
-def judging_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
-    """NLL per foreground voxel, and ECE over a voxel set, by default near, else image: lowest if perfectly calibrated.
-
-    Empty if neither near nor image was evaluated and no set is requested.
-    """
-    scores = [Metric("NLL_per_foreground", "image")] if comparison.has_scores else []
-    pooled = [name for name in POOLED if name in comparison.voxels] if voxels is None else [voxels]
-    return scores + [Metric("ECE", name) for name in pooled[:1]]
-
-
-def paper_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
-    """The paper's metrics: ECE and CECE over a voxel set, by default over each set that labels choose."""
-    sets = (
-        [name for name in comparison.voxels if name not in POOLED] if voxels is None else [voxels]
-    )
-    return [Metric(name, one) for name in PAPER_METRICS for one in sets]
-
-
-def leading_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
-    """The columns of the table of methods; without near and image, the paper's metrics."""
-    judging = judging_metrics(comparison, voxels) or paper_metrics(comparison)
-    if comparison.has_scores:
-        judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
-    return segmentation_metrics(comparison) + judging

@@ -18,7 +18,7 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_weights,
 )
-from nnunet_nacl.report._comparison import Comparison, Method
+from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
@@ -68,13 +68,16 @@ class Reliability:
 
 def top_label_curves(comparison: Comparison, method: str, voxels: Voxels) -> list[Reliability]:
     """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
+    tables = comparison.tables(method, voxels)
+    by_model = tables.expected_top
     of_what = [""] if comparison.activation is Activation.SOFTMAX else comparison.structures
-    return [_curve(comparison[method], name, voxels, row) for row, name in enumerate(of_what)]
+    return [
+        _curve(method, what, tables.top[:, row], None if by_model is None else by_model[:, row])
+        for row, what in enumerate(of_what)
+    ]
 
 
-def _curve(method: Method, what: str, voxels: Voxels, row: int) -> Reliability:
-    tables = method.bins(voxels)[:, row]
-    by_model = method.bins(voxels, "expected_top")
+def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) -> Reliability:
     num_cases, num_bins = tables.count.shape
     pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
@@ -84,10 +87,10 @@ def _curve(method: Method, what: str, voxels: Voxels, row: int) -> Reliability:
     ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
     expected = None
     if by_model is not None:
-        line = by_model[:, row].sum()
+        line = by_model.sum()
         expected = (ratio(line.confidence, line.count), ratio(line.hits, line.count))
     return Reliability(
-        name=method.name,
+        name=name,
         what=what,
         edges=np.linspace(0, 1, num_bins + 1),
         share=pooled.count / max(float(pooled.total), 1),
@@ -112,7 +115,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Assessment:
     """A method's verdict and its reasons.
 
     Attributes:
@@ -132,7 +135,7 @@ class Judgement:
     by_chance: Interval
 
 
-def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
+def assess(comparison: Comparison, method: str, voxels: Voxels) -> Assessment:
     """Compare the ECE over near or image with the ECE that chance alone would give under perfect calibration.
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
@@ -144,9 +147,9 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
     curves = top_label_curves(comparison, method, voxels)
     off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in curves]
     curve = curves[int(np.argmax(np.nan_to_num(off)))]
-    pooled = comparison[method].result.pooled(voxels)
+    pooled = comparison.pooled(method, voxels)
     error = pooled["ECE"]
-    by_chance = error_by_chance(comparison, method, voxels)
+    by_chance = error_by_chance(comparison.tables(method, voxels).top)
     accuracy = curve.read_off(curve.accuracy)
     verdict = Verdict.RIGHT if by_chance[1] <= _WIDE else Verdict.UNTOLD
     gap = pooled["over_confidence"]
@@ -163,16 +166,17 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
         verdict = Verdict.TOO_SURE
     elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
         verdict = Verdict.NOT_SURE_ENOUGH
-    return Judgement(method, curve.what, verdict, accuracy, error, by_chance)
+    return Assessment(method, curve.what, verdict, accuracy, error, by_chance)
 
 
-def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Interval:
+def error_by_chance(tables: BinCounts) -> Interval:
     """95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
+
+    Tables are top-label ones, (cases, T, M).
 
     Such a model's gaps in each bin, confidences minus hits, have mean 0 over cases. So each bin's mean gap is
     subtracted from the cases, ``g_im - n_im Σ_i g_im / Σ_i n_im``, and the cases are resampled.
     """
-    tables = comparison[method].bins(voxels)
     gaps = tables.confidence - tables.hits
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.

@@ -1,27 +1,15 @@
-"""Whether methods differ (paired tests over cases), and their order (rankings)."""
+"""Whether methods differ by a metric (paired tests over cases), and their order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-import pandas as pd
 from scipy.stats import rankdata, wilcoxon
 
-from nnunet_nacl.metrics import PAPER_METRICS, Estimate, Interval, Voxels, ratio, resample_weights
-from nnunet_nacl.report._comparison import POOLED, Comparison
-from nnunet_nacl.report._metrics import (
-    DICE,
-    Metric,
-    judging_metrics,
-    paper_metrics,
-    segmentation_metrics,
-)
+from nnunet_nacl.metrics import Estimate, Interval, resample_weights
 from nnunet_nacl.typing import Floats
 
 LEVEL = 0.05
-SCHEMES = ("sum-rank", "mean-case-rank")
-_RANKED_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -52,19 +40,15 @@ class Difference:
         return not np.isnan(self.p_holm)
 
 
-@lru_cache(maxsize=256)  # several tables, and the order of the methods, ask for the same tests
-def differences(
-    comparison: Comparison, metric: Metric, baseline: str | None = None
-) -> dict[str, Difference]:
-    """Every other method compared with the baseline."""
-    base = comparison[baseline or comparison.baseline]
-    others = [method for method in comparison.methods if method is not base]
-    gaps = [metric.of(method).minus(metric.of(base)) for method in others]
-    p_values = [_p_value(gap) for gap in gaps]
-    return {
-        method.name: Difference(gap.value, gap.interval, p, p_holm, _tested(gap))
-        for method, gap, p, p_holm in zip(others, gaps, p_values, holm(p_values), strict=True)
-    }
+def differences(estimates: Mapping[str, Estimate], baseline: str) -> dict[str, Difference]:
+    """Every other method compared with the baseline; estimates: method -> its estimate of one metric."""
+    base = estimates[baseline]
+    gaps = {name: own.minus(base) for name, own in estimates.items() if name != baseline}
+    p_values = [_p_value(gap) for gap in gaps.values()]
+    found = {}
+    for (name, gap), p, p_holm in zip(gaps.items(), p_values, holm(p_values), strict=True):
+        found[name] = Difference(gap.value, gap.interval, p, p_holm, _tested(gap))
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,61 +59,37 @@ class Order:
     difference to be significant, since no test of n cases has a p below 2^(1 − n).
     """
 
-    metric: Metric
     names: list[str]
     leaders: list[str]
     behind: list[str]
     can_tell: bool
 
+    @property
+    def best(self) -> str | None:
+        """The method that is significantly better than all others, if any."""
+        return self.names[0] if len(self.leaders) == 1 and self.behind else None
 
-def order_by(comparison: Comparison, metric: Metric) -> Order:
-    """The methods that have a value of a metric, ordered by it; among ties the baseline comes first."""
-    sign = -1 if metric.higher_is_better else 1
-    values = {method.name: sign * metric.of(method).value for method in comparison.methods}
-    known = [name for name, value in values.items() if not np.isnan(value)]
-    names = sorted(known, key=lambda name: (values[name], name != comparison.baseline))
-    gaps = differences(comparison, metric, names[0]) if names else {}
+
+def order_of(estimates: Mapping[str, Estimate], *, higher_is_better: bool) -> Order:
+    """The methods that have a value, ordered by it; ties stay in the order given."""
+    sign = -1 if higher_is_better else 1
+    values = {name: sign * estimate.value for name, estimate in estimates.items()}
+    names = sorted((name for name in values if not np.isnan(values[name])), key=values.__getitem__)
+    gaps = differences(estimates, names[0]) if names else {}
+    num_methods = len(names)
     behind = [
         name
         for name in names[1:]
-        if gaps[name].is_told_apart(len(names)) and sign * gaps[name].mean > 0
+        if gaps[name].is_told_apart(num_methods) and sign * gaps[name].mean > 0
     ]
-    num_methods = len(names)
-    lowest_p = 2.0 ** (1 - len(comparison.cases)) * (num_methods - 1)  # after Holm's correction
+    num_cases = next(iter(estimates.values())).num_cases
+    lowest_p = 2.0 ** (1 - num_cases) * (num_methods - 1)  # after Holm's correction
     return Order(
-        metric=metric,
         names=names,
         leaders=[name for name in names if name not in behind],
         behind=behind,
         can_tell=lowest_p * num_methods / 2 < LEVEL,
     )
-
-
-@dataclass(frozen=True)
-class AgainstBaseline:
-    """A method compared with the baseline.
-
-    ``dice`` is the difference in Dice, None if there is none; ``better`` and ``worse`` are the calibration metrics that
-    differ significantly.
-    """
-
-    name: str
-    dice: Difference | None
-    better: list[Metric]
-    worse: list[Metric]
-
-
-def against_baseline(comparison: Comparison, name: str) -> AgainstBaseline:
-    """Compare a method with the baseline by the metrics that judge calibration, and by the paper's."""
-    better: list[Metric] = []
-    worse: list[Metric] = []
-    for metric in dict.fromkeys(judging_metrics(comparison) + paper_metrics(comparison)):
-        gap = differences(comparison, metric)[name]
-        if gap.is_told_apart():
-            improves = (gap.mean > 0) == metric.higher_is_better
-            (better if improves else worse).append(metric)
-    dice = differences(comparison, DICE)[name]
-    return AgainstBaseline(name, None if np.isnan(dice.mean) else dice, better, worse)
 
 
 def _p_value(gap: Estimate) -> float:
@@ -177,115 +137,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(p.size)
     corrected = np.maximum.accumulate(np.minimum(p[order] * factors, 1))
     return [float(p) for p in corrected[np.argsort(order)]]
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Ranks of methods: by each metric's value, added up (sum-rank), or in each case, averaged (mean-case-rank).
-
-    ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
-    bootstrap resamples of the cases in which a method is first; ties share the count.
-    """
-
-    scheme: str
-    ranks: pd.DataFrame
-    first: Floats
-
-
-def rank_by_scores(
-    comparisons: Sequence[Comparison], voxels: Voxels | None = None
-) -> Ranking | None:
-    """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
-    judging, *others = (judging_metrics(comparison, voxels) for comparison in comparisons)
-    alike = judging and all(metrics == judging for metrics in others)
-    return _rank(comparisons, "sum-rank", [DICE, *judging]) if alike else None
-
-
-def rank_methods(
-    comparisons: Sequence[Comparison], scheme: str, voxels: Voxels | None = None
-) -> Ranking:
-    """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
-    voxels = voxels or _paper_voxels(comparisons)
-    if scheme == "mean-case-rank" and voxels in POOLED:
-        raise ValueError(
-            f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
-        )
-    metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
-    return _rank(comparisons, scheme, [*metrics, *(Metric(name, voxels) for name in PAPER_METRICS)])
-
-
-def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
-    shared = [
-        name for name in comparisons[0].voxels if all(name in other.voxels for other in comparisons)
-    ]
-    if not shared:
-        raise ValueError("rankings need a voxel set that all data sets have.")
-    return next((voxels for voxels in shared if voxels not in POOLED), shared[0])
-
-
-def all_rankings(comparisons: Sequence[Comparison], voxels: Voxels | None = None) -> list[Ranking]:
-    """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
-    of_paper = voxels or _paper_voxels(comparisons)
-    schemes = SCHEMES if of_paper not in POOLED else SCHEMES[:1] if voxels else ()
-    found = [
-        rank_by_scores(comparisons),
-        *(rank_methods(comparisons, scheme, of_paper) for scheme in schemes),
-    ]
-    return [ranking for ranking in found if ranking is not None]
-
-
-def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric]) -> Ranking:
-    names = comparisons[0].names
-    combine = np.sum if scheme == "sum-rank" else np.mean
-    ranked = []
-    for number, comparison in enumerate(comparisons):
-        if sorted(comparison.names) != sorted(names):
-            got = f"{', '.join(names)} and {', '.join(comparison.names)}"
-            raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-        num_cases = len(comparison.cases)
-        weights = np.vstack(
-            [np.ones(num_cases), resample_weights(num_cases, _RANKED_RESAMPLES, number)]
-        )
-        of_metrics = [
-            _ranks([metric.of(comparison[name]) for name in names], metric, scheme, weights)
-            for metric in metrics
-        ]
-        ranked.append(np.stack(of_metrics, axis=-1))
-    by_metric, *resampled = combine(ranked, axis=0)
-    # Sums of the same ranks in another order may differ in their last bit
-    drawn = combine(resampled, axis=-1).round(9)
-    is_first = drawn == drawn.min(-1, keepdims=True)
-    first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    ranks_of = pd.DataFrame(by_metric, names, [metric.title for metric in metrics])
-    ranks_of["overall"] = combine(by_metric, axis=-1)
-    return Ranking(scheme, ranks_of, first)
-
-
-def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Floats) -> Floats:
-    """(resamples, M) ranks by a metric, in each of the resamples.
-
-    For mean-case-rank, means over cases of the ranks in each case. Cases in which any method has no value are left out;
-    without any other, all methods share their places.
-    """
-    if scheme == "sum-rank":
-        values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
-        return ranks(values, metric.higher_is_better)
-    by_case = np.column_stack(
-        [estimate.by_case for estimate in estimates if estimate.by_case is not None]
-    )
-    known = np.isfinite(by_case).all(axis=1)
-    means = ratio(
-        weights[:, known] @ ranks(by_case[known], metric.higher_is_better),
-        weights[:, known].sum(1, keepdims=True),
-    )
-    return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
-
-
-def ranks(values: Floats, higher_is_better: bool) -> Floats:
-    """Ranks along the last axis, from 1 for the best; equal ones share their mean rank, NaN ones are last.
-
-    >>> ranks(np.array([0.112, 0.097, 0.112]), False)
-    array([2.5, 1. , 2.5])
-    """
-    signed = -values if higher_is_better else values
-    return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))

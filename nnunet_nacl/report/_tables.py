@@ -16,26 +16,11 @@ from nnunet_nacl.metrics import (
     expected_calibration_error,
     mean_of_known,
 )
-from nnunet_nacl.report import _metrics
-from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, Metric, number_text, voxels_text
-from nnunet_nacl.report._published import (
-    DATA_SETS,
-    published_data_set,
-    published_method,
-    published_value,
-)
+from nnunet_nacl.report._frame import Comparison, Results, compare_all
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, number_text, voxels_text
 from nnunet_nacl.report._reliability import error_by_chance, split_scores
-from nnunet_nacl.report._review import Reviews
-from nnunet_nacl.report._statistics import (
-    LEVEL,
-    SCHEMES,
-    Ranking,
-    differences,
-    order_by,
-    rank_by_scores,
-    rank_methods,
-)
+from nnunet_nacl.report._reviews import Reviews
+from nnunet_nacl.report._statistics import LEVEL, differences, order_of
 from nnunet_nacl.typing import Mask
 
 _LATEX = str.maketrans(
@@ -184,27 +169,34 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 }
 
 
-def _columns(
-    comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False
+def metric_columns(
+    comparison: Comparison,
+    metrics: Sequence[Metric],
+    *,
+    rows: Sequence[str] | None = None,
+    expected: bool = False,
 ) -> list[Column]:
-    """Metrics of all methods; expected: beside the paper's metrics their values under perfect calibration, if known."""
+    """Metrics of all methods, in the order ``rows``.
+
+    expected: beside the paper's metrics their values under perfect calibration, if known.
+    """
+    rows = rows or comparison.names
     columns = []
     for metric in metrics:
-        estimates = [metric.of(method) for method in comparison.methods]
-        order = order_by(comparison, metric)
+        estimates = comparison.estimates(metric)
         columns.append(
             Column(
                 title=_with_unit(metric),
-                values=[estimate.value for estimate in estimates],
-                intervals=[estimate.interval for estimate in estimates],
+                values=[estimates[name].value for name in rows],
+                intervals=[estimates[name].interval for name in rows],
                 digits=metric.definition.digits,
                 arrow=metric.arrow,
-                best=order.names[0] if len(order.leaders) == 1 and order.behind else None,
+                best=order_of(estimates, higher_is_better=metric.higher_is_better).best,
             )
         )
-        if expected and metric.voxels and metric.voxels not in POOLED:
+        if expected and metric.voxels and metric.voxels not in LABEL_FREE:
             by_model = replace(metric, name=f"{metric.name}_expected")
-            means = [by_model.of(method).value for method in comparison.methods]
+            means = [comparison.estimates(by_model)[name].value for name in rows]
             if not np.isnan(means).all():
                 columns.append(Column(by_model.title, means))
     return columns
@@ -217,74 +209,47 @@ def _with_unit(metric: Metric) -> str:
 
 def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
-    judging = _metrics.judging_metrics(comparison, voxels)
-    metrics = _metrics.leading_metrics(comparison, voxels)
-    order = order_by(comparison, (judging or metrics)[0]).names
-    order += [name for name in comparison.names if name not in order]
-    comparison = replace(comparison, methods=[comparison[name] for name in order])
-    columns = _columns(comparison, metrics, expected=not judging)
-    if judging and (error := judging[-1].voxels) in POOLED:
-        chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
+    judging = comparison.judging_metrics(voxels)
+    metrics = comparison.leading_metrics(voxels)
+    leading = (judging or metrics)[0]
+    estimates = comparison.estimates(leading)
+    rows = order_of(estimates, higher_is_better=leading.higher_is_better).names
+    rows += [name for name in comparison.names if name not in rows]
+    columns = metric_columns(comparison, metrics, rows=rows, expected=not judging)
+    if judging and (error := judging[-1].voxels) in LABEL_FREE:
+        chance = [error_by_chance(comparison.tables(name, error).top)[1] for name in rows]
         columns.append(Column(f"ECE {error} by chance up to", chance))
     note = (
         f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases; the "
         "interval of an ECE below that lies too high. "
         f"{_BOLD}"
     )
-    return Table("Methods", comparison.dataset, note, comparison.names, columns)
+    return Table("Methods", comparison.dataset, note, rows, columns)
 
 
 def paper_table(
     comparison: Comparison, voxels: Voxels | None = None, *, expected: bool = False
 ) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
-    metrics = _metrics.segmentation_metrics(comparison) + _metrics.paper_metrics(comparison, voxels)
-    how = "of all cases pooled" if voxels in POOLED else "means over cases"
+    metrics = comparison.segmentation_metrics() + comparison.paper_metrics(voxels)
+    how = "of all cases pooled" if voxels in LABEL_FREE else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
         note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
-    columns = _columns(comparison, metrics, expected=expected)
+    columns = metric_columns(comparison, metrics, expected=expected)
     title = "Segmentation and calibration, as in papers"
     return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
-def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
-    """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
-    theirs = [published_method(name) for name in comparison.names]
-    dataset = published_data_set(comparison.dataset)
-    voxels = voxels or "foreground"
-    metrics = [DICE]
-    if comparison.has_surface:
-        metrics.append(Metric("HD95_voxels"))
-    if voxels in comparison.voxels:
-        metrics += _metrics.paper_metrics(comparison, voxels)
-    columns = _columns(comparison, metrics)
-    for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
-                                        ("CECE", "", "↓", 3)):  # fmt: skip
-        values = [published_value(method, metric, dataset) for method in theirs]
-        columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
-    what = (
-        f"those on {dataset}"
-        if dataset
-        else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
-    )
-    note = (
-        "The paper's columns are not our results but published values (Murugesan et al., Medical Image Analysis "
-        f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
-        "from regions combined from classes): compare the order of the methods, not the values."
-    )
-    return Table("Beside the paper", comparison.dataset, note, comparison.names, columns)
-
-
 def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
-    if len(comparison.methods) < 2:
+    if len(comparison.names) < 2:
         raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
-    leading = _metrics.leading_metrics(comparison, voxels)
-    for metric in dict.fromkeys(leading + _metrics.paper_metrics(comparison, voxels)):
-        gaps = differences(comparison, metric).values()
+    leading = comparison.leading_metrics(voxels)
+    for metric in dict.fromkeys(leading + comparison.paper_metrics(voxels)):
+        gaps = differences(comparison.estimates(metric), comparison.baseline).values()
         columns.append(
             Column(
                 title=metric.title,
@@ -309,19 +274,20 @@ def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Ta
     """Dice, HD95 and class ECE of each structure."""
     voxels = voxels or comparison.main
     columns = []
-    for metric in _metrics.segmentation_metrics(comparison):
-        for method in comparison.methods:
-            means = list(mean_of_known(metric.values(method).T))
-            title = f"{metric.title} {method.name}"
+    for metric in comparison.segmentation_metrics():
+        values = comparison.of_cases(metric)
+        for name in comparison.names:
+            means = list(values.loc[name].mean())
+            title = f"{metric.title} {name}"
             columns.append(
                 Column(title, means, digits=metric.definition.digits, arrow=metric.arrow)
             )
-    for method in comparison.methods:
-        counts = method.bins(voxels, "classwise")
-        errors = expected_calibration_error(counts.sum()[None] if voxels in POOLED else counts)
+    for name in comparison.names:
+        counts = comparison.tables(name, voxels).classwise
+        errors = expected_calibration_error(counts.sum()[None] if voxels in LABEL_FREE else counts)
         means = list(mean_of_known(errors.T)[-len(comparison.structures) :])
-        columns.append(Column(f"class ECE {voxels} {method.name}", means, arrow="↓"))
-    pooled = " of all cases together" if voxels in POOLED else ""
+        columns.append(Column(f"class ECE {voxels} {name}", means, arrow="↓"))
+    pooled = " of all cases together" if voxels in LABEL_FREE else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
     rows = comparison.structures
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
@@ -330,7 +296,7 @@ def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Ta
 def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
     voxels = voxels or comparison.main
-    pooled = [method.result.pooled(voxels) for method in comparison.methods]
+    pooled = [comparison.pooled(name, voxels) for name in comparison.names]
     columns = []
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "pooled" and any(metric.name in values for values in pooled):
@@ -344,12 +310,13 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
             )
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "mean":
-            means = [method.result.mean(voxels, metric.name) for method in comparison.methods]
-            columns.append(Column(metric.titled(), means))
-    splits = [
-        split_scores(method.classwise(voxels).sum(), comparison.activation)
-        for method in comparison.methods
-    ]
+            estimates = comparison.estimates(Metric(metric.name, voxels)).values()
+            columns.append(Column(metric.titled(), [estimate.value for estimate in estimates]))
+    splits = []
+    for name in comparison.names:
+        tables = comparison.tables(name, voxels)
+        of_classes = tables.classwise[:, : tables.num_classes].sum()
+        splits.append(split_scores(of_classes, tables.activation))
     for title in splits[0]:
         arrow = "↓" if "calibration" in title else "↑"
         columns.append(Column(title, [split[title] for split in splits], digits=4, arrow=arrow))
@@ -366,30 +333,13 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
 def cases_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Dice and ECE of every case and method."""
     voxels = voxels or comparison.main
-    columns = [
-        Column(f"{metric.name} {method.name}", list(mean_of_known(metric.values(method))))
-        for method in comparison.methods
-        for metric in (DICE, Metric("ECE", voxels))
-    ]
+    columns = []
+    for name in comparison.names:
+        for metric in (DICE, Metric("ECE", voxels)):
+            means = comparison.of_cases(metric).loc[name].mean(axis=1)
+            columns.append(Column(f"{metric.name} {name}", list(means)))
     note = f"Dice: mean over the structures. ECE: {voxels_text(voxels)}."
     return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")
-
-
-def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
-    """A ranking, and how often a method comes first when cases are resampled."""
-    digits = 1 if ranking.scheme == "sum-rank" else 2
-    columns = [
-        Column(title, list(values), digits=digits) for title, values in ranking.ranks.items()
-    ]
-    columns.append(Column("first in resamples (%)", list(100 * ranking.first), digits=0))
-    *metrics, _ = ranking.ranks.columns
-    title = f"{ranking.scheme.capitalize()} by {', '.join(metrics)}"
-    note = (
-        "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
-        "averaged. First in resamples: how often a method is first when cases are resampled; ties share the count."
-    )
-    datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
-    return Table(title, datasets, note, list(ranking.ranks.index), columns)
 
 
 def review_table(reviews: Reviews) -> Table:
@@ -409,15 +359,22 @@ def review_table(reviews: Reviews) -> Table:
     return Table(title, "", note, list(reviews.judgements), columns)
 
 
-TABLES: dict[str, Callable[[Comparison, Voxels | None], Table]] = {
-    "methods": methods_table,
-    "differences": differences_table,
-    "ece": paper_table,
-    "expected": partial(paper_table, expected=True),
-    "published": published_table,
-    "structures": structures_table,
-    "scores": scores_table,
-    "cases": cases_table,
+MakeTables = Callable[[Sequence[Comparison], Voxels | None], list[Table]]
+
+
+def table_of_each(make: Callable[[Comparison, Voxels | None], Table]) -> MakeTables:
+    """A table for each data set."""
+    return lambda comparisons, voxels: [make(comparison, voxels) for comparison in comparisons]
+
+
+TABLES: dict[str, MakeTables] = {
+    "methods": table_of_each(methods_table),
+    "differences": table_of_each(differences_table),
+    "ece": table_of_each(paper_table),
+    "expected": table_of_each(partial(paper_table, expected=True)),
+    "structures": table_of_each(structures_table),
+    "scores": table_of_each(scores_table),
+    "cases": table_of_each(cases_table),
 }
 
 
@@ -429,36 +386,25 @@ def write_table(
     voxels: Voxels | None = None,
     intervals: bool = True,
     digits: int | None = None,
+    tables: Mapping[str, MakeTables] = TABLES,
 ) -> str:
     """Return a table of the report as text.
 
     Args:
         results: data set -> method -> result, as ``read_results`` gives them.
-        name: one of ``TABLES`` or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
+        name: one of ``tables``.
         form: ``markdown``, ``latex`` or ``csv``.
         voxels: voxel set of ECE and CECE; by default the table's own.
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
+        tables: those that there are; ``nnunet_nacl.paper.report.TABLES`` has more.
     """
-    if name not in (known := [*TABLES, "ranks", *SCHEMES]):
-        raise ValueError(f"table: expected one of {', '.join(known)}; got {name}.")
-    comparisons = compare_all(results, voxels)
-    if name in TABLES:
-        tables = [TABLES[name](comparison, voxels) for comparison in comparisons]
-    else:
-        ranking = (
-            rank_methods(comparisons, name, voxels)
-            if name in SCHEMES
-            else rank_by_scores(comparisons, voxels)
-        )
-        if ranking is None:
-            raise ValueError(
-                "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
-            )
-        tables = [rank_table(ranking, comparisons)]
-    if form == "csv" and len(tables) > 1:
+    if name not in tables:
+        raise ValueError(f"table: expected one of {', '.join(tables)}; got {name}.")
+    made = tables[name](compare_all(results, voxels), voxels)
+    if form == "csv" and len(made) > 1:
         raise ValueError(
-            f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one."
+            f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."
         )
-    shown = [replace(table, intervals=intervals, digits=digits) for table in tables]
+    shown = [replace(table, intervals=intervals, digits=digits) for table in made]
     return printable("\n".join(map(FORMATS[form], shown)))

@@ -14,8 +14,8 @@ from nnunet_nacl.metrics import (
     MetricDefinition,
     mean_of_known,
 )
-from nnunet_nacl.report import TABLES, compare, write_report
-from tests.report.generated import NAMED, make_result
+from nnunet_nacl.report import compare, write_report
+from tests.report.generated import NAMED, make_result, table_of
 
 
 def test_what_is_computed_is_registered() -> None:
@@ -57,7 +57,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     rows = result.to_dataframe().query("metric == 'RMSCE' and voxels == 'near'")
     assert len(rows) == 3 * (1 + 4)  # and of each class
     comparison = compare({"sharp": result})
-    assert TABLES["scores"](comparison, "near").values().loc["sharp", "pooled RMSCE"] == pytest.approx(error)
+    assert table_of("scores", comparison, "near").values().loc["sharp", "pooled RMSCE"] == pytest.approx(error)
     write_report({"": {"sharp": result}}, tmp_path / "page.html")
     assert "<dt>RMSCE</dt><dd>As ECE, but large gaps count for more.</dd>" in (tmp_path / "page.html").read_text()
 

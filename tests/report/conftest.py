@@ -6,6 +6,7 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import Comparison, compare, read_results, write_report
 from tests.report.generated import make_result, write_predictions
 
@@ -35,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def page_file(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of these runs."""
     file = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(read_results([*runs.values()]), file, command="nnunet_nacl report a b 'c d'")
+    write_report(read_results([*runs.values()]), file, command="nnunet_nacl report a b 'c d'", parts=page_parts())
     return file
 
 

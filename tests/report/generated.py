@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
-from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, evaluate_case
+from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.paper.report import TABLES
+from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
@@ -66,6 +68,12 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
         p = np.stack([1 / (1 + odds), odds / (1 + odds)]).astype(np.float32)
         found.append(_case(f"case_{number:02d}", evaluate_case(p, y, settings=settings)))
     return _folder_result(found, {"background": 0, "disc": 1}, settings, temperature)
+
+
+def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) -> Table:
+    """A table of one data set."""
+    (table,) = TABLES[name]([comparison], voxels)
+    return table
 
 
 def with_dice(values: ArrayLike) -> FolderResult:

@@ -6,25 +6,21 @@ from operator import add
 import numpy as np
 import pytest
 
+from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import TABLES, Comparison, Metric, compare, differences
-from tests.report.generated import NAMED, make_result
+from nnunet_nacl.report import Comparison, Metric, compare, differences
+from tests.report.generated import NAMED, make_result, table_of
 
 NEAR = Metric("ECE", "near")
 REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
 
 
-@pytest.fixture(scope="module")
-def regions() -> Comparison:
-    return compare({"one": make_result(labels=REGIONS, settings=Settings())})
-
-
 @pytest.mark.parametrize(("name", "voxels"), [("NLL_per_foreground", "image"), ("ECE", "image"), ("CECE", "image")])
 def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     """In what is divided and in what is pooled, but a resample of such cases alone has no score."""
-    (method,) = compare({"one": make_result(cases=NAMED[:2], empty=NAMED[:1])}).methods
-    estimate = Metric(name, voxels).of(method)
-    assert estimate.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
+    comparison = compare({"one": make_result(cases=NAMED[:2], empty=NAMED[:1])})
+    estimate = comparison.estimates(Metric(name, voxels))["one"]
+    assert estimate.value == pytest.approx(comparison.pooled("one", voxels)[name], rel=1e-12)
     assert estimate.num_known == 2
     assert np.isnan(estimate.resampled(np.array([[2.0, 0]]))[0]) == (name == "NLL_per_foreground")
 
@@ -35,23 +31,25 @@ def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     + [(name, voxels) for name in ("ECE", "CECE") for voxels in ("near", "image")],
 )
 def test_values_and_resamples_are_those_of_the_cases_added_up(
-    comparison: Comparison, regions: Comparison, name: str, voxels: str
+    results: dict[str, FolderResult], name: str, voxels: str
 ) -> None:
     drawn = np.random.default_rng(0).integers(0, len(NAMED), (50, len(NAMED)))
-    for method in (*comparison.methods, *regions.methods):
-        estimate, tables = Metric(name, voxels).of(method), method.result.tables(voxels)
+    of_regions = make_result(labels=REGIONS, settings=Settings())
+    for result in (*results.values(), of_regions):
+        estimate = compare({"one": result}).estimates(Metric(name, voxels))["one"]
+        tables = result.tables(voxels)
         pooled = [reduce(add, [tables[case] for case in one]) for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
         weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)
         np.testing.assert_allclose(estimate.resampled(weights), expected, rtol=1e-9)
-        assert estimate.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
+        assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)
     assert [Metric(one, "near").axis for one in ("ECE", "MCE")] == ["ECE near, pooled", "MCE near, mean over cases"]
 
 
 def test_a_difference_in_a_pooled_error() -> None:
     close = compare({"base": make_result(1.0), "other": make_result(0.95)})
-    found = differences(close, NEAR)["other"]
-    tables = [method.bins("near", "top") for method in close.methods]
+    found = differences(close.estimates(NEAR), "base")["other"]
+    tables = [close.tables(name, "near").top for name in close.names]
     gaps = []
     for drawn in np.random.default_rng(0).integers(0, len(NAMED), (2000, len(NAMED))):
         base, other = (
@@ -64,12 +62,12 @@ def test_a_difference_in_a_pooled_error() -> None:
     assert found.p == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
     few = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
-    assert differences(few, NEAR)["other"].p == 2**-3
+    assert differences(few.estimates(NEAR), "base")["other"].p == 2**-3
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:
     def titles(settings: Settings) -> list[str]:
-        table = TABLES["methods"](compare({"one": make_result(settings=settings)}), None)
+        table = table_of("methods", compare({"one": make_result(settings=settings)}))
         return [column.title for column in table.columns if column.intervals is not None]
 
     scores = ["NLL per foreground voxel", "Brier per foreground voxel"]
@@ -77,5 +75,5 @@ def test_what_methods_are_judged_by(comparison: Comparison) -> None:
     assert titles(Settings(voxels=("near", "union"))) == ["Dice", "ECE near"]
     assert titles(Settings(voxels=("union",))) == ["Dice", "ECE union", "CECE union"]
     assert titles(Settings(protocol="authors")) == ["Dice", "ECE near"]  # its tables lack voxels
-    compared = TABLES["differences"](comparison, "union").columns
+    compared = table_of("differences", comparison, "union").columns
     assert [column.title for column in compared] == ["Dice", "HD95", *scores, "ECE union", "CECE union"]

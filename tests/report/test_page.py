@@ -8,9 +8,10 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import FORMATS, TABLES, answer, chosen_cases, compare, read_results, write_report
+from nnunet_nacl.paper.report import page_parts
+from nnunet_nacl.report import FORMATS, Metric, answer, chosen_cases, compare, read_results, write_report
 from nnunet_nacl.report.plots import INK
-from tests.report.generated import NAMED, make_blurred, make_result, with_origin
+from tests.report.generated import NAMED, make_blurred, make_result, table_of, with_origin
 
 QUICK, SCORES = Settings(voxels=("foreground",)), Settings(voxels=("near", "image"))
 VOID = {"meta", "link", "br", "img", "input", "hr", "image"}
@@ -83,14 +84,14 @@ def page_of(file: Path) -> Page:
 
 def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -> Page:
     file = tmp_path / "page.html"
-    write_report({"Dataset004_Demo": results}, file, overwrite=True, **options)
+    write_report({"Dataset004_Demo": results}, file, parts=page_parts(), overwrite=True, **options)
     return page_of(file)
 
 
 def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     page = page_of(page_file)
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    for text in TABLES["methods"](comparison, None).shown().to_numpy().ravel():
+    for text in table_of("methods", comparison).shown().to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']}" in page.text
@@ -102,7 +103,7 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     assert page_file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
     copied = [value for tag, name, value in page.attributes if (tag, name) == ("button", "data-text")]
     assert len(copied) == 2 * page.tags["table"]
-    table = TABLES["methods"](replace(comparison, dataset="Dataset004_Demo"), None)
+    table = table_of("methods", replace(comparison, dataset="Dataset004_Demo"))
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
 
@@ -114,7 +115,7 @@ def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], p
     assert not page.is_folded[title]
     assert page.is_folded["Structures: Dataset004_Demo"]  # on request
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    columns = [one.replace(" ↓", "\u00a0↓") for one in TABLES["expected"](comparison, None).shown().columns]
+    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).shown().columns]
     assert columns[1:4] == ["HD95 (mm)\u00a0↓", "ECE foreground\u00a0↓", "ECE foreground if perfectly calibrated"]
     above = page.text.partition("What to do next")[0]
     assert all(one in above for one in columns[1:])
@@ -124,7 +125,7 @@ def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path
     """The paper's figure 11: the legend has the ECE of that case."""
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
     worst = chosen_cases(comparison, "near")["Worst calibrated case"]
-    error = comparison["soft"].result.cases[comparison.cases.index(worst)].result["near"].ECE
+    error = comparison.of_cases(Metric("ECE", "near"))[""]["soft", worst]
     (label,) = [one for one in page_of(page_file).svg_labels if one.startswith(f"{worst}. accuracy")]
     assert f"soft ({error:.3f})" in label
 
@@ -133,10 +134,10 @@ def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
     told = answer(compare(results))
-    assert {one.name: one.verdict.value for one in told.judgements} == {
+    assert {one.name: one.verdict.value for one in told.assessments} == {
         "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
     }  # fmt: skip
-    assert told.judgements[0].name == "true"
+    assert told.assessments[0].name == "true"
     assert told.order.leaders == ["true"]
     assert set(told.to_calibrate) == {"soft", "sharp"}
     pair = results["true"].origin.folders[0]
@@ -176,7 +177,7 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     results["m5"] = with_origin(results["m5"], folders=(pair,))
     told = answer(compare(results))
     names = told.order.names
-    assert [one.name for one in told.judgements] == [name for name in names if name in {"m0", names[0], "m5"}]
+    assert [one.name for one in told.assessments] == [name for name in names if name in {"m0", names[0], "m5"}]
     assert told.before == {"m5": "m1"}
     assert "m5 (m1, calibrated)" in re.sub(r"\s+", " ", write(tmp_path, results).text)
 
@@ -217,7 +218,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
         name: make_result(t, labels=labels, settings=QUICK) for name, t in ((NASTY, 0.4), ("_y", 1.0), ("$", 2.0))
     }
     file = tmp_path / "page.html"
-    write_report({NASTY: results}, file, command=NASTY)
+    write_report({NASTY: results}, file, command=NASTY, parts=page_parts())
     page = page_of(file)
     assert "<script>alert" not in file.read_text()
     assert page.text.count(NASTY) > 10
@@ -238,12 +239,12 @@ def test_the_names_of_colors(tmp_path: Path) -> None:
 def test_several_data_sets(tmp_path: Path) -> None:
     results = {name: make_result(t, settings=QUICK) for name, t in (("sharp", 0.4), ("soft", 1.8))}
     others = dict(reversed(results.items()))
-    write_report({"A": results, "B": others}, tmp_path / "page.html")
+    write_report({"A": results, "B": others}, tmp_path / "page.html", parts=page_parts())
     page = page_of(tmp_path / "page.html")
     assert "Ranks over A, B." in page.text
     assert "radar" not in page.text  # of two methods it would be a line
     three = {**results, "right": make_result(1.0, settings=QUICK)}
-    write_report({"A": three, "B": three}, tmp_path / "page.html", overwrite=True)
+    write_report({"A": three, "B": three}, tmp_path / "page.html", parts=page_parts(), overwrite=True)
     assert (
         page_of(tmp_path / "page.html").text.partition("Ranks over A, B.")[2].count("Dice and ECE as radar plots") == 1
     )

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, rank_methods, reliability_panels, tradeoff_panels
-from nnunet_nacl.report.plots import INK, draw_panels, radar, rank_heatmap, to_svg, tradeoff_scatter
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, reliability_panels, tradeoff_panels
+from nnunet_nacl.report.plots import INK, draw_panels, to_svg, tradeoff_scatter
 from tests.report.generated import make_blurred
 
 
@@ -32,7 +32,7 @@ def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Ax
     share = axes.figure.axes[1].patches[0].get_data().values
     points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
     error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
-    assert error == pytest.approx(comparison[method].result.pooled(voxels)["ECE"], abs=1e-12)
+    assert error == pytest.approx(comparison.pooled(method, voxels)["ECE"], abs=1e-12)
 
 
 def test_the_expected_curve_by_hand() -> None:
@@ -52,25 +52,10 @@ def test_the_expected_curve_by_hand() -> None:
 
 def test_tradeoff(comparison: Comparison, axes: Axes) -> None:
     metric = Metric("CECE", "union")
-    values = [(metric.of(one).value, DICE.of(one).value) for one in comparison.methods]
+    errors, dices = (comparison.estimates(one).values() for one in (metric, DICE))
+    values = [(error.value, dice.value) for error, dice in zip(errors, dices, strict=True)]
     tradeoff_scatter(comparison, metric, axes)
     assert [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers] == values
-
-
-def test_radar(comparison: Comparison) -> None:
-    figure, metric = Figure(), Metric("ECE", "near")
-    radar(comparison, metric, figure.add_subplot())
-    for line, of in zip(figure.axes[0].lines, (DICE, metric), strict=True):
-        values = [of.of(one).value for one in comparison.methods]
-        assert list(line.get_ydata()) == [*values, values[0]]
-
-
-def test_heat_map(comparison: Comparison, axes: Axes) -> None:
-    ranking = rank_methods([comparison], "sum-rank")
-    rank_heatmap(ranking, axes)
-    ranks = ranking.ranks.sort_values("overall")
-    assert [text.get_text() for text in axes.get_yticklabels()] == list(ranks.index)
-    assert [float(text.get_text()) for text in axes.texts] == list(ranks.to_numpy().ravel())
 
 
 def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:

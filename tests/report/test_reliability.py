@@ -12,20 +12,20 @@ from scipy.special import expit, logit
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import CaseResult, LabelMeaning, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import TABLES, answer, compare
+from nnunet_nacl.report import answer, compare
 from tests.generated import write_folder
-from tests.report.generated import make_blurred, with_origin
+from tests.report.generated import make_blurred, table_of, with_origin
 
 
-def judge(result: FolderResult) -> Any:
-    (judgement,) = answer(compare({"one": result})).judgements
-    return judgement
+def verdict_on(result: FolderResult) -> Any:
+    (assessment,) = answer(compare({"one": result})).assessments
+    return assessment
 
 
 def test_what_cases_tell() -> None:
-    assert judge(make_blurred(num_cases=1)).verdict.name == "UNTOLD"
+    assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNTOLD"
     # An ECE near of .027 (.025 to .029) is told.
-    mild = judge(make_blurred(0.8, num_cases=40))
+    mild = verdict_on(make_blurred(0.8, num_cases=40))
     assert 0.01 < mild.error < 0.04
     assert mild.verdict.name == "TOO_SURE"
 
@@ -50,7 +50,7 @@ def test_the_limits_of_the_verdicts(accuracy: float, verdict: str) -> None:
         sure = generator.uniform(0.89, 0.91, (1, 40, 40))
         y = generator.permutation(np.arange(1600) < 1600 * accuracy).reshape(1, 40, 40).astype(np.uint8)
         cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure]), y)))
-    assert judge(replace(base, cases=cases)).verdict.name == verdict
+    assert verdict_on(replace(base, cases=cases)).verdict.name == verdict
 
 
 def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
         p = np.load(file)["probabilities"].astype(float)
         p[1] = expit(4 * logit(p[1].clip(1e-6, 1 - 1e-6)))  # of the second region, too sure
         np.savez_compressed(file, probabilities=p.astype(np.float32))
-    judgement = judge(evaluate(Predictions.of_folder(truth, predictions)))
-    assert (judgement.what, judgement.verdict.name) == ("core", "TOO_SURE")
+    assessment = verdict_on(evaluate(Predictions.of_folder(truth, predictions)))
+    assert (assessment.what, assessment.verdict.name) == ("core", "TOO_SURE")
 
 
 def test_errors_in_both_directions_have_no_side() -> None:
@@ -71,9 +71,9 @@ def test_errors_in_both_directions_have_no_side() -> None:
         sure = np.repeat([0.95, 0.6], 500).reshape(1, 25, 40)
         y = np.repeat([0, 1, 0, 1], [450, 50, 325, 175]).reshape(1, 25, 40)
         cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure])[::-1].copy(), y)))
-    judgement = judge(replace(base, cases=cases))
-    assert judgement.error == pytest.approx(0.05)
-    assert judgement.verdict.name == "MIXED"
+    assessment = verdict_on(replace(base, cases=cases))
+    assert assessment.error == pytest.approx(0.05)
+    assert assessment.verdict.name == "MIXED"
 
 
 def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
@@ -85,9 +85,9 @@ def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
         sure = np.array([0.955, 0.9, 0.6])[kind] + generator.uniform(-0.01, 0.01, kind.shape)
         y = (generator.random(kind.shape) < np.array([1, 0.75, 0.6])[kind]).astype(np.uint8)
         cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure]), y)))
-    judgement = judge(replace(base, cases=cases))
-    assert judgement.verdict.name == "MIXED"
-    assert judgement.accuracy < 0.85
+    assessment = verdict_on(replace(base, cases=cases))
+    assert assessment.verdict.name == "MIXED"
+    assert assessment.accuracy < 0.85
 
 
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
@@ -100,8 +100,8 @@ def test_the_accuracy_where_it_says_90_by_hand() -> None:
     above = int(np.searchsorted(sure, 0.9))
     weight = (0.9 - sure[above - 1]) / (sure[above] - sure[above - 1])
     expected = (1 - weight) * right[above - 1] + weight * right[above]
-    assert judge(sharp).accuracy == pytest.approx(expected)
-    assert math.isnan(judge(make_blurred(12.0)).accuracy)  # hardly ever
+    assert verdict_on(sharp).accuracy == pytest.approx(expected)
+    assert math.isnan(verdict_on(make_blurred(12.0)).accuracy)  # hardly ever
 
 
 def test_the_error_by_chance_holds_that_of_the_truth() -> None:
@@ -109,9 +109,9 @@ def test_the_error_by_chance_holds_that_of_the_truth() -> None:
     truth = make_blurred(num_cases=160)
     inside = []
     for start in range(0, 160, 8):
-        judgement = judge(replace(truth, cases=truth.cases[start : start + 8]))
-        low, high = judgement.by_chance
-        inside.append(low <= judgement.error <= high)
+        assessment = verdict_on(replace(truth, cases=truth.cases[start : start + 8]))
+        low, high = assessment.by_chance
+        inside.append(low <= assessment.error <= high)
     assert np.mean(inside) >= 0.75
 
 
@@ -127,7 +127,7 @@ def test_scores_split_in_two() -> None:
     nll = -(share * np.log(mean)).sum() / 2
     uncertainty = -(base * np.log(base)).sum()
     assert found["NLL calibration"] - found["NLL discrimination"] + uncertainty == pytest.approx(nll)
-    table = TABLES["scores"](compare({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
+    table = table_of("scores", compare({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
     assert table.loc["sharp", "NLL calibration"] > 10 * table.loc["true", "NLL calibration"] >= 0
     assert table.loc["sharp", "NLL discrimination"] == pytest.approx(table.loc["true", "NLL discrimination"], rel=0.1)
 
@@ -136,7 +136,7 @@ def scores(result: CaseResult) -> Any:
     """The row of a single case."""
     folder = make_blurred(num_cases=1)
     case = replace(folder.cases[0], result=result)
-    return TABLES["scores"](compare({"one": replace(folder, cases=[case])}), "image").values().loc["one"]
+    return table_of("scores", compare({"one": replace(folder, cases=[case])}), "image").values().loc["one"]
 
 
 def test_inside_and_outside_of_a_region_are_two_classes() -> None:
@@ -147,13 +147,13 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     meaning = LabelMeaning.of_names({"background": 0, "disc": [1]}, [[1]])
     case = replace(folder.cases[0], result=region)
     of_region = with_origin(replace(folder, cases=[case]), labels=meaning)
-    found = TABLES["scores"](compare({"one": of_region}), "image").values().loc["one"]
+    found = table_of("scores", compare({"one": of_region}), "image").values().loc["one"]
     expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
     for name in ("NLL calibration", "NLL discrimination", "Brier calibration", "Brier discrimination"):
         assert found[name] == pytest.approx(expected[name])
 
 
 def test_each_methods_near_is_its_own() -> None:
-    table = TABLES["scores"](compare({"soft": make_blurred(2.0), "true": make_blurred()}), "near").values()
+    table = table_of("scores", compare({"soft": make_blurred(2.0), "true": make_blurred()}), "near").values()
     share = table["share of the image"]
     assert 1 > share["soft"] > share["true"] > 0

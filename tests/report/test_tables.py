@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.report import FORMATS, TABLES, Column, Comparison, Metric, Table, compare, write_table
-from tests.report.generated import NAMED, make_result
+from nnunet_nacl.paper.report import TABLES
+from nnunet_nacl.report import FORMATS, Column, Comparison, Metric, Table, compare, write_table
+from tests.report.generated import NAMED, make_result, table_of
 
 NAN = (float("nan"), float("nan"))
 TABLE = Table(
@@ -56,20 +57,20 @@ def test_csv() -> None:
     assert FORMATS["csv"](replace(TABLE, intervals=False)).startswith("method,ECE,gap\na_|b,0.1,-0.2\n")
 
 
-def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison) -> None:
-    table = TABLES["methods"](comparison, None)
+def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    table = table_of("methods", comparison)
     assert table.rows[0] == "right"  # ordered by NLL per foreground voxel
     nll = table.values()["NLL per foreground voxel"]
     assert list(nll) == sorted(nll)
     best = {column.title: column.best for column in table.columns}
     assert best["NLL per foreground voxel"] == best["ECE near"] == "right"
-    found, soft = table.values().loc["soft"], comparison["soft"].result
+    found, soft = table.values().loc["soft"], results["soft"]
     assert found["Dice"] == pytest.approx(soft.foreground_mean(), abs=1e-12)
     assert tuple(found[["ECE near low", "ECE near high"]]) == pytest.approx(
-        Metric("ECE", "near").of(comparison["soft"]).interval
+        comparison.estimates(Metric("ECE", "near"))["soft"].interval
     )
     same = make_result(0.4)
-    table = TABLES["methods"](compare({"one": same, "same": same, "other": make_result(0.1)}), None)
+    table = table_of("methods", compare({"one": same, "same": same, "other": make_result(0.1)}))
     assert [column.best for column in table.columns] == [None] * len(table.columns)
 
 
@@ -80,10 +81,10 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     soft = results["soft"]
     assert f"| soft | {soft.foreground_mean():.2f} | {soft.foreground_mean('HD95'):.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
-    table = TABLES["ece"](compare(results), None)
+    table = table_of("ece", compare(results))
     assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")
     assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.mean("union", "CECE"))
-    values = TABLES["expected"](compare(results), None).values()
+    values = table_of("expected", compare(results)).values()
     for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):
         title, expected = f"{metric} {voxels}", soft.mean(voxels, f"{metric}_expected")
         assert values.loc["soft", title] == pytest.approx(soft.mean(voxels, metric))
@@ -94,7 +95,7 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
 @pytest.mark.parametrize("name", ["methods", "differences", "ece", "published", "ranks", "sum-rank"])
 def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str, voxels: str) -> None:
     methods = dict(zip(["DiceCE", "CE", "NACL"], results.values(), strict=True))  # that the paper has values of
-    text = write_table({"Demo": methods}, name, form="csv", voxels=voxels)
+    text = write_table({"Demo": methods}, name, form="csv", voxels=voxels, tables=TABLES)
     head = next(csv.reader(io.StringIO(text)))
     sets = {title.split()[1] for title in head if title.startswith(("ECE ", "CECE "))}
     assert sets == {voxels}
@@ -102,25 +103,25 @@ def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str,
 
 def test_one_case_has_no_intervals_and_no_p() -> None:
     comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
-    for table in (TABLES["methods"](comparison, None), TABLES["differences"](comparison, None)):
+    for table in (table_of("methods", comparison), table_of("differences", comparison)):
         assert not any(" low" in title or title.endswith(" p") for title in table.values().columns)
         assert not table.shown().map(lambda text: " to " in text or "p =" in text).to_numpy().any()
 
 
 def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
     methods = dict(zip(["=DiceCE", "CE", "NACL"], results.values(), strict=True))
-    texts = [write_table({"Demo": methods}, name, form=form) for form in FORMATS for name in TABLES]
+    texts = [write_table({"Demo": methods}, name, form=form, tables=TABLES) for form in FORMATS for name in TABLES]
     assert all("core" in text or "CE" in text for text in texts)
     # A name that a spreadsheet would take for a formula.
     assert write_table({"Demo": methods}, form="csv").count("\n'=DiceCE,") == 1
 
 
 def test_structures_and_scores(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    values = TABLES["structures"](comparison, "union").values()
+    values = table_of("structures", comparison, "union").values()
     assert list(values.index) == ["cortex", "medulla", "core"]
     assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].segmentation(2, "Dice")))
     tables = [case.result.calibration["union"] for case in results["soft"].cases]
     errors = [one.class_metrics()[2]["ECE"] for one in tables]
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
-    image = TABLES["scores"](comparison, "image").values()
+    image = table_of("scores", comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])

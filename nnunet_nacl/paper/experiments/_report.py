@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
 from nnunet_nacl.paper.experiments._plan import Experiment
+from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import write_report
 
 
@@ -35,7 +36,8 @@ def report_study(experiments: Sequence[Experiment], command: str = "") -> list[P
     for cases, results in pages.items():
         if results:
             page = folder / f"{cases}.html"
-            write_report(results, page, command=command, study=fullest.plot(), overwrite=True)
+            parts = page_parts(fullest.plot())
+            write_report(results, page, command=command, parts=parts, overwrite=True)
             written.append(page)
             for data_set, by_method in results.items():
                 print(f"\n{data_set}\n{format_table(by_method)}")

@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from nnunet_nacl.report import Study, Variant
+from nnunet_nacl.paper.report import Study, Variant
 from nnunet_nacl.trainers import parse_name
 
 STUDIES = (

@@ -1,29 +1,33 @@
 """Plots of methods: each draws on the axes that it is given."""
 
-from nnunet_nacl.report.plots._methods import (
-    dice_scatter,
-    radar,
-    rank_heatmap,
-    tradeoff_scatter,
-)
+from nnunet_nacl.report.plots._diagrams import dice_scatter, draw_point, tradeoff_scatter
 from nnunet_nacl.report.plots._style import (
     INK,
+    Panel,
     color_of,
     draw_panels,
+    labelled,
+    legend_below,
     plot_style,
     save_plot,
+    style_of,
     to_svg,
+    wrapped,
 )
 
 __all__ = [
     "INK",
+    "Panel",
     "color_of",
     "dice_scatter",
     "draw_panels",
+    "draw_point",
+    "labelled",
+    "legend_below",
     "plot_style",
-    "radar",
-    "rank_heatmap",
     "save_plot",
+    "style_of",
     "to_svg",
     "tradeoff_scatter",
+    "wrapped",
 ]

@@ -15,7 +15,8 @@ from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
-from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report._frame import Comparison
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
@@ -30,23 +31,23 @@ _WRONG = (255, 45, 45)
 
 def chosen_cases(comparison: Comparison, voxels: Voxels) -> dict[str, str]:
     """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-    by_method = np.array([method.result.values(voxels, "ECE") for method in comparison.methods])
-    errors = by_method.mean(axis=0)
-    spread = np.ptp(by_method, axis=0)
-    order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
+    of_cases = comparison.of_cases(Metric("ECE", voxels))[""]
+    errors = of_cases.unstack("method")[comparison.names]
+    means = errors.mean(axis=1, skipna=False).dropna()
+    order = list(means.sort_values(kind="stable").index)
     if len(order) < 2:
-        return {"The only case": comparison.cases[order[0]]} if order else {}
+        return {"The only case": order[0]} if order else {}
     # Of few cases, one may have several roles, and keeps the last
     roles = {
         order[-1]: "Worst calibrated case",
         order[(len(order) - 1) // 2]: "Median case",
         order[0]: "Best calibrated case",
     }
-    others = [row for row in order if row not in roles]
-    if len(by_method) > 1 and others:
-        differing = max(others, key=lambda row: float(spread[row]))
-        roles = {differing: "Where the methods differ most", **roles}
-    return {role: comparison.cases[row] for row, role in roles.items()}
+    others = [case for case in order if case not in roles]
+    if len(comparison.names) > 1 and others:
+        spread = errors.max(axis=1) - errors.min(axis=1)
+        roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
+    return {role: case for case, role in roles.items()}
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,8 @@ class Slices:
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest."""
-    row = comparison.cases.index(case)
-    by_method = {method.name: method.result.cases[row].states for method in comparison.methods}
-    origin = comparison.methods[0].result.origin
+    by_method = {name: comparison.file_states(name, case) for name in comparison.names}
+    origin = comparison.origin(comparison.baseline)
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(by_method.values())), "reference")
     read = reader.read_labels(truth_file)

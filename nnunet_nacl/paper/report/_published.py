@@ -1,4 +1,4 @@
-"""The values that the paper published, and our names for its methods and data sets."""
+"""The values that the paper published, our names for its methods and data sets, and both beside each other."""
 
 import json
 import re
@@ -6,6 +6,16 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
+
+from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.report import (
+    DICE,
+    Column,
+    Comparison,
+    Metric,
+    Table,
+    metric_columns,
+)
 
 _CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
@@ -76,3 +86,31 @@ def published_method(name: str) -> str | None:
         if method.partition(" ")[0] == loss and changed <= {*METHODS[loss], *usual}:
             return method
     return None
+
+
+def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
+    """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
+    theirs = [published_method(name) for name in comparison.names]
+    dataset = published_data_set(comparison.dataset)
+    voxels = voxels or "foreground"
+    metrics = [DICE]
+    if comparison.has_surface:
+        metrics.append(Metric("HD95_voxels"))
+    if voxels in comparison.voxels:
+        metrics += comparison.paper_metrics(voxels)
+    columns = metric_columns(comparison, metrics)
+    for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
+                                        ("CECE", "", "↓", 3)):  # fmt: skip
+        values = [published_value(method, metric, dataset) for method in theirs]
+        columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
+    what = (
+        f"those on {dataset}"
+        if dataset
+        else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
+    )
+    note = (
+        "The paper's columns are not our results but published values (Murugesan et al., Medical Image Analysis "
+        f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
+        "from regions combined from classes): compare the order of the methods, not the values."
+    )
+    return Table("Beside the paper", comparison.dataset, note, comparison.names, columns)

@@ -3,17 +3,15 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from nnunet_nacl.report._comparison import Comparison, Method
+from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
-from nnunet_nacl.report._results import review_command
+from nnunet_nacl.report._reading import review_command
+from nnunet_nacl.typing import Record
 from nnunet_nacl.use import judge, read_judged
 
-Row = dict[str, Any]
-"""What a review predicts of a structure of a case, and what is true, as ``read_judged`` reads it."""
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
 
@@ -29,7 +27,7 @@ class Reviews:
 
     names: list[str]
     frame: pd.DataFrame
-    judgements: dict[str, Row]
+    judgements: dict[str, Record]
     cases: list[str]
     missing: dict[str, str]
     problems: list[str]
@@ -37,16 +35,16 @@ class Reviews:
 
 def read_reviews(comparison: Comparison) -> Reviews:
     """Read the reviews beside the predictions, or beside the summaries."""
-    found: dict[str, dict[str, list[Row]]] = {}
+    found: dict[str, dict[str, list[Record]]] = {}
     problems: list[str] = []
-    for method in comparison.methods:
+    for name in comparison.names:
         try:
-            rows = _compared_rows(comparison, method)
+            rows = _compared_rows(comparison, name)
         except (OSError, ValueError) as error:
-            problems.append(f"{method.name}: {error}")
+            problems.append(f"{name}: {error}")
             continue
         if rows:
-            found[method.name] = rows
+            found[name] = rows
     cases = [
         case for case in comparison.cases if found and all(case in rows for rows in found.values())
     ]
@@ -62,27 +60,28 @@ def read_reviews(comparison: Comparison) -> Reviews:
     frame = pd.DataFrame([{"method": name, **row} for name, rows in shared.items() for row in rows])
     judgements = {name: judge(rows) for name, rows in shared.items()}
     missing = {
-        method.name: review_command(method.result)
-        for method in comparison.methods
-        if method.name not in found
+        name: review_command(comparison.origin(name))
+        for name in comparison.names
+        if name not in found
     }
     return Reviews(comparison.names, frame, judgements, cases, missing, problems)
 
 
-def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Row]]:
+def _compared_rows(comparison: Comparison, method: str) -> dict[str, list[Record]]:
     """Case -> rows of its compared structures, in their order; cases for which a review lacks any are left out."""
-    places = [[Path(pair.pred_folder) for pair in method.result.origin.folders]]
-    if method.result.file is not None:
-        places.append([method.result.file.parent])
-    rows: list[Row] = []
+    places = [[Path(pair.pred_folder) for pair in comparison.origin(method).folders]]
+    summary = comparison.summary_file(method)
+    if summary is not None:
+        places.append([summary.parent])
+    rows: list[Record] = []
     for folders in places:
         with suppress(FileNotFoundError):
             rows = rows or [row for folder in folders for row in read_judged(folder)]
     by_structure = {(row["case"], row["structure"]): row for row in rows}
     found = {}
-    of_masks = "Dice_mask" in method.result.segmentation_metrics
-    dices = Metric("Dice_mask") if of_masks else DICE
-    for case, evaluated in zip(comparison.cases, dices.values(method), strict=True):
+    of_masks = comparison.of_cases(Metric("Dice_mask")).loc[method]
+    dices = comparison.of_cases(DICE).loc[method] if of_masks.isna().all(axis=None) else of_masks
+    for case, evaluated in zip(comparison.cases, dices.to_numpy(), strict=True):
         of_case = [
             by_structure[case, structure]
             for structure in comparison.structures

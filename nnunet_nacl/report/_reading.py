@@ -79,7 +79,7 @@ def _read(file: Path) -> list[FolderResult]:
     for result in results:
         if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-            raise ValueError(f"{changed}. Evaluate again: {evaluate_command(result)}")
+            raise ValueError(f"{changed}. Evaluate again: {evaluate_command(result.origin)}")
     return results
 
 
@@ -126,11 +126,11 @@ def _method_folder(file: Path) -> Path | None:
     return next(models, above[0] if in_study else None)
 
 
-def evaluate_command(result: FolderResult) -> str:
-    """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
-    settings = result.settings
+def evaluate_command(origin: Origin) -> str:
+    """The ``nnunet_nacl evaluate`` command that gives a result; for merged folders one line each."""
+    settings = origin.settings
     usual = Settings()
-    part = result.origin.part
+    part = origin.part
     options = [] if settings.surface else ["--no_surface"]
     if settings.num_bins != usual.num_bins:
         options += ["--bins", str(settings.num_bins)]
@@ -144,13 +144,13 @@ def evaluate_command(result: FolderResult) -> str:
         options += ["--num_parts", str(part[1]), "--part_id", str(part[0])]
     return "\n".join(
         shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
-        for pair in result.origin.folders
+        for pair in origin.folders
     )
 
 
-def review_command(result: FolderResult) -> str:
+def review_command(origin: Origin) -> str:
     """The ``nnunet_nacl review`` command that judges these predictions by the ground truth; a line for each folder."""
     return "\n".join(
         shlex.join(["nnunet_nacl", "review", pair.pred_folder, "-gt", pair.gt_folder])
-        for pair in result.origin.folders
+        for pair in origin.folders
     )

@@ -6,8 +6,9 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import TABLES, compare, published
-from tests.report.generated import make_result
+from nnunet_nacl.paper.report import published
+from nnunet_nacl.report import compare
+from tests.report.generated import make_result, table_of
 
 SUMS = {
     (1, "DSC"): (161, 119.907),
@@ -31,7 +32,7 @@ def test_means_are_those_of_the_parts() -> None:
     """The last columns of table 3 and the last row of table 4."""
     printed = {"NACL": (0.771, 0.094), "NACL Gaussian": (0.750, 0.115), "NACL l2": (0.765, 0.109)}
     comparison = compare(dict.fromkeys(printed, make_result(settings=Settings(voxels=("foreground",)))))
-    found = TABLES["published"](comparison, None).values()
+    found = table_of("published", comparison).values()
     for method, values in printed.items():
         assert list(found.loc[method, ["the paper's DSC", "the paper's ECE"]]) == pytest.approx(values, abs=0.00051)
     assert math.isnan(found.loc["NACL l2", "the paper's CECE"])
@@ -44,7 +45,7 @@ def methods() -> dict[str, FolderResult]:
 
 
 def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderResult]) -> None:
-    table = TABLES["published"](compare(methods, "Dataset027_ACDC"), None)
+    table = table_of("published", compare(methods, "Dataset027_ACDC"))
     shown = table.shown()
     assert list(shown.loc["DiceCE"][4:]) == ["0.828", "3.14", "0.137", "0.084"]
     assert list(shown.loc["CE"][4:]) == ["–"] * 4
@@ -54,5 +55,5 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.mean("foreground", "ECE"))
     assert "not our results" in table.note
     # Of a data set that the paper lacks, the means of its six.
-    table = TABLES["published"](compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"), None)
+    table = table_of("published", compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
     assert list(table.shown().loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]

@@ -1,12 +1,17 @@
 """What methods share, and what is said of the rest."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nnunet_nacl.paper.report as paper_report
+from nnunet_nacl import report
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import METRICS, Settings
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, differences
 from tests.report.generated import NAMED, make_blurred, make_result, with_dice
 
@@ -24,7 +29,7 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    assert list(Metric("ECE", "foreground").values(comparison["one"])[:, 0]) == one.values("foreground", "ECE")[2:]
+    assert list(comparison.of_cases(Metric("ECE", "foreground"))[""]["one"]) == one.values("foreground", "ECE")[2:]
 
 
 def test_cases_of_one_name_with_different_ground_truth() -> None:
@@ -71,7 +76,29 @@ def test_what_is_not_alike_is_said() -> None:
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = (DICE.of(method) for method in comparison.methods)
+    careful, eager = comparison.estimates(DICE).values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert differences(comparison, DICE)["0.0"].mean == 0
+    assert differences(comparison.estimates(DICE), "nan")["0.0"].mean == 0
     assert eager.shared_with(careful).value == careful.value
+
+
+def test_the_frame_has_the_values_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    """Those that evaluate writes in long form."""
+    assert comparison.values.index.names == ["method", "case"]
+    assert comparison.values.columns.names == ["voxels", "metric", "structure"]
+    names = {str(label): name for label, name in enumerate(comparison.structures, start=1)}
+    for method, result in results.items():
+        written = result.to_dataframe()
+        written = written[(written["class"] == "") | (written["voxels"] == "")]
+        written = written[written["metric"].isin(METRICS)]  # without the sums that scores are ratios of
+        assert len(written) > 100
+        for case, voxels, label, metric, value in written.itertuples(index=False):
+            found = comparison.values.loc[(method, case), (voxels, metric, names.get(label, ""))]
+            assert found == pytest.approx(value, nan_ok=True, rel=1e-12)
+
+
+def test_what_was_counted_is_read_in_one_module() -> None:
+    folders = [Path(one.__file__).parent for one in (report, paper_report)]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    found = {file.name for file in files if re.search(r"FolderResult|\._?result\b|\._results\b", file.read_text())}
+    assert found == {"_frame.py", "_reading.py"}  # which reads the files

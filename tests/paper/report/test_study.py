@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
-from nnunet_nacl.report import DICE, Comparison, Metric, Study, Variant, compare, study_panels, write_report
+from nnunet_nacl.paper.report import Study, Variant, page_parts, study_panels
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import color_of
 from tests.report.generated import NAMED, make_result
 from tests.report.test_page import page_of
@@ -55,7 +56,7 @@ def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
 
 
 def mean(comparison: Comparison, method: str, metric: Metric) -> float:
-    return metric.of(comparison[method]).value
+    return comparison.estimates(metric)[method].value
 
 
 def legend(ax: Axes) -> list[str]:
@@ -90,7 +91,7 @@ def test_differences(losses: Comparison) -> None:
             expected.append(100 * (base - held) / base)
         np.testing.assert_allclose([bar.get_width() for bar in ax.patches], expected, rtol=1e-12)
         if metric is DICE:  # intervals are paired
-            base, held = (metric.of(losses[name]) for name in ("FL 1", "LS 0.1"))
+            base, held = (losses.estimates(metric)[name] for name in ("FL 1", "LS 0.1"))
             drawn = [one.resampled(resample_weights(len(NAMED))) for one in (base, held)]
             segment = ax.containers[1].lines[2][0].get_segments()[0]
             ends = np.percentile(100 * (drawn[0] - drawn[1]) / drawn[0], [2.5, 97.5])
@@ -111,7 +112,7 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
         assert list(lines[group][0].get_ydata()) == [mean(losses, one.method, metric) for one in own]
         np.testing.assert_allclose(lines[group][0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
         ends = [segment[:, 1] for segment in lines[group][2][0].get_segments()]
-        np.testing.assert_allclose(ends, [metric.of(losses[one.method]).interval for one in own])
+        np.testing.assert_allclose(ends, [losses.estimates(metric)[one.method].interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
 
 
@@ -130,15 +131,17 @@ def test_arrows(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> 
 @pytest.mark.parametrize("study", ALL, ids=lambda one: one.plot)
 def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
     """A single variant is said to be alone on the page; metrics that are not defined leave a gap."""
-    few, empty = (make_result(cases=NAMED[:3], settings=QUICK, empty=names) for names in ((), NAMED[:3]))
+    few = make_result(cases=NAMED[:3], settings=QUICK)
     names = [one.method for one in study.variants]
     assert study_panels(compare({names[0]: few}), study) == []
     comparison = compare(dict.fromkeys(names, few))
-    comparison.methods[0] = replace(compare({"": empty}).methods[0], name=names[0])
+    values = comparison.values.copy()
+    values.loc[names[0]] = np.nan
+    comparison = replace(comparison, values=values)
     for number in range(len(study_panels(comparison, study))):
         draw(comparison, study, number).figure.draw_without_rendering()
     if study is ARROWS:
-        write_report({"": {names[0]: few}}, tmp_path / "page.html", study=study)
+        write_report({"": {names[0]: few}}, tmp_path / "page.html", parts=page_parts(study))
         page = page_of(tmp_path / "page.html")
         assert "No plot: no two variants here can be compared with each other." in page.text
         assert "Left out, because they have no results here: FL 2, LS 0.1, LS 0.2." in page.text

@@ -1,5 +1,6 @@
 """Studies: variants of methods that differ in one setting, and their comparison."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -7,8 +8,6 @@ from typing import Literal
 import numpy as np
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats
 
 
@@ -48,13 +47,13 @@ class Study:
             name: [variant for variant in self.variants if variant.group == name] for name in names
         }
 
-    def compared(self, comparison: Comparison) -> list[Variant]:
-        """The variants whose methods are compared."""
-        return [variant for variant in self.variants if variant.method in comparison.names]
+    def compared(self, names: Collection[str]) -> list[Variant]:
+        """The variants whose methods are compared, by these names."""
+        return [variant for variant in self.variants if variant.method in names]
 
-    def pairs(self, comparison: Comparison) -> list[tuple[Variant, Variant]]:
+    def pairs(self, names: Collection[str]) -> list[tuple[Variant, Variant]]:
         """The compared pairs: for arrows each group at its two values, otherwise both groups at each value."""
-        there = set(self.compared(comparison))
+        there = set(self.compared(names))
         groups = list(self.groups.values())
         if self.plot == "arrows":
             pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
@@ -64,13 +63,10 @@ class Study:
         return [pair for pair in pairs if there.issuperset(pair)]
 
 
-def relative_difference(
-    comparison: Comparison, metric: Metric, first: Variant, second: Variant
-) -> Estimate:
+def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     """(first − second) / first in %, over the cases and structures that both have."""
-    base = metric.of(comparison[first.method])
-    other = metric.of(comparison[second.method])
-    base, other = base.shared_with(other), other.shared_with(base)
+    base = first.shared_with(second)
+    other = second.shared_with(first)
 
     def percent(weights: Floats) -> Floats:
         values = base.resampled(weights)

@@ -36,10 +36,11 @@ def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
     applied = {"calibration": {"method": "vector", "scale": [1.0]}, "applied": {"pred_folder": str(soft)}}
     (calibrated / CALIBRATED_NAME).write_text(json.dumps(applied))
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
-    comparison = compare(read_results([soft, calibrated])["Dataset004_Copy"])
+    (results,) = read_results([soft, calibrated]).values()
+    comparison = compare(results)
     assert comparison.names == ["soft", "soft + vector"]
     assert answer(comparison).before == {"soft + vector": "soft"}
-    assert answer(compare({"mine": comparison["soft + vector"].result})).before == {}
+    assert answer(compare({"mine": results["soft + vector"]})).before == {}
     for spoiled in ("{", "[]", '{"calibration": "vector"}'):
         (calibrated / CALIBRATED_NAME).write_text(spoiled)
         with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):
@@ -94,7 +95,7 @@ def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None
     shutil.copytree(runs["soft"], folder)
     results = read_results([folder])
     assert "caf\ufffd" in write_table(results)
-    write_plot(results, "radar", tmp_path / "a.svg")
+    write_plot(results, "tradeoff", tmp_path / "a.svg")
     write_report(results, tmp_path / "page.html", command=f"nnunet_nacl report {folder}")
 
 

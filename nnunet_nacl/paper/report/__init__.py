@@ -1,0 +1,25 @@
+"""What only the paper shows: published values, ranks, radar plots, studies; for the report's page, tables and plots.
+
+>>> from nnunet_nacl.paper.report import page_parts  # write_report(results, "page.html", parts=page_parts())
+"""
+
+from nnunet_nacl.paper.report._figures import radar, rank_heatmap, study_panels
+from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts
+from nnunet_nacl.paper.report._published import published
+from nnunet_nacl.paper.report._ranks import Ranking, all_rankings, rank_methods
+from nnunet_nacl.paper.report._variants import Study, Variant
+
+__all__ = [
+    "PLOTS",
+    "TABLES",
+    "Ranking",
+    "Study",
+    "Variant",
+    "all_rankings",
+    "page_parts",
+    "published",
+    "radar",
+    "rank_heatmap",
+    "rank_methods",
+    "study_panels",
+]

@@ -1,0 +1,252 @@
+"""Figures of Murugesan et al., MedIA 2025: methods as a radar, a study's variants; and ranks as a heat map."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.projections.polar import PolarAxes
+from matplotlib.ticker import MaxNLocator
+
+from nnunet_nacl.metrics import Estimate, Voxels
+from nnunet_nacl.paper.report._ranks import Ranking
+from nnunet_nacl.paper.report._variants import Study, relative_difference
+from nnunet_nacl.report import DICE, Comparison, Metric
+from nnunet_nacl.report.plots import (
+    INK,
+    Panel,
+    color_of,
+    draw_point,
+    labelled,
+    legend_below,
+    style_of,
+    wrapped,
+)
+from nnunet_nacl.typing import Floats
+
+Estimates = Mapping[str, Estimate]
+"""Method -> its estimate of a metric."""
+_ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
+
+
+def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
+    """Dice (outer) and calibration error (inner) of each method: the wider the ring between them, the better.
+
+    References:
+        Murugesan et al., Medical Image Analysis 2025, figure 1.
+    """
+    ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
+    dice, error = (
+        [estimate.value for estimate in comparison.estimates(one).values()]
+        for one in (DICE, metric)
+    )
+    # Which closes the lines
+    dice.append(dice[0])
+    error.append(error[0])
+    style: Any = {"markersize": 4, "linewidth": 1.3}
+    ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **style)
+    ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **style)
+    ax.fill_between(angles, error, dice, color="#0072B2", alpha=0.12)
+    ax.set_ylim(0, 1)
+    ax.set_yticks([0.25, 0.5, 0.75, 1])
+    ax.set_title(wrapped(comparison.dataset, 40), pad=14)
+    legend_below(ax, 0.1, fontsize=9)
+
+
+def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
+    """Put polar axes in the place of the given ones, with the names clockwise from the top.
+
+    Returns them and the angles of the names; the first angle comes again at the end, which closes a line.
+    """
+    place: Any = ax.get_subplotspec()
+    polar = cast("PolarAxes", ax.figure.add_subplot(place, projection="polar"))
+    ax.remove()
+    angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
+    polar.set_theta_offset(np.pi / 2)
+    polar.set_theta_direction(-1)
+    polar.set_rlabel_position(180 / max(len(names), 1))
+    polar.set_xticks(angles, names)
+    alignments: Any = {1: "left", 0: "center", -1: "right"}  # by the side, clockwise
+    for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
+        label.set_horizontalalignment(alignments[int(np.sign(np.sin(angle).round(6)))])
+    polar.tick_params(labelsize=7)
+    polar.grid(color=INK, alpha=0.25, linewidth=0.6)
+    return polar, np.append(angles, angles[0])
+
+
+def rank_heatmap(data: Ranking, ax: Axes) -> None:
+    """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
+    ranks = data.ranks.sort_values("overall", kind="stable")
+    values = ranks.to_numpy()
+    spread = np.ptp(values, axis=0)
+    shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
+    digits = 0 if np.allclose(values, values.round()) else 1 if data.scheme == "sum-rank" else 2
+    # Paths, not imshow: they stay sharp and small in an SVG file.
+    ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
+    for (row, column), value in np.ndenumerate(values):
+        color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
+        place = (column + 0.5, row + 0.5)
+        text = f"{value:.{digits}f}"
+        ax.text(*place, text, ha="center", va="center", fontsize=8, color=color)
+    ax.axvline(values.shape[1] - 1, color="white", linewidth=3)
+    ax.invert_yaxis()
+    ax.set_xticks(np.arange(values.shape[1]) + 0.5, ranks.columns, rotation=35, ha="right")
+    lines = 1 if len(ranks) > _ROWS_OF_LINES else 3
+    ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(data.scheme)
+
+
+def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
+    """A row for each compared variant; ``place`` is that among the group's values, from 0."""
+    return pd.DataFrame(
+        {
+            "group": variant.group,
+            "text": variant.text,
+            "place": study.groups[variant.group].index(variant),
+            "at": variant.value,
+            "value": (estimate := estimates[variant.method]).value,
+            "reach": estimate.reach or [[math.nan], [math.nan]],
+        }
+        for variant in study.compared(estimates)
+    )
+
+
+def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+    """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
+    values = _values(estimates, study)
+    lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
+    ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
+    # The paper's names
+    names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
+    for place, own in values.groupby("place"):
+        line = list(lines.loc[place])
+        told = ", ".join(own["group"] + " " + own["text"])
+        style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
+        label = wrapped(f"{names[place]}: {told}", 44, 6)
+        ax.plot(angles, [*line, line[0]], label=label, **style)
+    least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
+    low = 0.0
+    high = 1.1 * most or 1.0
+    # Dice, whose differences are small: from the tenth below to the tenth above
+    if metric.higher_is_better:
+        low = max(math.floor(10 * least - 0.5) / 10, 0)
+        high = math.ceil(10 * most) / 10 or 1.0
+    ax.set_ylim(low, high)
+    ax.yaxis.set_major_locator(MaxNLocator(4))
+    ax.set_title(f"{metric.title} (better: {'out' if metric.higher_is_better else 'in'})", pad=14)
+    legend_below(ax, 0.1, ncols=1)
+
+
+def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+    """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
+    groups = list(study.groups)
+    values = _values(estimates, study)
+    named = any(isinstance(variant.value, str) for variant in study.variants)
+    if named:
+        values["at"], _ = pd.factorize(values["text"])
+    ticks = values.drop_duplicates("at").sort_values("at")
+    gaps = np.diff(ticks["at"])
+    slanted = named and len(ticks) > 3
+    apart = 0.3 * float(min(gaps, default=1.0)) / len(groups)
+    for number, group in enumerate(groups):
+        own = values[values["group"] == group].sort_values("at")
+        if own.empty:
+            continue
+        x = own["at"] + apart * (number - (len(groups) - 1) / 2)
+        ends = np.hstack(list(own["reach"]))
+        style: Any = {
+            **style_of(groups, group),
+            "label": labelled(group),
+            "markersize": 5,
+            "linestyle": "none" if named else "-",
+            "linewidth": 1.3,
+            "elinewidth": 0.8,
+        }
+        ax.errorbar(x, own["value"], yerr=ends, **style)
+    ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]])
+    if slanted:
+        ax.set_xticklabels(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
+    ax.margins(0.12)
+    title = f"{metric.title} (better: {'up' if metric.higher_is_better else 'down'})"
+    ax.set(xlabel=wrapped(study.setting, 40), title=title)
+    legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
+
+
+def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+    """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
+    groups = list(study.groups)
+    pairs = study.pairs(estimates)
+    left, right = groups[::-1] if metric.higher_is_better else groups
+    widest = 0.0
+    for number, pair in enumerate(pairs):
+        relative = relative_difference(*(estimates[variant.method] for variant in pair))
+        percent = relative.value
+        if math.isnan(percent):
+            continue
+        ax.barh(
+            number, percent, 0.6, color=color_of(groups, right if percent > 0 else left), alpha=0.85
+        )
+        ax.errorbar(percent, number, xerr=relative.reach, color=INK, linewidth=0.8, capsize=2)
+        widest = max(widest, abs(percent), *np.nan_to_num(np.abs(relative.interval)))
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.set_xlim(-1.1 * widest or -1, 1.1 * widest or 1)
+    ax.set_yticks(range(len(pairs)), [wrapped(first.text, 12) for first, _ in pairs])
+    ax.set_ylim(len(pairs) - 0.4, -0.6)
+    sides = (
+        (0, "left", f"← {wrapped(left, 16)}\nbetter"),
+        (1, "right", f"{wrapped(right, 16)} →\nbetter"),
+    )
+    for x, align, text in sides:
+        ax.text(x, 1.02, text, transform=ax.transAxes, ha=align, va="bottom", fontsize=8)
+    ax.set_title(metric.title, pad=12 + 10 * max(text.count("\n") + 1 for _, _, text in sides))
+    ax.set(xlabel="relative difference (%)", ylabel=wrapped(study.setting))
+
+
+def study_arrows(
+    estimates: Estimates, study: Study, metric: Metric, ax: Axes, *, dices: Estimates
+) -> None:
+    """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
+    for pair in study.pairs(estimates):
+        x0, x1 = (estimates[variant.method] for variant in pair)
+        y0, y1 = (dices[variant.method] for variant in pair)
+        tail = (x0.value, y0.value)
+        head = (x1.value, y1.value)
+        if np.isnan([*tail, *head]).any():
+            continue
+        color = color_of(list(study.groups), pair[0].group)
+        draw_point(ax, x0, y0, color=color, marker="x")
+        label = f"{pair[0].group}: {pair[0].text} → {pair[1].text}"
+        draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
+        arrow = {"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4}
+        ax.annotate("", head, tail, arrowprops=arrow)
+    ax.margins(0.15)
+    ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)")
+    legend_below(ax, ncols=1)
+
+
+def radar_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
+    """The paper's radar plot."""
+    return [partial(radar, comparison, Metric("ECE", voxels or comparison.main))]
+
+
+def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
+    """A study's plots, one for each metric; none if no two of its variants can be compared."""
+    there = study.compared(comparison.names)
+    paired = study.plot in {"differences", "arrows"}
+    if len(there) < 2 or (paired and not study.pairs(comparison.names)):
+        return []
+    metrics = [DICE, *comparison.judging_metrics(), *comparison.paper_metrics()]
+    draw: Panel = study_differences if study.plot == "differences" else study_curves
+    # A radar of two axes is a line
+    if study.plot == "radar" and len({variant.group for variant in there}) > 2:
+        draw = study_radar
+        metrics = [metric for metric in metrics if metric.name != "CECE"]
+    if study.plot == "arrows":
+        draw = partial(study_arrows, dices=comparison.estimates(DICE))
+        metrics.remove(DICE)
+    return [partial(draw, comparison.estimates(metric), study, metric) for metric in metrics]

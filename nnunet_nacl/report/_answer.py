@@ -1,0 +1,154 @@
+"""What the first screen says: verdicts, which differences are significant, and what to do next."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nnunet_nacl.evaluation import Folders
+from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.report._frame import Comparison
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.report._reading import calibrated_by, evaluate_command
+from nnunet_nacl.report._reliability import Assessment, Verdict, assess
+from nnunet_nacl.report._statistics import Difference, Order, differences, order_of
+
+# So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
+_ALL_NAMED = 4
+_OFF = {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH, Verdict.MIXED}
+
+
+@dataclass(frozen=True)
+class AgainstBaseline:
+    """A method compared with the baseline.
+
+    ``dice`` is the difference in Dice, None if there is none; ``better`` and ``worse`` are the calibration metrics that
+    differ significantly.
+    """
+
+    name: str
+    dice: Difference | None
+    better: list[Metric]
+    worse: list[Metric]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the first screen says.
+
+    Attributes:
+        assessments: of the methods that are named; of many, the baseline, the best and the calibrated ones.
+        error_set: the voxel set of their ECE.
+        before: calibrated method -> the method before calibration.
+        wide: methods whose near is nearly the whole image.
+        judged_by: the metric that orders the methods, if it was evaluated.
+        order: the methods by it, and which differences are significant.
+        against_baseline: the named methods, compared with the baseline.
+        lacking: method -> command that evaluates it over near and image.
+        to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
+        still_off: badly calibrated methods that are calibrated.
+        following: folders for the next commands.
+    """
+
+    assessments: list[Assessment]
+    error_set: Voxels
+    before: dict[str, str]
+    wide: list[str]
+    judged_by: Metric | None
+    order: Order | None
+    against_baseline: list[AgainstBaseline]
+    lacking: dict[str, str]
+    to_calibrate: list[str]
+    still_off: list[str]
+    following: Sequence[Folders]
+
+
+def answer(comparison: Comparison) -> Answer:
+    """Assessments, which differences are significant, and what to do next."""
+    names = comparison.names
+    folders = {name: comparison.origin(name).folders for name in names}
+    judged_by = None
+    order = None
+    # Without near and image, nothing is judged
+    error_set = next(
+        (voxels for voxels in LABEL_FREE if voxels in comparison.voxels), comparison.main
+    )
+    assessments = []
+    if judging := comparison.judging_metrics():
+        judged_by = judging[0]
+        estimates = comparison.estimates(judged_by)
+        order = order_of(estimates, higher_is_better=judged_by.higher_is_better)
+        names = order.names or names
+        assessments = [assess(comparison, name, error_set) for name in names]
+    calibrated, before = _calibrated(comparison)
+    by_name, twins = _named_calibrated({name: of[0].pred_folder for name, of in folders.items()})
+    off = [one.name for one in assessments if one.verdict in _OFF]
+    known = calibrated | by_name
+    to_calibrate = [name for name in off if name not in {*known, *before.values(), *twins}]
+    named = names
+    if len(names) > _ALL_NAMED:
+        named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
+    return Answer(
+        assessments=[one for one in assessments if one.name in named and not np.isnan(one.error)],
+        error_set=error_set,
+        before=before,
+        wide=[name for name in names if comparison.near_is_wide(name)],
+        judged_by=judged_by,
+        order=order,
+        against_baseline=[one for one in _against_baseline(comparison) if one.name in named],
+        lacking={
+            name: evaluate_command(comparison.origin(name))
+            for name in comparison.names
+            if not set(LABEL_FREE) <= set(comparison.origin(name).settings.voxels)
+        },
+        to_calibrate=to_calibrate,
+        still_off=[name for name in off if name in known],
+        following=folders[[*to_calibrate, *names][0]],
+    )
+
+
+def _calibrated(comparison: Comparison) -> tuple[set[str], dict[str, str]]:
+    """The methods whose folders hold a record of their calibration, and of these the methods before, if compared."""
+    folders = {}
+    sources = {}
+    for name in comparison.names:
+        origin = comparison.origin(name)
+        folders[Path(origin.folders[0].pred_folder).resolve()] = name
+        if made := calibrated_by(origin):
+            sources[name] = made[1].resolve()
+    before = {name: folders[source] for name, source in sources.items() if source in folders}
+    return set(sources), before
+
+
+def _named_calibrated(folders: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Methods that a calibrated checkpoint predicted, and methods of which it is known of one or another.
+
+    The folders' names are the only source: nnU-Net does not record which checkpoint predicted. ``X_calibrated`` is
+    calibrated. Of folders that differ in ``calibrated`` or ``trained`` alone, one is.
+    """
+    by_name = {name for name, folder in folders.items() if "_calibrated" in folder}
+    stems = {
+        name: re.sub(r"_?(calibrated|trained)", "", folder) for name, folder in folders.items()
+    }
+    stems_of_all = list(stems.values())
+    twins = {name for name, stem in stems.items() if stems_of_all.count(stem) > 1}
+    return by_name, twins
+
+
+def _against_baseline(comparison: Comparison) -> list[AgainstBaseline]:
+    """The other methods by the metrics that judge calibration, and by the paper's."""
+    baseline = comparison.baseline
+    metrics = dict.fromkeys(comparison.judging_metrics() + comparison.paper_metrics())
+    gaps = {metric: differences(comparison.estimates(metric), baseline) for metric in metrics}
+    dices = differences(comparison.estimates(DICE), baseline)
+    found = []
+    for name, dice in dices.items():
+        told = [metric for metric in metrics if gaps[metric][name].is_told_apart()]
+        better = [
+            metric for metric in told if (gaps[metric][name].mean > 0) == metric.higher_is_better
+        ]
+        worse = [metric for metric in told if metric not in better]
+        found.append(AgainstBaseline(name, None if np.isnan(dice.mean) else dice, better, worse))
+    return found

@@ -1,0 +1,315 @@
+"""Methods on one data set: their cases' values in a data frame, and their bin tables.
+
+What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from nnunet_nacl.evaluation import FolderResult, Origin
+from nnunet_nacl.metrics import (
+    CALIBRATION_METRICS,
+    PAPER_METRICS,
+    SEGMENTATION_METRICS,
+    VOXEL_SETS,
+    Activation,
+    CalibrationTables,
+    Estimate,
+    LabelMeaning,
+    Voxels,
+)
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.typing import Numbers, Record
+
+Results = Mapping[str, FolderResult]
+"""Method -> result."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """Methods on one data set, over the cases and voxel sets that all of them have.
+
+    Attributes:
+        dataset: may be empty.
+        names: of the methods; the first is the baseline.
+        meaning: of the labels.
+        values: of the cases. Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric,
+            structure (empty for what belongs to no single structure). NaN where not defined.
+        notes: what was left out or differs between the methods.
+    """
+
+    dataset: str
+    names: list[str]
+    cases: list[str]
+    meaning: LabelMeaning
+    voxels: list[Voxels]
+    values: pd.DataFrame
+    notes: list[str]
+    _results: Results
+
+    @property
+    def baseline(self) -> str:
+        return self.names[0]
+
+    @property
+    def structures(self) -> list[str]:
+        return list(map(self.meaning.name_of, self.meaning.structures))
+
+    @property
+    def activation(self) -> Activation:
+        return self.meaning.activation
+
+    @property
+    def main(self) -> Voxels:
+        """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
+        return "near" if "near" in self.voxels else self.voxels[0]
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there are NLL and Brier per foreground voxel."""
+        return "image" in self.voxels and all(
+            self.origin(name).settings.counts_all_voxels for name in self.names
+        )
+
+    @property
+    def has_surface(self) -> bool:
+        return all(self.origin(name).settings.surface for name in self.names)
+
+    def of_methods(self, names: Collection[str]) -> "Comparison":
+        """Some of the methods, on the same cases."""
+        return replace(self, names=[name for name in self.names if name in names])
+
+    def of_case(self, case: str) -> "Comparison":
+        """The same methods on one case, by whose name the comparison goes."""
+        of_case = self.values.xs(case, level="case", drop_level=False)
+        results = {name: _of_cases(result, [case]) for name, result in self._results.items()}
+        return replace(self, dataset=case, cases=[case], values=of_case, _results=results)
+
+    def of_cases(self, metric: Metric) -> pd.DataFrame:
+        """The cases' values of a metric: rows method, case; a column for each structure, or one."""
+        return self.values.xs((metric.voxels, metric.name), axis=1, level=["voxels", "metric"])
+
+    @lru_cache(maxsize=256)  # noqa: B019 - several tables and plots show the same; so much stays in memory
+    def estimates(self, metric: Metric) -> dict[str, Estimate]:
+        """Each method's estimate, made once."""
+        return {name: self._estimate(name, metric) for name in self.names}
+
+    def _estimate(self, name: str, metric: Metric) -> Estimate:
+        if metric.voxels and metric.is_pooled:
+            tables = self._results[name].tables(metric.voxels)
+            return Estimate.of_tables(metric.definition, tables)
+        return Estimate.of_means(self.of_cases(metric).loc[name].to_numpy(np.float64))
+
+    def tables(self, name: str, voxels: Voxels) -> CalibrationTables:
+        """A method's tables, with the cases as first axis."""
+        return CalibrationTables.stack(self._results[name].tables(voxels))
+
+    def pooled(self, name: str, voxels: Voxels) -> Numbers:
+        """A method's metrics of all cases' voxels together."""
+        return self._results[name].pooled(voxels)
+
+    def near_is_wide(self, name: str) -> bool:
+        """Whether the voxel set near is nearly the whole of the images."""
+        return self._results[name].near_is_wide
+
+    def origin(self, name: str) -> Origin:
+        """What a method's values were computed from."""
+        return self._results[name].origin
+
+    def summary_file(self, name: str) -> Path | None:
+        """The summary that a method's values were read from, if any."""
+        return self._results[name].file
+
+    def file_states(self, name: str, case: str) -> Record:
+        """The states of a case's files when they were evaluated."""
+        return next(one.states for one in self._results[name].cases if one.name == case)
+
+    def segmentation_metrics(self) -> list[Metric]:
+        """Dice, and HD95 if surfaces were measured."""
+        return [DICE, Metric("HD95")] if self.has_surface else [DICE]
+
+    def judging_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+        """NLL per foreground voxel, and ECE over a voxel set, by default near, else image.
+
+        A perfectly calibrated model has the lowest. Empty if neither near nor image was evaluated and no set is
+        requested.
+        """
+        scores = [Metric("NLL_per_foreground", "image")] if self.has_scores else []
+        pooled = (
+            [name for name in LABEL_FREE if name in self.voxels] if voxels is None else [voxels]
+        )
+        return scores + [Metric("ECE", name) for name in pooled[:1]]
+
+    def paper_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+        """The paper's metrics: ECE and CECE over a voxel set, by default over each set that labels choose."""
+        sets = (
+            [name for name in self.voxels if name not in LABEL_FREE] if voxels is None else [voxels]
+        )
+        return [Metric(name, one) for name in PAPER_METRICS for one in sets]
+
+    def leading_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+        """The columns of the table of methods; without near and image, the paper's metrics."""
+        judging = self.judging_metrics(voxels) or self.paper_metrics()
+        if self.has_scores:
+            judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
+        return self.segmentation_metrics() + judging
+
+
+def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) -> list[Comparison]:
+    """A comparison for each data set of data set -> method -> result, with this voxel set; notes go to stderr."""
+    comparisons = [compare(methods, dataset) for dataset, methods in results.items()]
+    for comparison in comparisons:
+        if voxels and voxels not in comparison.voxels:
+            raise ValueError(
+                f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}."
+            )
+        for note in comparison.notes:
+            print(
+                f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}",
+                file=sys.stderr,
+            )
+    return comparisons
+
+
+def compare(results: Results, dataset: str = "") -> Comparison:
+    """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
+
+    Raises a ValueError if they have different structures, bins or ground truth, or no common case.
+    """
+    if empty := [name for name, result in results.items() if not result.cases]:
+        raise ValueError(f"{empty[0]} has no evaluated case.")
+    _check_alike(
+        "structures",
+        results,
+        lambda result: ", ".join(
+            f"{result.meaning.name_of(one)} {one}" for one in result.structures
+        ),
+    )
+    _check_alike("numbers of bins", results, lambda result: str(result.settings.num_bins))
+    voxels = [
+        name for name in VOXEL_SETS if all(name in result.voxels for result in results.values())
+    ]
+    if not voxels:
+        _check_alike("voxel sets", results, lambda result: ", ".join(result.voxels))
+    cases = _shared_cases(results)
+    of_shared = {name: _of_cases(result, cases) for name, result in results.items()}
+    comparison = Comparison(
+        dataset=dataset,
+        names=list(results),
+        cases=cases,
+        meaning=next(iter(results.values())).meaning,
+        voxels=voxels,
+        values=_values_of(of_shared, voxels),
+        notes=_notes(results, cases),
+        _results=of_shared,
+    )
+    if different := _cases_of_different_truth(comparison):
+        raise ValueError(
+            f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
+        )
+    return comparison
+
+
+def _of_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
+    kept = set(names)
+    return replace(result, cases=[case for case in result.cases if case.name in kept])
+
+
+def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
+    """The frame of ``Comparison.values``."""
+    of_methods = {}
+    for name, result in results.items():
+        columns: dict[tuple[str, str, str], list[float]] = {}
+        for one in voxels:
+            for metric in CALIBRATION_METRICS:
+                columns[one, metric, ""] = result.values(one, metric)
+        for metric in SEGMENTATION_METRICS:
+            for structure in result.structures:
+                of_cases = result.segmentation(structure, metric)
+                columns["", metric, result.meaning.name_of(structure)] = of_cases
+        of_methods[name] = pd.DataFrame(columns, _case_names(result))
+    values = pd.concat(of_methods, names=["method", "case"])
+    return values.rename_axis(columns=["voxels", "metric", "structure"])
+
+
+def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:
+    """Raise a ValueError unless ``told`` gives the same for all results."""
+    by_method = {name: told(result) for name, result in results.items()}
+    if len(set(by_method.values())) > 1:
+        shown = "; ".join(f"{name}: {found}" for name, found in by_method.items())
+        raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
+
+
+def _case_names(result: FolderResult) -> list[str]:
+    return [case.name for case in result.cases]
+
+
+def _shared_cases(results: Results) -> list[str]:
+    """The cases that all results have."""
+    by_method = {name: _case_names(result) for name, result in results.items()}
+    shared = sorted(set.intersection(*map(set, by_method.values())))
+    if not shared:
+        shown = "; ".join(f"{name}: {_first_few(cases)}" for name, cases in by_method.items())
+        raise ValueError(f"the methods share no case ({shown}).")
+    return shared
+
+
+def _notes(results: Results, shared: Collection[str]) -> list[str]:
+    """What was left out or differs between the methods."""
+    notes = []
+    every = set().union(*map(_case_names, results.values()))
+    if left_out := sorted(every.difference(shared)):
+        counts = f"{len(shared)} of {len(every)} cases are compared"
+        notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
+    for name, result in results.items():
+        if result.skipped:
+            skipped = _first_few([entry.case for entry in result.skipped])
+            notes.append(
+                f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
+            )
+    for setting in ("protocol", "margin_mm", "tolerance_mm"):
+        values = {name: getattr(result.settings, setting) for name, result in results.items()}
+        if len(set(values.values())) > 1:
+            shown = ", ".join(f"{name}: {value}" for name, value in values.items())
+            notes.append(
+                f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
+            )
+    without = [name for name, result in results.items() if not result.settings.surface]
+    if 0 < len(without) < len(results):
+        notes.append(
+            f"HD95 is left out: it was not measured (--no_surface) for {', '.join(without)}."
+        )
+    what_is_lost = next(iter(results.values())).meaning.what_is_lost
+    if what_is_lost:
+        notes.append(f"{what_is_lost} Dice and HD95 are those of the label map.")
+    return notes
+
+
+def _cases_of_different_truth(comparison: Comparison) -> list[str]:
+    """Cases in which a structure has not the same number of voxels in all results; none where the tables cannot tell.
+
+    In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
+    """
+    different: set[str] = set()
+    for whole in comparison.voxels:
+        if whole == "near":
+            continue
+        tables = [comparison.tables(name, whole).classwise for name in comparison.names]
+        # With the paper's protocol tables lack voxels
+        complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
+        sizes = np.stack([table.hits.sum(-1) for table in tables])
+        of_structures = sizes[..., comparison.activation.first_structure :]
+        differ = (of_structures != of_structures[0]).any((0, -1))
+        different.update(np.array(comparison.cases)[complete & differ])
+    return sorted(different)
+
+
+def _first_few(names: Collection[str]) -> str:
+    """``A, B, C``, or the first five and how many more."""
+    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

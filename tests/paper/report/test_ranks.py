@@ -1,0 +1,105 @@
+"""Rankings: the paper's own tables, SciPy, hand-computed cases, direct bootstraps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import Settings
+from nnunet_nacl.paper.report import all_rankings, published, rank_methods
+from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from tests.report.generated import make_blurred, make_result, with_dice
+
+METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+
+
+def paper_values(metric: str) -> np.ndarray:
+    """(data sets, methods): means over structures."""
+    rows = published()
+    rows = rows[(rows["table"] <= 2) & (rows["structure"] == "") & (rows["metric"] == metric)]
+    return rows.pivot(index="dataset", columns="method", values="value")[METHODS].to_numpy()
+
+
+def ranked(*dice: Sequence[float]) -> Comparison:
+    """Methods with these values of Dice: cases of methods."""
+    return compare({f"{number}": with_dice(np.array(own)[:, None]) for number, own in enumerate(np.transpose(dice))})
+
+
+def ranks_by_scipy(values: Sequence[float], higher_is_better: bool) -> np.ndarray:
+    return stats.rankdata(-np.array(values) if higher_is_better else values, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher_is_better", "nacl"),
+    [("DSC", True, 6), ("HD", False, 9), ("ECE", False, 7.5), ("CECE", False, 10)],
+)
+def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
+    values = paper_values(metric)
+    data_sets = [ranked(row if higher_is_better else -row) for row in values]
+    sums = rank_methods(data_sets, "sum-rank").ranks["Dice"].to_numpy()
+    np.testing.assert_array_equal(sums, np.sum([ranks_by_scipy(row, higher_is_better) for row in values], axis=0))
+    assert sums[METHODS.index("NACL")] == nacl == sums.min()
+    assert (sums == nacl).sum() == 1
+
+
+def test_mean_case_rank_by_hand() -> None:
+    def ranks(*dice: list[float]) -> list[float]:
+        return rank_methods([ranked(*dice)], "mean-case-rank").ranks["Dice"].tolist()
+
+    first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
+    assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
+    assert ranks(second, second, lacking, lacking) == [2, 1, 3]
+    assert ranks([np.nan] * 3, [np.nan] * 3) == [2, 2, 2]
+
+
+def test_a_whole_ranking(comparison: Comparison) -> None:
+    ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
+    assert list(ranking.ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall"]
+    for metric in (DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")):
+        values = np.stack([one.by_case for one in comparison.estimates(metric).values()], axis=1)
+        rows = [ranks_by_scipy(row, metric.higher_is_better) for row in values]
+        np.testing.assert_allclose(ranking.ranks[metric.title], np.mean(rows, axis=0))
+    np.testing.assert_allclose(ranking.ranks["overall"], ranking.ranks.iloc[:, :-1].mean(axis=1))
+
+
+def test_the_rankings_differ() -> None:
+    """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
+    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
+    ranking = all_rankings([comparison])[0]
+    assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
+    assert ranking.first.tolist() == [0, 1]
+    assert rank_methods([comparison], "sum-rank", voxels="union").ranks["ECE union"].tolist() == [1, 2]
+
+
+def test_how_often_a_method_is_first(comparison: Comparison) -> None:
+    metrics = [DICE, Metric("HD95"), Metric("ECE", "foreground"), Metric("CECE", "foreground")]
+    generator = np.random.default_rng(1)
+    drawn = np.stack([np.bincount(generator.integers(0, 8, 8), minlength=8) for _ in range(1000)]).astype(float)
+    values = [[one.resampled(drawn) for one in comparison.estimates(metric).values()] for metric in metrics]
+    total = sum(ranks_by_scipy(row, m.higher_is_better) for row, m in zip(values, metrics, strict=True))
+    first = total == total.min(0)
+    expected = (first / first.sum(0)).mean(1)
+    np.testing.assert_allclose(rank_methods([comparison], "sum-rank").first, expected, atol=0.06)
+    one = make_result(0.4)  # equal methods share it
+    ranking = rank_methods([compare({"one": one, "copy": one, "far": make_result(0.1)})], "sum-rank")
+    assert ranking.first[0] == ranking.first[1] > 0.4
+
+
+def test_data_sets_add_up(comparison: Comparison) -> None:
+    other = compare({name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B")
+    both, *alone = (rank_methods(sets, "sum-rank") for sets in ([comparison, other], [comparison], [other]))
+    np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
+
+
+def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    other = compare({name: results[name] for name in ("sharp", "right")})
+    with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
+        rank_methods([comparison, other], "sum-rank")
+    with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; over the near it is pooled"):
+        rank_methods([comparison], "mean-case-rank", voxels="near")
+    union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
+    assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    (only,) = all_rankings([image])
+    assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]

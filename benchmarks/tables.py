@@ -198,9 +198,7 @@ def losses_lambda_paired() -> str:
     """NACL minus cross-entropy, paired by case, as far as the values of each case were kept."""
     metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
     lines = [["minus CE", *metrics]]
-    for data_set, suffix, base in (
-        ("Hippocampus", "_paperSchedule", "CE, again"),
-    ):
+    for data_set, suffix, base in (("Hippocampus", "_paperSchedule", "CE, again"),):
         of_data = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
         for name, cells in _paired_by_case(of_data, base, metrics).items():
             if name.startswith("NACL"):

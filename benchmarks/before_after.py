@@ -78,7 +78,7 @@ def main() -> None:
 def median_case(result: FolderResult) -> str:
     """The case whose mean Dice is the median."""
     dice = np.mean([result.segmentation(name, "Dice") for name in result.structures], axis=0)
-    return result.cases[int(np.argsort(dice)[len(dice) // 2])].name
+    return result.cases[int(np.argsort(dice)[len(dice) // 2])]
 
 
 def draw_reliability(ax: "mpl.axes.Axes", results: dict[str, FolderResult]) -> None:

@@ -18,7 +18,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from checkpoints import changed, values
 from losses import about
@@ -61,10 +60,8 @@ def predict(options: argparse.Namespace, part: Path, output: Path, checkpoint: s
 
 def nll_change(result: FolderResult, trained: FolderResult) -> dict[str, float]:
     """NLL per foreground voxel minus that of the model as trained, the same cases."""
-    sums = [
-        np.array([case.result["image"].nll.sum() for case in of.cases]) for of in (result, trained)
-    ]
-    foreground = np.array([case.result["image"].foreground_voxels for case in result.cases])
+    sums = [of.tables("image").nll.sum(-1) for of in (result, trained)]
+    foreground = result.tables("image").foreground_voxels
     draws = resample_weights(len(foreground))
     gap = sums[0] - sums[1]
     low, high = percentile_interval(

@@ -25,7 +25,6 @@ from models import add_model, loss_name, of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
-from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.nnunet import model_folder
 
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
@@ -96,7 +95,7 @@ def row(result: FolderResult) -> dict[str, float]:
 
 def accuracy_at_90(result: FolderResult) -> float:
     """How often the model is right near the structures where it says 90 %, between the bins as in the report."""
-    bins = BinCounts.stack([tables.top for tables in result.tables("near")]).sum()
+    bins = result.tables("near").top.sum()
     known = bins.count[0] > 0
     count = bins.count[0, known]
     return float(np.interp(0.9, bins.confidence[0, known] / count, bins.hits[0, known] / count))
@@ -111,14 +110,15 @@ def case_rows(result: FolderResult) -> list[dict[str, object]]:
         for name in result.structures
     }
     for number, case in enumerate(result.cases):
-        image = case.result["image"]
-        near = case.result["near"]
-        row: dict[str, object] = {"case": case.name}
+        counts = result.counts.take([number])
+        image = counts["image"]
+        near = counts["near"]
+        row: dict[str, object] = {"case": case}
         for (metric, name), values in surface.items():
             row[f"{metric}_{name}"] = values[number]
-        row |= {"NLL_sum": float(image.nll.sum()), "foreground": image.foreground_voxels}
+        row |= {"NLL_sum": float(image.nll.sum()), "foreground": int(image.foreground_voxels)}
         for voxels in ("foreground", "union"):
-            row[f"ECE_{voxels}"] = case.result[voxels].ECE
+            row[f"ECE_{voxels}"] = counts[voxels].ECE
         row["near"] = int(near.top.total.sum())
         gaps = (near.top.confidence - near.top.hits).sum(0)
         row |= {f"gap_{place}": gap for place, gap in enumerate(gaps.tolist(), start=1)}

@@ -66,9 +66,7 @@ def difference(ours: Path, nnunets: Path) -> tuple[float, int]:
 
 def describe(name: str, result: FolderResult) -> None:
     """Print Dice and calibration of a folder."""
-    dice = np.mean(
-        [values["Dice"] for case in result.cases for values in case.result.segmentation.values()]
-    )
+    dice = result.counts.segmentation_metrics["Dice"].mean()
     scores, near = result.pooled("image"), result.pooled("near")
     print(
         f"{name:25} Dice {dice:.4f}  NLL per foreground voxel {scores['NLL_per_foreground']:.4f}  "

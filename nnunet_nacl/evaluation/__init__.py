@@ -7,19 +7,21 @@ from nnunet_nacl.evaluation._files import (
     summary_of,
     write_result,
 )
-from nnunet_nacl.evaluation._folder import evaluate
+from nnunet_nacl.evaluation._folder import count_for_review, default_summary, evaluate
 from nnunet_nacl.evaluation._origin import Folders, Origin
-from nnunet_nacl.evaluation._result import Case, FolderResult
+from nnunet_nacl.evaluation._result import Column, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.evaluation._table import format_table
 
 __all__ = [
     "SUMMARY_NAME",
-    "Case",
+    "Column",
     "FolderResult",
     "Folders",
     "Origin",
     "SavedCase",
+    "count_for_review",
+    "default_summary",
     "evaluate",
     "format_table",
     "read_parts",

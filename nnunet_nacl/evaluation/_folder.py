@@ -1,26 +1,30 @@
 """Evaluate every case of a prediction folder, or of a model's validation folders; merge parts and folds."""
 
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
-from nnunet_nacl.cases import Journal, each_case
+from nnunet_nacl.cases import Journal, check_any_used, each_case
 from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
     files_of,
-    load_tables,
+    load_counts,
     part_file,
-    read_result,
-    save_tables,
+    read_counts,
+    save_counts,
+    write_record,
     write_result,
 )
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._result import Case, FolderResult
+from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.files import check_output, only_writer
-from nnunet_nacl.metrics import CaseArrays, Settings, evaluate_arrays
+from nnunet_nacl.metrics import MARGIN_MM, CaseArrays, Settings, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
+from nnunet_nacl.typing import Record
 
 
 def evaluate(
@@ -58,42 +62,126 @@ def evaluate(
         )
     data_set = predictions.read_data_set()
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
-    summary = Path(output) if output else _default_output(predictions)
+    summary = Path(output) if output else default_summary(predictions)
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
     is_ours = summary.name.startswith("calibration_")  # and updated
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_ours)
     origin = Origin.of(
-        predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None
+        predictions.gt_folder,
+        predictions.pred_folders,
+        data_set,
+        settings,
+        (part_id, num_parts) if num_parts > 1 else None,
     )
-    with only_writer(summary):
-        journal = Journal[FolderResult](summary, save_tables, load_tables)
-        if overwrite:
-            journal.remove()
-        results, skipped = each_case(
-            cases,
-            partial(_evaluate_one, data_set=data_set, origin=origin),
-            doing="evaluating",
-            num_processes=num_processes,
-            journal=journal,
-            known={} if overwrite else _finished(cases, journal, summary, origin),
-        )
+    with _counted(
+        cases,
+        data_set,
+        origin,
+        summary,
+        None if overwrite else _stored(summary),
+        doing="evaluating",
+        num_processes=num_processes,
+    ) as result:
         missing = {case.name for case in cases if not case.is_predicted}
-        skipped = [replace(entry, missing=entry.case in missing) for entry in skipped]
-        found = [result.cases[0] for result in results.values()]
-        whole = FolderResult(found, skipped, origin, summary)
+        skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
+        whole = replace(result, skipped=skipped)
         write_result(whole, summary)
-        journal.remove()
     return whole
 
 
-def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
+def count_for_review(
+    cases: Sequence[CaseFiles],
+    data_set: DataSet,
+    pred_folders: Sequence[Path],
+    gt_folder: Path | None,
+    *,
+    output: Path | None,
+    default: Path,
+    num_processes: int,
+) -> FolderResult:
+    """Count cases for a review, with or without ground truth, or take them from an evaluation, which has all it needs.
+
+    Args:
+        cases: those to count.
+        data_set: how to read them.
+        pred_folders: their folders.
+        gt_folder: the folder of the ground truth, if it is to be counted, too.
+        output: of the review, if it is not at its default place; the record is then written beside it.
+        default: the summary that ``evaluate`` writes by default. The record beside it is written unless it has ground
+            truth already: then it belongs to that summary.
+        num_processes: how many cases are counted at a time.
+    """
+    summary = default if output is None else output.with_suffix(".json")
+    stored = _stored(*dict.fromkeys((default, summary)))
+    like = [result.settings for result in stored if _is_for_reviews(result.settings)]
+    settings = like[0] if like else Settings(surface=True)  # as the command evaluate
+    origin = Origin.of(gt_folder, pred_folders, data_set, settings)
+    with _counted(
+        cases, data_set, origin, summary, stored, doing="reviewing", num_processes=num_processes
+    ) as result:
+        check_any_used(result.cases, result.skipped)
+        if not any(other.origin.has_truth for other in stored if other.file == summary):
+            write_record(result, summary)
+    return result
+
+
+def _is_for_reviews(settings: Settings) -> bool:
+    return settings.margin_mm == MARGIN_MM and not settings.ignore_geometry
+
+
+def _stored(*summaries: Path) -> list[FolderResult]:
+    """The records beside these summaries that can be read."""
+    found = []
+    for summary in summaries:
+        with suppress(OSError, ValueError):  # count again what cannot be read
+            found.append(read_counts(summary))
+    return found
+
+
+@contextmanager
+def _counted(
+    cases: Sequence[CaseFiles],
+    data_set: DataSet,
+    origin: Origin,
+    summary: Path,
+    stored: Sequence[FolderResult] | None,
+    *,
+    doing: str,
+    num_processes: int,
+) -> Iterator[FolderResult]:
+    """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
+
+    Until then a journal keeps what was counted, from which the next process takes it if this one is killed. Cases that
+    are ``stored`` are not counted again; if it is None, the journal's are.
+    """
+    with only_writer(summary):
+        journal = Journal[FolderResult](summary, save_counts, load_counts)
+        if stored is None:
+            journal.remove()
+        results, skipped = each_case(
+            cases,
+            partial(_count_one, data_set=data_set, origin=origin),
+            doing=doing,
+            num_processes=num_processes,
+            journal=journal,
+            known=_known(cases, origin, chain(stored or (), journal.finished())),
+        )
+        whole = FolderResult.joined([*results.values()], origin)
+        yield replace(whole, skipped=skipped, file=summary)
+        journal.remove()
+
+
+def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
     """A result of one case; errors as those of ``SavedCase``."""
     settings = origin.settings
     states = files.states()  # before the files are read
     saved = SavedCase(files, data_set)
-    truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
+    truth = None
+    geometry = saved.geometry
+    if origin.has_truth:
+        truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
     arrays = CaseArrays(
         saved.channels,
         truth,
@@ -104,28 +192,39 @@ def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> Folder
         saved.saved_as,
         files.thresholds,
     )
-    return FolderResult([Case(files, evaluate_arrays(arrays), states)], [], origin)
+    return FolderResult([files], [states], evaluate_arrays(arrays), [], origin)
 
 
-def _finished(
-    cases: list[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin
+def _known(
+    cases: Sequence[CaseFiles], origin: Origin, stored: Iterable[FolderResult]
 ) -> dict[str, FolderResult]:
-    """Earlier results that were counted in the same way, from files that have not changed since."""
-    results = []
-    with suppress(OSError, ValueError):  # evaluate again what cannot be read
-        results.append(read_result(summary))
-    known: dict[str, Case] = {}
-    for result in (*results, *journal.finished()):
-        if result.origin.difference(origin) is None:
-            known |= {case.name: case for case in result.cases}
-    return {
-        case.name: FolderResult([replace(known[case.name], files=case)], [], origin)
-        for case in cases
-        if case.name in known and case.states() == known[case.name].states
-    }
+    """What was counted in the same way before, from files that have not changed since."""
+    by_name = {case.name: case for case in cases}
+    known = {}
+    for result in stored:
+        if result.origin.difference(origin) is not None:
+            continue
+        if origin.has_truth > result.origin.has_truth:
+            continue
+        counts = result.counts if origin.has_truth else result.counts.without_truth()
+        needed = replace(result, counts=counts, origin=origin)
+        for row, name in enumerate(result.cases):
+            case = by_name.get(name)
+            if case is not None and _is_unchanged(case, result.states[row], origin):
+                known[name] = replace(needed.take([row]), files=[case])
+    return known
 
 
-def _default_output(predictions: Predictions) -> Path:
+def _is_unchanged(case: CaseFiles, states: Record, origin: Origin) -> bool:
+    counted = ["prediction", "probabilities"]
+    if origin.has_truth:
+        counted.append("reference")
+    now = case.states()
+    return all(now[file] == states[file] for file in counted)
+
+
+def default_summary(predictions: Predictions) -> Path:
+    """Where ``evaluate`` writes the summary."""
     if len(predictions.pred_folders) == 1:
         return predictions.pred_folders[0] / SUMMARY_NAME
     assert predictions.model_folder is not None

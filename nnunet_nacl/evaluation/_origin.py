@@ -1,21 +1,23 @@
 """What a result was computed from."""
 
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import DataSet, Predictions
+from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.typing import Record
 
-COUNTING = 5
+COUNTING = 6
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """A folder of predictions and the folder of their ground truth."""
+    """A folder of predictions and the folder of their ground truth, empty without any."""
 
     gt_folder: str
     pred_folder: str
@@ -39,20 +41,25 @@ class Origin:
     @classmethod
     def of(
         cls,
-        predictions: Predictions,
+        gt_folder: Path | None,
+        pred_folders: Sequence[Path],
         data_set: DataSet,
         settings: Settings,
-        part: tuple[int, int] | None,
+        part: tuple[int, int] | None = None,
     ) -> "Origin":
-        """The origin of an evaluation by this version."""
-        folders = tuple(
-            Folders(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders
-        )
+        """The origin of what this version counts."""
+        truth = "" if gt_folder is None else str(gt_folder)
+        folders = tuple(Folders(truth, str(folder)) for folder in pred_folders)
         versions = {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},
         }
         return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether there is ground truth."""
+        return all(pair.gt_folder for pair in self.folders)
 
     def difference(self, other: "Origin") -> str | None:
         """The first difference that changes what is counted, if any: settings, labels or counting."""
@@ -66,6 +73,7 @@ class Origin:
         labels = {
             "labels": self.labels.labels,
             "regions": self.labels.regions,
+            "regions_class_order": self.labels.written,
             "reader": self.reader,
         }
         return {"counting": self.counting, **asdict(self.settings), **labels}

@@ -1,11 +1,11 @@
 """The result of a folder: its cases, means over them, and all their voxels together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nnunet_nacl.metrics import (
     PAPER_METRICS,
     VOXEL_SETS,
     CalibrationTables,
-    CaseResult,
+    Counts,
     Estimate,
     Interval,
     LabelMeaning,
@@ -27,9 +27,10 @@ from nnunet_nacl.metrics import (
     Structure,
     Voxels,
     mean_of_known,
+    no_counts,
 )
 from nnunet_nacl.nnunet import CaseFiles
-from nnunet_nacl.typing import Numbers, Record
+from nnunet_nacl.typing import Floats, Numbers, Record
 
 if TYPE_CHECKING:
     import pandas
@@ -39,26 +40,31 @@ _WIDE = 0.95  # of the images' voxels
 
 
 @dataclass(frozen=True)
-class Case:
-    """An evaluated case; ``states`` are the states of its files when they were read (``CaseFiles.states``)."""
+class Column:
+    """A metric of each case (cases,): of a voxel set or a class in it, or, without a voxel set, of a structure."""
 
-    files: CaseFiles
-    result: CaseResult
-    states: Record
-
-    @property
-    def name(self) -> str:
-        return self.files.name
+    voxels: str
+    label: str
+    metric: str
+    values: Floats
 
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
     """What ``evaluate`` returns: evaluated cases by name, skipped cases, and their files and settings.
 
-    ``file`` is the summary that it was written to or read from, if any.
+    Attributes:
+        files: of each case.
+        states: those of its files when they were read (``CaseFiles.states``).
+        counts: the record of these cases.
+        skipped: cases without counts.
+        origin: what was counted, and how.
+        file: the summary that it was written to or read from, if any.
     """
 
-    cases: list[Case]
+    files: list[CaseFiles]
+    states: list[Record]
+    counts: Counts
     skipped: list[Skipped]
     origin: Origin
     file: Path | None = None
@@ -66,6 +72,11 @@ class FolderResult:
     def __repr__(self) -> str:
         name = "" if self.file is None else self.file.parent.name
         return f"{len(self.cases)} cases\n{format_table({name: self})}"
+
+    @property
+    def cases(self) -> list[str]:
+        """Their names."""
+        return [files.name for files in self.files]
 
     @property
     def settings(self) -> Settings:
@@ -84,36 +95,54 @@ class FolderResult:
         """Foreground labels, or regions."""
         return self.meaning.structures
 
+    def take(self, rows: Sequence[int]) -> "FolderResult":
+        """Some of the cases."""
+        return replace(
+            self,
+            files=[self.files[row] for row in rows],
+            states=[self.states[row] for row in rows],
+            counts=self.counts.take(rows),
+        )
+
     def stale_cases(self) -> list[str]:
         """Cases with a file that was replaced or changed since; missing files do not count."""
         return [
-            case.name
-            for case in self.cases
+            case
+            for case, states in zip(self.cases, self.states, strict=True)
             if any(
                 file_state(Path(state[0])) not in (None, state)
-                for state in filter(None, case.states.values())
+                for state in filter(None, states.values())
             )
         ]
 
-    def tables(self, voxels: Voxels) -> list[CalibrationTables]:
-        """The tables of each case."""
-        return [case.result.calibration[voxels] for case in self.cases]
+    def tables(self, voxels: Voxels) -> CalibrationTables:
+        """The tables, whose first axis is that of the cases."""
+        return self.counts.calibration[voxels]
 
-    def values(self, voxels: Voxels, metric: str) -> list[float]:
-        """A calibration metric of each case; NaN where its voxel set is empty or the metric was not computed."""
-        return [tables.metrics().get(metric, np.nan) for tables in self.tables(voxels)]
+    def values(self, voxels: Voxels, metric: str) -> Floats:
+        """(cases,) a calibration metric; NaN where its voxel set is empty or the metric was not computed."""
+        values: Floats = self.tables(voxels).metrics().get(metric, self._unknown)
+        return values
+
+    @property
+    def _unknown(self) -> Floats:
+        return np.full(len(self.cases), np.nan)
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
-        return _mean(self.values(voxels, metric))
+        return float(mean_of_known(self.values(voxels, metric)))
 
-    def segmentation(self, name: Structure, metric: str) -> list[float]:
-        """A segmentation metric of a label or region for each case; NaN where it was not computed."""
-        return [case.result.segmentation[name].get(metric, np.nan) for case in self.cases]
+    def segmentation(self, name: Structure, metric: str) -> Floats:
+        """(cases,) a segmentation metric of a label or region; NaN where it was not computed."""
+        metrics = self.counts.segmentation_metrics
+        return (
+            metrics[metric][:, self.structures.index(name)] if metric in metrics else self._unknown
+        )
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean``, except for absent ones."""
-        return _mean([_mean(self.segmentation(name, metric)) for name in self.structures])
+        means = [mean_of_known(self.segmentation(name, metric)) for name in self.structures]
+        return float(mean_of_known(means))
 
     def row(self) -> Numbers:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
@@ -129,10 +158,10 @@ class FolderResult:
 
     @cached_property
     def all_voxels(self) -> dict[Voxels, CalibrationTables]:
-        """The tables of all cases added up, in the order of their names; nothing without cases."""
+        """The tables of all cases added up; nothing without cases."""
         return (
-            {voxels: reduce(add, self.tables(voxels)) for voxels in self.voxels}
-            if self.cases
+            {voxels: self.counts[voxels] for voxels in self.counts.calibration}
+            if self.files
             else {}
         )
 
@@ -168,15 +197,11 @@ class FolderResult:
     @property
     def segmentation_metrics(self) -> list[str]:
         """The segmentation metrics that were computed."""
-        return (
-            list(self.cases[0].result.segmentation[self.structures[0]])
-            if self.cases and self.structures
-            else []
-        )
+        return list(self.counts.segmentation_metrics)
 
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
         """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
-        if not self.cases:
+        if not self.files:
             return {}
         tables = self.tables(voxels)
         how = {"pooled", "sums"} if self._has_scores(voxels) else {"pooled"}
@@ -193,44 +218,63 @@ class FolderResult:
         """
         return voxels == "image" and self.settings.counts_all_voxels
 
-    def by_class(self, tables: CalibrationTables) -> dict[str, Numbers]:
-        """Metrics of each channel of some tables, by label or region; 0 is the background."""
+    def by_class(self, tables: CalibrationTables) -> dict[str, Record]:
+        """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
         names = ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
-        return dict(zip(names, tables.class_metrics(), strict=True))
+        metrics = tables.class_metrics()
+        return {
+            label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
+            for channel, label in enumerate(names)
+        }
 
     @cached_property
-    def figures(self) -> list[dict[str, Record]]:
-        """All metrics of each case.
+    def columns(self) -> list[Column]:
+        """All metrics of the cases."""
+        found: list[Column] = []
+        if not self.files:
+            return found
+        for voxels, tables in self.counts.calibration.items():
+            of_set = {"": tables.metrics()}
+            if self._has_scores(voxels):
+                of_set[""] |= tables.score_sums()
+            for label, metrics in (of_set | self.by_class(tables)).items():
+                found += [Column(voxels, label, *item) for item in metrics.items()]
+        for number, structure in enumerate(self.structures):
+            for metric, values in self.counts.segmentation_metrics.items():
+                found.append(Column("", str(structure), metric, values[:, number]))
+        return found
+
+    def figures(self, function: Callable[[Floats], Any]) -> Record:
+        """``function`` of the values (cases,) of each metric.
 
         ``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric -> value; ``segmentation``:
         structure -> metric -> value.
         """
-        found = []
-        for case in self.cases:
-            calibration: Record = {}
-            for voxels, tables in case.result.calibration.items():
-                calibration[voxels] = tables.metrics()
-                if self._has_scores(voxels):
-                    calibration[voxels] |= tables.score_sums()
-                calibration[voxels]["classes"] = self.by_class(tables)
-            segmentation = {
-                str(name): metrics for name, metrics in case.result.segmentation.items()
-            }
-            found.append({"calibration": calibration, "segmentation": segmentation})
+        found: Record = {"calibration": {}, "segmentation": {}}
+        for column in self.columns:
+            path = ["segmentation", column.label]
+            if column.voxels:
+                of_class = ["classes", column.label] if column.label else []
+                path = ["calibration", column.voxels, *of_class]
+            home = found
+            for key in path:
+                home = home.setdefault(key, {})
+            home[column.metric] = function(column.values)
         return found
+
+    def figures_of(self, row: int) -> Record:
+        """The same of one case."""
+        return self.figures(lambda values: values[row].item())
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The metrics of the cases in long form: columns case, voxels, class, metric, value; empty where none is."""
         import pandas
 
-        rows = []
-        for case, figures in zip(self.cases, self.figures, strict=True):
-            for voxels, metrics in figures["calibration"].items():
-                of_all = {metric: value for metric, value in metrics.items() if metric != "classes"}
-                for label, of_label in {"": of_all, **metrics["classes"]}.items():
-                    rows += [(case.name, voxels, label, *item) for item in of_label.items()]
-            for structure, of_structure in figures["segmentation"].items():
-                rows += [(case.name, "", structure, *item) for item in of_structure.items()]
+        rows = [
+            (case, column.voxels, column.label, column.metric, column.values[row])
+            for row, case in enumerate(self.cases)
+            for column in self.columns
+        ]
         return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
 
     @staticmethod
@@ -249,21 +293,27 @@ class FolderResult:
             raise ValueError(
                 f"expected all parts of one folder, numbered from 0, and nothing else; got {have}."
             )
-        cases: dict[str, Case] = {}
-        skipped: dict[str, Skipped] = {}
-        for result in results:
-            for case in result.cases:
-                if case.name in cases:
-                    raise ValueError(f"the case {case.name} is in two parts.")
-                cases[case.name] = case
-            skipped |= {entry.case: entry for entry in result.skipped}
+        joined = FolderResult.joined(results, origins[0])
+        for case, other in pairwise(joined.cases):
+            if case == other:
+                raise ValueError(f"the case {case} is in two parts.")
+        skipped = {entry.case: entry for result in results for entry in result.skipped}
+        left = sorted(skipped.keys() - set(joined.cases))
         folders = tuple(dict.fromkeys(pair for origin in origins for pair in origin.folders))
-        origin = replace(origins[0], folders=folders, part=None)
-        left = sorted(skipped.keys() - cases.keys())
-        return FolderResult(
-            [cases[name] for name in sorted(cases)], [skipped[name] for name in left], origin
+        return replace(
+            joined,
+            skipped=[skipped[name] for name in left],
+            origin=replace(origins[0], folders=folders, part=None),
         )
 
-
-def _mean(values: Sequence[float]) -> float:
-    return float(mean_of_known(values))
+    @staticmethod
+    def joined(results: "Sequence[FolderResult]", origin: Origin) -> "FolderResult":
+        """The cases of all results, which were counted alike, in the order of their names; without skipped ones."""
+        files = [files for result in results for files in result.files]
+        states = [states for result in results for states in result.states]
+        with_cases = [result.counts for result in results if result.files]
+        counts = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
+        if with_cases:
+            counts = Counts.joined(with_cases)
+        joined = FolderResult(files, states, counts, [], origin)
+        return joined.take(np.argsort(joined.cases, kind="stable").tolist())

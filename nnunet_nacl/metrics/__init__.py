@@ -26,13 +26,15 @@ from nnunet_nacl.metrics._calibration import (
     expected_calibration_error,
     maximum_calibration_error,
 )
-from nnunet_nacl.metrics._case import CaseResult, evaluate_arrays, evaluate_case
+from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
+from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.metrics._count import CaseArrays
 from nnunet_nacl.metrics._estimate import Estimate
 from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice, dice_of_sizes
+from nnunet_nacl.metrics._record import Counts, StructureSums, TruthCounts
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -40,7 +42,15 @@ from nnunet_nacl.metrics._registry import (
     SEGMENTATION_METRICS,
     MetricDefinition,
 )
-from nnunet_nacl.metrics._settings import CORE_PROBABILITY, MARGIN_MM, VOXEL_SETS, Settings, Voxels
+from nnunet_nacl.metrics._settings import (
+    CORE_PROBABILITY,
+    MARGIN_MM,
+    THRESHOLDS,
+    VOXEL_SETS,
+    Settings,
+    Voxels,
+)
+from nnunet_nacl.metrics._sums import no_counts
 from nnunet_nacl.metrics._tables import CalibrationTables
 
 __all__ = [
@@ -52,6 +62,7 @@ __all__ = [
     "NLL_CLIP",
     "PAPER_METRICS",
     "SEGMENTATION_METRICS",
+    "THRESHOLDS",
     "VOXEL_SETS",
     "Activation",
     "Array",
@@ -59,8 +70,8 @@ __all__ = [
     "Blocks",
     "CalibrationTables",
     "CaseArrays",
-    "CaseResult",
     "Channels",
+    "Counts",
     "Estimate",
     "Interval",
     "LabelMeaning",
@@ -68,8 +79,10 @@ __all__ = [
     "SavedAs",
     "Settings",
     "Structure",
+    "StructureSums",
     "SurfaceDistances",
     "Truth",
+    "TruthCounts",
     "Voxels",
     "above",
     "average_calibration_error",
@@ -80,6 +93,7 @@ __all__ = [
     "confusion_matrix",
     "dice",
     "dice_of_sizes",
+    "each_column",
     "evaluate_arrays",
     "evaluate_case",
     "expected_calibration_error",
@@ -87,6 +101,7 @@ __all__ = [
     "maximum_calibration_error",
     "mean_of_known",
     "near_core",
+    "no_counts",
     "percentile_interval",
     "ratio",
     "region_of",

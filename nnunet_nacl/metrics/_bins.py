@@ -1,13 +1,13 @@
 """Bin tables: the counts and sums from which every binned calibration error follows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._bootstrap import ratio
+from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.typing import Floats, Mask
 
 Counts = NDArray[Any]
@@ -16,7 +16,7 @@ Counts = NDArray[Any]
 
 @dataclass(frozen=True)
 class BinCounts:
-    """The contents of M confidence bins; ``+`` adds the tables of parts. Leading axes (such as classes) may precede.
+    """The contents of M confidence bins. Leading axes (such as cases or classes) may precede.
 
     Attributes:
         count: int64 (..., M), voxels per bin; float64 in tables that are expected under perfect calibration.
@@ -75,27 +75,19 @@ class BinCounts:
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
         """One object with a new leading axis from tables of one shape."""
-        return cls(
-            *(np.stack([getattr(table, part.name) for table in tables]) for part in fields(cls))
-        )
-
-    def _with(self, change: Callable[[Any], Any]) -> "BinCounts":
-        return BinCounts(*(change(getattr(self, part.name)) for part in fields(self)))
+        return each_column(lambda _, *parts: np.stack(parts), *tables)
 
     def __getitem__(self, index: Any) -> "BinCounts":
         """Some of the tables; the index is one of the leading axes."""
-        return self._with(lambda part: part[index])
+        return each_column(lambda _, part: part[index], self)
 
     def sum(self) -> "BinCounts":
         """The tables added up over the first axis."""
-        return self._with(lambda part: part.sum(0))
+        return each_column(lambda _, part: part.sum(0), self)
 
     def resampled(self, weights: Floats) -> "BinCounts":
         """Tables (resamples, ..., M): the sum of the tables (cases, ..., M) of the cases that each resample drew."""
-        return self._with(lambda part: np.tensordot(weights, part, 1))
-
-    def __add__(self, other: "BinCounts") -> "BinCounts":
-        return BinCounts.stack([self, other]).sum()
+        return each_column(lambda _, part: np.tensordot(weights, part, 1), self)
 
     @property
     def total(self) -> Counts:

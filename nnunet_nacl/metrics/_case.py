@@ -1,9 +1,7 @@
 """One case: calibration tables over its voxel sets, and segmentation metrics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,65 +10,20 @@ from numpy.typing import NDArray
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._arrays import (
     Array,
-    above,
     canonical_labels,
     check_shape,
     to_numpy,
     whole_numbers,
 )
-from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._count import CaseArrays, count_case
-from nnunet_nacl.metrics._labels import LabelMeaning, Region, Structure, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, Region, region_of
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
-from nnunet_nacl.metrics._settings import Settings, Voxels
-from nnunet_nacl.metrics._tables import CalibrationTables
-from nnunet_nacl.typing import Labels, Mask, Numbers
+from nnunet_nacl.metrics._record import Counts
+from nnunet_nacl.metrics._settings import Settings
+from nnunet_nacl.typing import Floats, Labels, Mask, Numbers
 
-ByStructure = dict[Structure, Numbers]
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
-
-
-@dataclass(frozen=True)
-class CaseResult:
-    """What ``evaluate_case`` returns; ``+`` merges cases by adding their tables.
-
-    ``result["near"]`` are the tables of a voxel set, such as ``result["near"].ECE``.
-
-    Attributes:
-        calibration: tables by voxel set.
-        segmentation: metric -> value by foreground label or region; for several cases, means over cases with a value.
-        of_cases: for several cases, the segmentation metrics of each case.
-    """
-
-    calibration: dict[Voxels, CalibrationTables]
-    segmentation: ByStructure
-    of_cases: tuple[ByStructure, ...] = ()
-
-    def __repr__(self) -> str:
-        sets = [f"{voxels}: {tables}" for voxels, tables in self.calibration.items()]
-        return "\n".join([f"Dice {self.Dice:.3f}", *sets])
-
-    def __getitem__(self, voxels: Voxels) -> CalibrationTables:
-        return self.calibration[voxels]
-
-    @property
-    def Dice(self) -> float:  # noqa: N802 - as in papers
-        """Mean over structures, as nnU-Net's ``foreground_mean``."""
-        return float(mean_of_known([metrics["Dice"] for metrics in self.segmentation.values()]))
-
-    def __add__(self, other: "CaseResult") -> "CaseResult":
-        cases = (*(self.of_cases or [self.segmentation]), *(other.of_cases or [other.segmentation]))
-        means: ByStructure = {}
-        for structure, metrics in self.segmentation.items():
-            means[structure] = {}
-            for name in metrics:
-                values = [case[structure][name] for case in cases]
-                means[structure][name] = float(mean_of_known(values))
-        tables = {
-            voxels: own + other.calibration[voxels] for voxels, own in self.calibration.items()
-        }
-        return CaseResult(tables, means, cases)
 
 
 def evaluate_case(
@@ -84,7 +37,7 @@ def evaluate_case(
     spacing_mm: Sequence[float] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - frozen
     channel_axis: int = 0,
-) -> CaseResult:
+) -> Counts:
     """Calibration and segmentation metrics of one case or a batch of cases, given as arrays or tensors.
 
     Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
@@ -103,10 +56,11 @@ def evaluate_case(
         ignore_label: ground truth label of the voxels that do not count; not with masks.
         spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
-        channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial), whose cases are merged.
+        channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial): a case each.
 
     Returns:
-        The tables and metrics; ``segmentation`` is by label, by region, or for masks by their number from 1.
+        A record of one case, or of the batch's: tables, metrics, and the sums that volumes and a predicted Dice follow
+        from; ``segmentation`` is by label, by region, or for masks by their number from 1.
 
     Raises:
         ValueError: shapes do not fit, values are not probabilities, or a label is unknown.
@@ -143,7 +97,7 @@ def evaluate_case(
             )
             for case in cases
         ]
-        return reduce(add, results)
+        return Counts.joined(results)
     is_softmax = regions is None and not of_masks
     if logits:
         activation = Activation.SOFTMAX if is_softmax else Activation.SIGMOID
@@ -176,7 +130,7 @@ def evaluate_case(
     result = evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))
     if not of_masks:
         return result
-    return replace(result, segmentation=dict(enumerate(result.segmentation.values(), start=1)))
+    return replace(result, structures=tuple(range(1, len(p) + 1)))
 
 
 def _check_masks(truth: Mask, given: NDArray[Any] | None, ignore_label: int | None) -> None:
@@ -199,77 +153,61 @@ def _labels_of(truth: Mask, predicted: Mask) -> tuple[Labels, Labels, list[Regio
     return np.searchsorted(known, codes[0]), np.searchsorted(known, codes[1]), regions
 
 
-def evaluate_arrays(case: CaseArrays) -> CaseResult:
-    """Evaluate a case whose labels are canonical."""
-    return CaseResult(count_case(case), _segmentation_metrics(case))
+def evaluate_arrays(case: CaseArrays) -> Counts:
+    """A record of one case, whose labels are canonical."""
+    counts = count_case(case)
+    if case.truth is None or counts.truth is None:
+        return counts
+    metrics = _segmentation_metrics(case, case.truth)
+    if case.meaning.lost_regions:
+        metrics["Dice_mask"] = counts.truth.dice
+    return replace(counts, segmentation_metrics=metrics)
 
 
-def _segmentation_metrics(case: CaseArrays) -> ByStructure:
-    """Dice and, if asked for, surface distances of each label or region.
-
-    Dice_mask is the Dice of each region's own mask, p above ½ or the threshold that it was decoded with; it is there if
-    label maps cannot hold the regions.
+def _segmentation_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
+    """Dice and, if asked for, surface distances (1, structures) of each label or region.
 
     Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that
     the ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
     """
     ignored = case.meaning.ignored
-    confusion = confusion_matrix(case.truth, case.saved, ignored + 1)
+    confusion = confusion_matrix(truth, case.saved, ignored + 1)
     confusion[ignored] = 0
-    metrics: ByStructure = {}
-    of_masks = _dice_of_masks(case) if case.meaning.lost_regions else None
-    for number, structure in enumerate(case.meaning.structures):
+    of_structures = []
+    for structure in case.meaning.structures:
         labels = region_of(structure)
         is_there = bool(confusion[labels, :].any())
         is_predicted = bool(confusion[:, labels].any())
-        metrics[structure] = {
+        metrics = {
             "Dice": dice(confusion, labels),
             "Missed": float(not is_predicted) if is_there else np.nan,
             "Spurious": np.nan if is_there else float(is_predicted),
         }
-        if of_masks is not None:
-            metrics[structure]["Dice_mask"] = of_masks[number]
-        if not case.settings.surface:
-            continue
-        if is_there and is_predicted:
-            truth, saved = (
-                np.isin(array, labels) & (case.truth != ignored)
-                for array in (case.truth, case.saved)
-            )
-            mm, voxels = (
-                SurfaceDistances.between(truth, saved, step)
-                for step in (case.spacing, [1] * truth.ndim)
-            )
-            found = [
-                mm.hd95(),
-                voxels.hd95(),
-                mm.assd(),
-                voxels.assd(),
-                mm.nsd(case.settings.tolerance_mm),
-            ]
-        elif is_there or is_predicted:
+        if case.settings.surface and is_there and is_predicted:
+            own = np.isin(truth, labels)
+            other = np.isin(case.saved, labels) & (truth != ignored)
+            metrics |= _surface_metrics(case, own, other)
+        elif case.settings.surface:
             # From the center of one corner's voxel to the opposite one's
-            steps = np.array(case.truth.shape) - 1
+            steps = np.array(truth.shape) - 1
             diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
-            found = [*diagonals, *diagonals, 0.0]
-        else:
-            found = [np.nan] * len(SURFACE_METRICS)
-        metrics[structure] |= dict(zip(SURFACE_METRICS, found, strict=True))
-    return metrics
+            worst = [*diagonals, *diagonals, 0.0]
+            unknown = [np.nan] * len(SURFACE_METRICS)
+            found = worst if is_there or is_predicted else unknown
+            metrics |= dict(zip(SURFACE_METRICS, found, strict=True))
+        of_structures.append(metrics)
+    names = of_structures[0] if of_structures else {}
+    return {name: np.array([[metrics[name] for metrics in of_structures]]) for name in names}
 
 
-def _dice_of_masks(case: CaseArrays) -> list[float]:
-    """Dice of each region's own mask, whatever the label map holds; NaN where it is in neither."""
-    regions = case.meaning.structures
-    thresholds = case.thresholds or (0.5,) * len(regions)
-    truth = case.truth.reshape(-1)
-    shared = np.zeros(len(regions), np.int64)
-    sizes = np.zeros(len(regions), np.int64)
-    for channel, part, p in case.channels.blocks():
-        counted = truth[part] != case.meaning.ignored
-        inside = np.isin(truth[part], region_of(regions[channel]))
-        mask = above(p, thresholds[channel]) & counted
-        shared[channel] += np.count_nonzero(inside & mask)
-        sizes[channel] += np.count_nonzero(inside) + np.count_nonzero(mask)
-    found: list[float] = ratio(2.0 * shared, sizes).tolist()
-    return found
+def _surface_metrics(case: CaseArrays, truth: Mask, saved: Mask) -> Numbers:
+    mm = SurfaceDistances.between(truth, saved, case.spacing)
+    voxels = SurfaceDistances.between(truth, saved, [1] * truth.ndim)
+    found = [
+        mm.hd95(),
+        voxels.hd95(),
+        mm.assd(),
+        voxels.assd(),
+        mm.nsd(case.settings.tolerance_mm),
+    ]
+    return dict(zip(SURFACE_METRICS, found, strict=True))

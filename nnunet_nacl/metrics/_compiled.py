@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._calibration import NLL_CLIP
+from nnunet_nacl.metrics._settings import ODDS_STEPS
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 Bytes = NDArray[np.uint8]
 
-# Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. TOP: the channel's class is
-# the predicted one. HIT: what the confidence is that of has happened.
+# Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. IMAGE: it is not ignored. TOP:
+# the segmentation has the channel's class or region. HIT: what the confidence is that of has happened.
 IMAGE = 1
 FOREGROUND = 2
 NEAR = 4
@@ -24,6 +25,13 @@ NUM_CELLS = 64
 COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES = range(5)
 COLUMNS = 5
 """What is summed in each cell and bin: 1, c, q, cq, c², of confidences c and probabilities q of the foreground."""
+
+NLL, ENTROPY = range(2)
+SCORES = 2
+"""What is summed in each cell besides: −ln p of the hits, and −p ln p over near."""
+
+_SMALLEST = 1e-300  # has a logarithm, which 0 has not
+_LOWEST_LOG = np.log(NLL_CLIP)
 
 
 def compiled(function: Any) -> Any:
@@ -51,9 +59,24 @@ def _add(sums: Floats, cell: int, edges: Floats, confidence: float, chance: floa
 
 
 @compiled
+def _reached(p: float, log_p: float, thresholds: Floats) -> int:
+    """How many of the thresholds p reaches: about as many as its odds say, and then exactly."""
+    if p >= thresholds[-1]:
+        return thresholds.size
+    if p < thresholds[1]:
+        return 1
+    row = int((log_p - np.log(1 - p)) * ODDS_STEPS + thresholds.size // 2) + 1
+    while thresholds[row] <= p:
+        row += 1
+    while thresholds[row - 1] > p:
+        row -= 1
+    return row
+
+
+@compiled
 def count_class(
-    k: int, p: Floats, background: Floats, truth: Labels, saved: Labels, cells: Bytes, edges: Floats, sums: Floats,
-    nll: Floats,
+    k: int, p: Floats, background: Floats, truth: Labels, saved: Labels, cells: Bytes, edges: Floats,
+    thresholds: Floats, sums: Floats, scores: Floats, missed: NDArray[np.int64],
 ) -> None:  # fmt: skip
     """Add the voxels (n,) of class k.
 
@@ -65,40 +88,51 @@ def count_class(
         saved: (n,) labels of the segmentation.
         cells: (n,) without ``TOP`` and ``HIT``.
         edges: (M + 1,) of the bins, from 0 to 1, in whose dtype confidences are binned.
+        thresholds: (T,) ``THRESHOLDS`` of masks that miss voxels of the class.
         sums: (NUM_CELLS, M + 1, COLUMNS) takes the sums.
-        nll: (NUM_CELLS,) takes −Σ ln p of the hits.
+        scores: (NUM_CELLS, SCORES) takes the others.
+        missed: (T + 1,) takes the hits by how many thresholds their p reaches; not of k = 0.
     """
     for i in range(p.size):
         cell = cells[i]
+        exact = np.float64(p[i])
+        is_hit = truth[i] == k
+        log = 0.0
+        if exact < 1 and (is_hit or cell & NEAR):
+            log = np.log(max(exact, _SMALLEST))
+        if cell & NEAR:
+            scores[cell, ENTROPY] -= exact * log
         if saved[i] == k:
             cell += TOP
-        if truth[i] == k:
+        if is_hit:
             cell += HIT
-            if p[i] < 1:
-                nll[cell] -= np.log(max(np.float64(p[i]), NLL_CLIP))
-        _add(sums, cell, edges, np.float64(p[i]), 1 - np.float64(background[i]))
+            scores[cell, NLL] -= max(log, _LOWEST_LOG)
+            if k > 0:
+                missed[_reached(exact, log, thresholds)] += 1
+        _add(sums, cell, edges, exact, 1 - np.float64(background[i]))
 
 
 @compiled
 def count_region(
-    p: Floats,
-    cells: Bytes,
-    edges: Floats,
-    sums: Floats,
-    top_edges: Floats,
-    top_sums: Floats,
-    nll: Floats,
-) -> None:
+    p: Floats, cells: Bytes, edges: Floats, thresholds: Floats, sums: Floats, scores: Floats,
+    missed: NDArray[np.int64], top_edges: Floats, top_sums: Floats,
+) -> None:  # fmt: skip
     """Add the voxels (n,) of a region: their p to ``sums``, a hit within it; max(p, 1 − p) to ``top_sums``.
 
-    The arguments are those of ``count_class``; ``nll`` takes that of being within the region or not.
+    The arguments are those of ``count_class``, but for ``TOP``, which cells have; the negative log-likelihood is that
+    of being within the region or not, and the entropy counts 1 − p, too.
     """
     for i in range(p.size):
         within = np.float64(p[i])
         is_within = cells[i] & FOREGROUND > 0
         cell = cells[i] + HIT if is_within else cells[i]
-        of_truth = within if is_within else 1 - within
-        nll[cell] -= np.log(max(of_truth, NLL_CLIP))
+        log = np.log(max(within, _SMALLEST))
+        log_of_rest = np.log(max(1 - within, _SMALLEST))
+        scores[cell, NLL] -= max(log if is_within else log_of_rest, _LOWEST_LOG)
+        if is_within:
+            missed[_reached(within, log, thresholds)] += 1
+        if cell & NEAR:
+            scores[cell, ENTROPY] -= within * log + (1 - within) * log_of_rest
         _add(sums, cell, edges, within, within)
         is_right = (within > 0.5) == is_within
         cell = cells[i] + HIT if is_right else cells[i]

@@ -1,6 +1,6 @@
 """A value over all cases, and over bootstrap resamples of them: its interval, and paired differences."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,21 +45,20 @@ class Estimate:
         return cls(resampled, len(values), int(known.any(1).sum()), mean_of_known(values), values)
 
     @classmethod
-    def of_tables(cls, metric: MetricDefinition, tables: Sequence[CalibrationTables]) -> "Estimate":
-        """A metric of the voxels of all cases together; tables: one of each case."""
-        stacked = CalibrationTables.stack(tables)
+    def of_tables(cls, metric: MetricDefinition, tables: CalibrationTables) -> "Estimate":
+        """A metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
         of = metric.of
         if of is None:
             raise ValueError(f"{metric.name} is not a metric of calibration tables.")
 
         def resampled(weights: Floats) -> Floats:
-            values = of(stacked.resampled(weights))
+            values = of(tables.resampled(weights))
             return np.full(len(weights), np.nan) if values is None else mean_of_known(values)
 
+        num_cases = len(tables.nll)
         if metric.of_case is not None:
-            return cls(resampled, len(tables), len(tables), metric.of_case(stacked))
-        num_known = int(stacked.top.total.any(-1).sum())
-        return cls(resampled, len(tables), num_known)
+            return cls(resampled, num_cases, num_cases, metric.of_case(tables))
+        return cls(resampled, num_cases, int(tables.top.total.any(-1).sum()))
 
     @cached_property
     def value(self) -> float:

@@ -39,7 +39,7 @@ class Tables(Protocol):
     @property
     def image_voxels(self) -> NDArray[np.int64]: ...
     @property
-    def num_classes(self) -> int: ...
+    def num_classes(self) -> NDArray[np.int64]: ...
     @property
     def activation(self) -> Activation: ...
 
@@ -85,8 +85,14 @@ class MetricDefinition:
         return " ".join(self.title.format(voxels=voxels).split())
 
 
+def _of_classes(errors: Floats, tables: Tables) -> Floats:
+    """(..., C), NaN for channels that do not enter CECE."""
+    enters = np.arange(errors.shape[-1]) < tables.num_classes[..., None]
+    return np.where(enters, errors, np.nan)
+
+
 def _class_errors(tables: Tables) -> Floats:
-    return expected_calibration_error(tables.classwise)[..., : tables.num_classes]
+    return _of_classes(expected_calibration_error(tables.classwise), tables)
 
 
 def _summed_class_errors(tables: Tables) -> Floats:
@@ -107,7 +113,7 @@ def _expected_class_errors(tables: Tables) -> Floats | None:
         return None
     by_class = expected_calibration_error(tables.expected_classwise)
     known = np.where(tables.classwise.total > 0, by_class, np.nan)
-    return known[..., : tables.num_classes]
+    return _of_classes(known, tables)
 
 
 def _per_foreground(sums: Floats, tables: Tables) -> Floats:

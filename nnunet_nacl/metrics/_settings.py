@@ -4,6 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+from scipy.special import expit
+
+from nnunet_nacl.typing import Floats
+
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
 Protocol = Literal["standard", "authors"]
@@ -12,6 +17,9 @@ CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
 MARGIN_MM = 5.0
 """How far the voxel set near reaches beyond its core."""
+ODDS_STEPS = 20
+THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / ODDS_STEPS)])
+"""Of masks p ≥ threshold, for the voxels that they miss: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
 MOST_BINS = 1000
 """Each case keeps its tables: with this many bins, a voxel set of a few classes takes some megabytes."""
 

@@ -25,7 +25,7 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
-from nnunet_nacl.typing import Numbers, Record
+from nnunet_nacl.typing import Floats, Numbers, Record
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
@@ -108,7 +108,7 @@ class Comparison:
 
     def tables(self, name: str, voxels: Voxels) -> CalibrationTables:
         """A method's tables, with the cases as first axis."""
-        return CalibrationTables.stack(self._results[name].tables(voxels))
+        return self._results[name].tables(voxels)
 
     def pooled(self, name: str, voxels: Voxels) -> Numbers:
         """A method's metrics of all cases' voxels together."""
@@ -128,7 +128,8 @@ class Comparison:
 
     def file_states(self, name: str, case: str) -> Record:
         """The states of a case's files when they were evaluated."""
-        return next(one.states for one in self._results[name].cases if one.name == case)
+        result = self._results[name]
+        return result.states[result.cases.index(case)]
 
     def segmentation_metrics(self) -> list[Metric]:
         """Dice, and HD95 if surfaces were measured."""
@@ -217,15 +218,14 @@ def compare(results: Results, dataset: str = "") -> Comparison:
 
 
 def _of_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
-    kept = set(names)
-    return replace(result, cases=[case for case in result.cases if case.name in kept])
+    return result.take([row for row, case in enumerate(result.cases) if case in names])
 
 
 def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
     """The frame of ``Comparison.values``."""
     of_methods = {}
     for name, result in results.items():
-        columns: dict[tuple[str, str, str], list[float]] = {}
+        columns: dict[tuple[str, str, str], Floats] = {}
         for one in voxels:
             for metric in CALIBRATION_METRICS:
                 columns[one, metric, ""] = result.values(one, metric)
@@ -233,7 +233,7 @@ def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
             for structure in result.structures:
                 of_cases = result.segmentation(structure, metric)
                 columns["", metric, result.meaning.name_of(structure)] = of_cases
-        of_methods[name] = pd.DataFrame(columns, _case_names(result))
+        of_methods[name] = pd.DataFrame(columns, result.cases)
     values = pd.concat(of_methods, names=["method", "case"])
     return values.rename_axis(columns=["voxels", "metric", "structure"])
 
@@ -246,13 +246,9 @@ def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str
         raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
 
 
-def _case_names(result: FolderResult) -> list[str]:
-    return [case.name for case in result.cases]
-
-
 def _shared_cases(results: Results) -> list[str]:
     """The cases that all results have."""
-    by_method = {name: _case_names(result) for name, result in results.items()}
+    by_method = {name: result.cases for name, result in results.items()}
     shared = sorted(set.intersection(*map(set, by_method.values())))
     if not shared:
         shown = "; ".join(f"{name}: {_first_few(cases)}" for name, cases in by_method.items())
@@ -263,7 +259,7 @@ def _shared_cases(results: Results) -> list[str]:
 def _notes(results: Results, shared: Collection[str]) -> list[str]:
     """What was left out or differs between the methods."""
     notes = []
-    every = set().union(*map(_case_names, results.values()))
+    every = set().union(*(result.cases for result in results.values()))
     if left_out := sorted(every.difference(shared)):
         counts = f"{len(shared)} of {len(every)} cases are compared"
         notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")

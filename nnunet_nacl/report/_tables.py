@@ -315,7 +315,7 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     splits = []
     for name in comparison.names:
         tables = comparison.tables(name, voxels)
-        of_classes = tables.classwise[:, : tables.num_classes].sum()
+        of_classes = tables.classwise[:, : tables.num_classes.max()].sum()
         splits.append(split_scores(of_classes, tables.activation))
     for title in splits[0]:
         arrow = "↓" if "calibration" in title else "↑"

@@ -1,12 +1,6 @@
 """What the confidences are good for: which cases to look at, volumes, guarantees, better segmentations, ensembles."""
 
-from nnunet_nacl.use._conformal import (
-    THRESHOLDS,
-    fit_dice,
-    fit_volume,
-    missed_voxels,
-    recall_threshold,
-)
+from nnunet_nacl.use._conformal import fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._doubt import most_doubtful
@@ -14,14 +8,12 @@ from nnunet_nacl.use._fit import ReviewFit, fit_review
 from nnunet_nacl.use._judging import judge, judge_structures, judgement_table, risk_coverage_area
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
-from nnunet_nacl.use._quantities import StructureSums, mean_pairwise_dice
+from nnunet_nacl.use._quantities import mean_pairwise_dice
 from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_judged, review_folder
 
 __all__ = [
     "REVIEW_NAME",
-    "THRESHOLDS",
     "ReviewFit",
-    "StructureSums",
     "combine_members",
     "decode_folder",
     "dice_optimal_labels",
@@ -33,7 +25,6 @@ __all__ = [
     "judge_structures",
     "judgement_table",
     "mean_pairwise_dice",
-    "missed_voxels",
     "most_doubtful",
     "ranked_cases",
     "read_judged",

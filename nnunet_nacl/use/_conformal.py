@@ -10,30 +10,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial import Polynomial
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from numpy.typing import ArrayLike
 
-from nnunet_nacl.typing import Floats, Mask
-
-THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
-"""For ``missed_voxels``: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
+from nnunet_nacl.metrics import THRESHOLDS
+from nnunet_nacl.typing import Floats
 
 _ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
 
 _ROUNDING = 1e-9
 """(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
-
-
-def missed_voxels(
-    probabilities: Floats,
-    ground_truth: Mask,
-    thresholds: Floats = THRESHOLDS,
-) -> NDArray[np.int64]:
-    """How many voxels of a structure have p below each threshold, (T,)."""
-    inside = probabilities[ground_truth].astype(np.float64)
-    # The first threshold that misses the voxel
-    first_above = np.searchsorted(thresholds, inside, side="right")
-    return np.bincount(first_above, minlength=thresholds.size + 1)[:-1].cumsum()
 
 
 def recall_threshold(
@@ -76,11 +61,11 @@ class VolumeFit:
     high: float
     epsilon_ml: float
 
-    def interval_ml(self, expected_ml: float) -> tuple[float, float]:
-        """Lower and upper end in ml, at least 0, for an expected volume in ml."""
-        ends = np.exp([self.low, self.high]) * (expected_ml + self.epsilon_ml) - self.epsilon_ml
-        low, high = np.maximum(ends, 0).tolist()
-        return low, high
+    def interval_ml(self, expected_ml: ArrayLike) -> tuple[Floats, Floats]:
+        """Lower and upper ends (...) in ml, at least 0, for expected volumes (...) in ml."""
+        volume = np.asarray(expected_ml, np.float64) + self.epsilon_ml
+        low, high = (np.exp(end) * volume - self.epsilon_ml for end in (self.low, self.high))
+        return np.maximum(low, 0), np.maximum(high, 0)
 
 
 def fit_volume(

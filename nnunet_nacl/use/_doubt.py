@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
 from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.use._quantities import add_confidence, whole_channels
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
@@ -16,21 +18,22 @@ _FULL = 0.5  # the doubt that is drawn strongest; the image still shows through
 
 
 def doubtful_slices(
-    doubt: Floats,
     case: SavedCase,
+    activation: Activation,
     image_file: Path | None,
     reader: Reader,
     *,
     number: int,
 ) -> tuple[list[Record], str | None]:
-    """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
+    """Pictures of at most ``number`` slices with the most doubt, and why the image could not be shown.
 
-    A picture is a slice, cropped to its structures, with ``doubt`` as a ``data:`` address.
+    A picture is a slice, cropped to its structures, with its ``doubt`` as a ``data:`` address.
     """
+    doubt = _doubt(case, activation)
     pictures: list[Record] = []
     problem = None
     image = None
-    if number and image_file is not None:
+    if image_file is not None:
         try:
             place = LabelMap(case.labels, case.geometry)
             image = reader.read_image(image_file, place).mean(0)
@@ -49,6 +52,22 @@ def doubtful_slices(
             }
         )
     return pictures, problem
+
+
+def _doubt(case: SavedCase, activation: Activation) -> Floats:
+    """(Z, Y, X) 1 − confidence in near, 0 elsewhere; of regions the largest."""
+    doubt = np.zeros(case.labels.size, np.float32)
+    for channel, p in whole_channels(case):
+        if channel == 0 or not activation.exclusive:
+            core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
+            near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
+            confidence: Floats = np.full(p.size, not activation.exclusive, p.dtype)
+        confidence = add_confidence(confidence, p, activation)
+        if not activation.exclusive:
+            doubt = np.maximum(doubt, (1 - confidence) * near)
+    if activation.exclusive:
+        doubt = (1 - confidence) * near
+    return doubt.reshape(case.labels.shape)
 
 
 def most_doubtful(doubt: Floats, number: int) -> list[int]:

@@ -1,11 +1,10 @@
 """Fit predicted Dice, volume intervals and recall thresholds to predictions with ground truth."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +12,12 @@ import numpy as np
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate import FOLD_CHECKPOINT, Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
+from nnunet_nacl.evaluation import FolderResult, count_for_review, default_summary
 from nnunet_nacl.files import check_output, read_json, write_json
+from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
 from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
+from nnunet_nacl.typing import Floats, Record
 from nnunet_nacl.use._conformal import (
-    THRESHOLDS,
     DiceFit,
     VolumeFit,
     check_enough,
@@ -24,9 +25,15 @@ from nnunet_nacl.use._conformal import (
     fit_volume,
     recall_threshold,
 )
-from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, counted_cases
-from nnunet_nacl.use._judging import ALL, Row, ignored_note, judge_structures, judgement_table
-from nnunet_nacl.use._quantities import StructureSums
+from nnunet_nacl.use._judging import (
+    ALL,
+    Row,
+    ignored_note,
+    judge_structures,
+    judgement_table,
+    rows_of,
+)
+from nnunet_nacl.use._quantities import structure_names
 
 FIT_NAME = "review_fit.json"
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
@@ -47,34 +54,31 @@ class StructureFit:
     num_present: int
 
     @classmethod
-    def to(cls, rows: Sequence[StructureCounts], coverage: float) -> "StructureFit":
-        """Fit to what was counted of the structure in calibration cases; a ValueError if they are too few."""
-        try:
-            check_enough(len(rows), coverage)
-        except ValueError as error:
-            raise ValueError(f"{rows[0].structure}: {error}") from error
-        of_cases = [judged(row, None) for row in rows]
-        known = [row for row in of_cases if row["true_ml"] is not None]
+    def to(cls, counts: Counts, coverage: float) -> "StructureFit":
+        """Fit to the structure's counts in calibration cases."""
+        truth = counts.truth
+        assert truth is not None
+        is_whole = truth.ignored == 0
         volume = None
         with suppress(ValueError):  # too few are without ignored voxels
             volume = fit_volume(
-                [row["expected_ml"] for row in known],
-                [row["true_ml"] for row in known],
-                epsilon_ml=_EPSILON_VOXELS * median(row.voxel_ml for row in rows),
+                (counts.voxel_ml * truth.sums.probability)[is_whole],
+                (counts.voxel_ml * truth.voxels)[is_whole],
+                epsilon_ml=_EPSILON_VOXELS * float(np.median(counts.voxel_ml)),
                 coverage=coverage,
             )
-        truths = [row.truth for row in rows if row.truth is not None]
-        segmented = [truth for truth in truths if truth.sums.segmented]
+        segmented = truth.sums.segmented > 0
         dice = None
         with suppress(ValueError):  # too few have something segmented
             dice = fit_dice(
-                [truth.sums.predicted_dice for truth in segmented],
-                [truth.dice for truth in segmented],
+                truth.sums.predicted_dice[segmented],
+                dice_of(truth)[segmented],
                 coverage=coverage,
             )
-        rates = [np.array(truth.missed) / truth.voxels for truth in truths if truth.voxels]
-        missed = tuple(np.mean(rates, axis=0).tolist()) if rates else ()
-        return cls(volume, dice, missed, len(rates))
+        present = truth.voxels > 0
+        rates = truth.missed[present] / truth.voxels[present, np.newaxis]
+        missed = tuple(rates.mean(0).tolist()) if present.any() else ()
+        return cls(volume, dice, missed, int(present.sum()))
 
 
 @dataclass(frozen=True)
@@ -244,109 +248,129 @@ def fit_review(
     if len(decoded) > 1:
         raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
     data_set = predicted.read_data_set()
-    with counted_cases(
+    counted = count_for_review(
         predicted.cases,
         data_set,
-        CountSettings(truth=True),
-        output=file,
+        folders,
+        predictions.gt_folder,
+        output=None if output is None else file,
+        default=default_summary(predictions),
         num_processes=num_processes,
-    ) as (counted, skipped):
-        parts = [
-            [case.name for case in cases if case.name in counted]
-            for cases in predicted.groups.values()
-        ]
-        if sum(map(bool, parts)) == 1:
-            parts = split_cases(list(counted))
-        result = ReviewFit(
-            model=Model.of_folder(home, predictions.plans, data_set),
-            calibration=calibration,
-            decoded=decoded.pop(),
-            coverage=coverage,
-            structures=_fit_structures(_rows(counted, counted), coverage),
-            held_out=_hold_out([_rows(counted, part) for part in parts], coverage),
-            cases=sorted(counted),
-            ignored=[ignored_share(counted[name]) for name in sorted(counted)],
-            gt_folder=str(predictions.gt_folder),
-            pred_folders=list(map(str, folders)),
-            skipped=skipped,
-        )
-        write_json(file, asdict(result))
+    )
+    assert counted.counts.truth is not None
+    row_of = {case: row for row, case in enumerate(counted.cases)}
+    parts = [[case.name for case in cases] for cases in predicted.groups.values()]
+    held_out = [[row_of[case] for case in part if case in row_of] for part in parts]
+    if sum(map(bool, held_out)) == 1:
+        held_out = [[row_of[case] for case in part] for part in split_cases(counted.cases)]
+    names = structure_names(data_set.meaning)
+    result = ReviewFit(
+        model=Model.of_folder(home, predictions.plans, data_set),
+        calibration=calibration,
+        decoded=decoded.pop(),
+        coverage=coverage,
+        structures=_fit_structures(counted.counts, names, coverage),
+        held_out=_hold_out(counted, names, held_out, coverage),
+        cases=counted.cases,
+        ignored=counted.counts.truth.ignored.tolist(),
+        gt_folder=str(predictions.gt_folder),
+        pred_folders=list(map(str, folders)),
+        skipped=counted.skipped,
+    )
+    write_json(file, asdict(result))
     return replace(result, file=file)
 
 
-def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> Row:
-    """Interval of the volume; where something is segmented, the fitted Dice and its bound; None without a fit."""
-    found: Row = dict.fromkeys(["volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low"])
+def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: Floats) -> dict[str, Floats]:
+    """(cases,) of a structure: interval of the volume; where it is segmented, the fitted Dice and its bound.
+
+    NaN without a fit.
+    """
+    names = ("volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low")
+    found = {name: np.full(voxel_ml.shape, np.nan) for name in names}
     if fit is None:
         return found
     if fit.volume is not None:
-        volume = voxel_ml * sums.probability
-        found["volume_low_ml"], found["volume_high_ml"] = fit.volume.interval_ml(volume)
-    if fit.dice is not None and sums.segmented:
-        found["fitted_dice"] = float(fit.dice.expected(sums.predicted_dice))
-        found["dice_low"] = float(fit.dice.lower_bound(sums.predicted_dice))
+        low, high = fit.volume.interval_ml(voxel_ml * sums.probability)
+        found |= {"volume_low_ml": low, "volume_high_ml": high}
+    if fit.dice is not None:
+        segmented = sums.segmented > 0
+        predicted = sums.predicted_dice
+        found["fitted_dice"] = np.where(segmented, fit.dice.expected(predicted), np.nan)
+        found["dice_low"] = np.where(segmented, fit.dice.lower_bound(predicted), np.nan)
     return found
 
 
-def judged(row: StructureCounts, fit: StructureFit | None) -> Row:
-    """What is predicted of a structure, by the fit if there is one, and what is true, without ignored voxels.
+def dice_of(truth: TruthCounts) -> Floats:
+    """(cases,) the Dice of a structure, 1 where it is in neither segmentation nor ground truth."""
+    return np.nan_to_num(truth.dice, nan=1.0)
 
-    If there are such voxels, the true volume is unknown: it is None, and so is its interval.
+
+def judged(
+    counted: FolderResult,
+    names: Sequence[str],
+    fits: Mapping[str, StructureFit],
+    coverage: float | None = None,
+) -> list[Row]:
+    """What is predicted of each structure, by its fit if there is one, and what is true, without ignored voxels.
+
+    If there are such voxels, the true volume is unknown: it is None, and so is its interval. With a coverage, also what
+    the masks of the recall threshold miss.
     """
-    assert row.truth is not None
-    sums = row.truth.sums
-    found = {
-        "case": row.case,
-        "structure": row.structure,
-        "predicted_dice": sums.dice_to_expect,
-        "dice": row.truth.dice,
-        "expected_ml": row.voxel_ml * sums.probability,
-        "true_ml": row.voxel_ml * row.truth.voxels,
-        **predict(fit, sums, row.voxel_ml),
-        "missed": None,
-    }
-    if row.truth.ignored:
-        found |= dict.fromkeys(("true_ml", "volume_low_ml", "volume_high_ml"))
-    return found
+    from pandas import DataFrame, concat
+
+    frames = []
+    for number, name in enumerate(names):
+        fit = fits.get(name)
+        counts = counted.counts.of_structure(number)
+        truth = counts.truth
+        assert truth is not None
+        columns: Record = {
+            "case": counted.cases,
+            "structure": name,
+            "predicted_dice": truth.sums.dice_to_expect,
+            "dice": dice_of(truth),
+            "expected_ml": counts.voxel_ml * truth.sums.probability,
+            "true_ml": counts.voxel_ml * truth.voxels,
+            **predict(fit, truth.sums, counts.voxel_ml),
+            "missed": np.nan,
+        }
+        for unknown in ("true_ml", "volume_low_ml", "volume_high_ml"):
+            columns[unknown] = np.where(truth.ignored == 0, columns[unknown], np.nan)
+        if fit is not None and coverage is not None:
+            with suppress(ValueError):  # too few cases have the structure
+                threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
+                at = int(np.searchsorted(THRESHOLDS, threshold))
+                columns["missed"] = ratio(truth.missed[:, at].astype(np.float64), truth.voxels)
+        frames.append(DataFrame(columns))
+    return rows_of(concat(frames))
 
 
-def ignored_share(case: CountedCase) -> float:
-    """The share of a case's voxels that its ground truth, which was counted, ignores."""
-    truth = case.structures[0].truth
-    assert truth is not None
-    return truth.ignored
-
-
-def _rows(counted: Mapping[str, CountedCase], cases: Iterable[str]) -> list[StructureCounts]:
-    return [row for case in cases for row in counted[case].structures]
-
-
-def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[str, StructureFit]:
-    names = dict.fromkeys(row.structure for row in rows)
+def _fit_structures(
+    counts: Counts, names: Sequence[str], coverage: float
+) -> dict[str, StructureFit]:
+    try:
+        check_enough(len(counts), coverage)
+    except ValueError as error:
+        raise ValueError(f"{names[0]}: {error}") from error
     return {
-        name: StructureFit.to([row for row in rows if row.structure == name], coverage)
-        for name in names
+        name: StructureFit.to(counts.of_structure(number), coverage)
+        for number, name in enumerate(names)
     }
 
 
-def _hold_out(parts: Sequence[Sequence[StructureCounts]], coverage: float) -> list[Row]:
-    """Judge each part of the cases with a fit to the others; empty if any part leaves too few others to fit to."""
+def _hold_out(
+    counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[int]], coverage: float
+) -> list[Row]:
+    """Judge each part of the cases (rows) with a fit to the others; empty if any leaves too few others to fit to."""
     found = []
     for part in parts:
         others = [row for other in parts if other is not part for row in other]
         try:
-            fits = _fit_structures(others, coverage)
+            fits = _fit_structures(counted.counts.take(others), names, coverage)
         except ValueError:
             return []
-        for row in part:
-            fit = fits[row.structure]
-            judgement = judged(row, fit)
-            with suppress(ValueError):  # too few cases have the structure
-                threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
-                if row.truth is not None and row.truth.voxels:
-                    missed = row.truth.missed[int(np.searchsorted(THRESHOLDS, threshold))]
-                    judgement["missed"] = missed / row.truth.voxels
-            found.append(judgement)
+        found += judged(counted.take(part), names, fits, coverage)
     return judge_structures(found)
 
 

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
+    from pandas import DataFrame
 
 ALL = "(all)"
 """Stands for all structures together."""
@@ -20,6 +23,12 @@ _LINES = (
     "expected − true volume (ml)", "expected − true volume (share)", "expected volume: mean absolute error (ml)",
     "volume in its interval (share)", "width of the interval (ml)", "missed by the recall masks (share)",
 )  # fmt: skip
+
+
+def rows_of(table: "DataFrame") -> list[Row]:
+    """The rows of a table; None where nothing is known."""
+    rows: list[Row] = table.astype(object).where(table.notna(), None).to_dict("records")
+    return rows
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:

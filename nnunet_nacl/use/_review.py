@@ -1,28 +1,34 @@
 """Review a folder of predictions: count its cases, list them, and judge them if there is ground truth."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from nnunet_nacl import __version__
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
-from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.nnunet import CaseFiles, PredictionFolder, Predictions
+from nnunet_nacl.metrics import LabelMeaning, ratio
+from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder, Predictions
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import LABEL_COLORS
-from nnunet_nacl.use._counting import (
-    CountedCase,
-    CountSettings,
-    StructureCounts,
-    counted_cases,
-    first_channel,
+from nnunet_nacl.typing import Record
+from nnunet_nacl.use._doubt import doubtful_slices
+from nnunet_nacl.use._fit import ReviewFit, StructureFit, dice_of, judged, predict
+from nnunet_nacl.use._judging import (
+    Row,
+    Rows,
+    ignored_note,
+    judge_structures,
+    judgement_table,
+    rows_of,
 )
-from nnunet_nacl.use._fit import ReviewFit, StructureFit, ignored_share, judged, predict
-from nnunet_nacl.use._judging import Row, Rows, ignored_note, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._quantities import structure_names
+from nnunet_nacl.use._quantities import mean_pairwise_dice, structure_names
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -111,29 +117,81 @@ def review_folder(
     chosen = None if fit is None else ReviewFit.read(fit)
     unfitted = "Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."
     notes = chosen.check(read) if chosen else [unfitted]
-    settings = CountSettings(
-        members=tuple(str(Path(member).resolve()) for member in members),
-        truth=gt_folder is not None,
-        slices=0 if page is None else _SLICES,
-        images=_checked_images(images, cases),
+    image_folder = _checked_images(images, cases)
+    counted = count_for_review(
+        cases,
+        data_set,
+        [folder],
+        None if gt_folder is None else Path(gt_folder),
+        output=None if output is None else file,
+        default=folder / SUMMARY_NAME,
+        num_processes=num_processes,
     )
-    with counted_cases(cases, data_set, settings, output=file, num_processes=num_processes) as (
-        counted,
-        skipped,
-    ):
-        by_structure = zip(*(case.structures for case in counted.values()), strict=True)
-        rows = [row for of_structure in by_structure for row in of_structure]
-        fits = chosen.structures if chosen else {}
-        table = _table(rows, fits)
-        of_truth = [judged(row, fits.get(row.structure)) for row in rows if row.truth is not None]
-        notes = [*_region_notes(data_set.meaning), *_volume_notes(table), *notes]
-        if gt_folder is not None:
-            notes = [*_sparse_notes([ignored_share(case) for case in counted.values()]), *notes]
-        review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
-        _write(review, of_truth, chosen)
-        if page is not None:
-            _write_page(page, review, counted, data_set.meaning, folder.resolve())
+    looks: dict[str, _Look] = {}
+    if members or page is not None:
+        looks, unseen = each_case(
+            counted.files,
+            partial(
+                _look,
+                data_set=data_set,
+                members=list(map(Path, members)),
+                images=image_folder,
+                slices=0 if page is None else _SLICES,
+            ),
+            doing="looking",
+            num_processes=num_processes,
+        )
+        check_any_used(looks, unseen)
+        rows = [row for row, case in enumerate(counted.cases) if case in looks]
+        counted = replace(counted.take(rows), skipped=[*counted.skipped, *unseen])
+    names = structure_names(data_set.meaning)
+    fits = chosen.structures if chosen else {}
+    table = _table(counted, names, fits, looks)
+    of_truth = [] if gt_folder is None else judged(counted, names, fits)
+    notes = [*_region_notes(data_set.meaning), *_volume_notes(table), *notes]
+    if counted.counts.truth is not None:
+        notes = [*_sparse_notes(counted.counts.truth.ignored.tolist()), *notes]
+    review = Review(table, judge_structures(of_truth), counted.cases, counted.skipped, notes, file)
+    _write(review, of_truth, chosen)
+    if page is not None:
+        _write_page(page, review, looks, data_set.meaning, folder.resolve())
     return review
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a review sees in a case's files: agreement of members, pictures for the page with what they lack."""
+
+    agreement: tuple[float, ...] | None
+    pictures: list[Record]
+    problem: str | None
+
+
+def _look(
+    files: CaseFiles,
+    *,
+    data_set: DataSet,
+    members: Sequence[Path],
+    images: Path | None,
+    slices: int,
+) -> _Look:
+    """Look at a case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
+    case = SavedCase(files, data_set)
+    agreement = None
+    if members:
+        labels = [case.read_like(member / files.prediction.name)[0] for member in members]
+        agreement = mean_pairwise_dice(labels, data_set.meaning)
+    if not slices:
+        return _Look(agreement, [], None)
+    image = None if images is None else first_channel(files, images)
+    activation = data_set.meaning.activation
+    shown = doubtful_slices(case, activation, image, data_set.reader, number=slices)
+    return _Look(agreement, *shown)
+
+
+def first_channel(files: CaseFiles, images: Path) -> Path:
+    """A case's image, or the first of several channels."""
+    return images / f"{files.name}_0000{files.prediction.name.removeprefix(files.name)}"
 
 
 def ranked_cases(table: "DataFrame") -> dict[str, list[Row]]:
@@ -143,45 +201,75 @@ def ranked_cases(table: "DataFrame") -> dict[str, list[Row]]:
     """
     ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
     cases: dict[str, list[Row]] = {name: [] for name in ranks.index}
-    rows = table.astype(object).where(table.notna(), None).sort_values("rank", kind="stable")
-    for row in rows.to_dict("records"):
+    for row in rows_of(table.sort_values("rank", kind="stable")):
         cases[row["case"]].append(row)
     return cases
 
 
-def _table(rows: Sequence[StructureCounts], fits: Mapping[str, StructureFit]) -> "DataFrame":
-    from pandas import DataFrame
+def _table(
+    counted: FolderResult,
+    names: Sequence[str],
+    fits: Mapping[str, StructureFit],
+    looks: Mapping[str, _Look],
+) -> "DataFrame":
+    from pandas import concat
 
-    table = DataFrame([_row(row, fits.get(row.structure)) for row in rows]).sort_values(
+    tables = [
+        _structure(counted, number, name, fits.get(name), looks)
+        for number, name in enumerate(names)
+    ]
+    table = concat(tables).sort_values(
         ["trust", "predicted_dice", "volume_ml", "case", "structure"],
         ascending=[True, True, False, True, True],
         ignore_index=True,
     )
+    table["reasons"] = list(map(_reasons, rows_of(table)))
     table["rank"] = table.groupby("structure").cumcount() + 1
     return table
 
 
-def _row(counts: StructureCounts, fit: StructureFit | None) -> Row:
+def _structure(
+    counted: FolderResult,
+    number: int,
+    name: str,
+    fit: StructureFit | None,
+    looks: Mapping[str, _Look],
+) -> "DataFrame":
+    """What is known of a structure in each case."""
+    from pandas import DataFrame
+
+    counts = counted.counts.of_structure(number)
     sums = counts.sums
     truth = counts.truth
     voxel_ml = counts.voxel_ml
-    row = {
-        "case": counts.case,
-        "structure": counts.structure,
-        "predicted_dice": sums.predicted_dice,
-        "volume_ml": voxel_ml * sums.probability,
-        **predict(fit, sums, voxel_ml),
-        "segmented_ml": voxel_ml * sums.segmented,
-        "max_probability": sums.max_probability,
-        "mean_error": counts.mean_error,
-        "mean_entropy": counts.mean_entropy,
-        "unsure_ml": voxel_ml * sums.unsure,
-        "agreement": counts.agreement,
-        "dice": None if truth is None else truth.dice,
-        "true_ml": None if truth is None or truth.ignored else voxel_ml * truth.voxels,
-    }
-    row["trust"] = sums.dice_to_expect if row["fitted_dice"] is None else row["fitted_dice"]
-    return {**row, "reasons": _reasons(row)}
+    dice = None
+    true_ml = None
+    if truth is not None:
+        dice = dice_of(truth)
+        true_ml = np.where(truth.ignored > 0, np.nan, voxel_ml * truth.voxels)
+    agreements = None
+    if looks and counted.cases and looks[counted.cases[0]].agreement is not None:
+        agreements = np.array([looks[case].agreement for case in counted.cases])
+    predicted = predict(fit, sums, voxel_ml)
+    fitted = predicted["fitted_dice"]
+    return DataFrame(
+        {
+            "case": counted.cases,
+            "structure": name,
+            "predicted_dice": sums.predicted_dice,
+            "volume_ml": voxel_ml * sums.probability,
+            **predicted,
+            "segmented_ml": voxel_ml * sums.segmented,
+            "max_probability": sums.max_probability,
+            "mean_error": ratio(sums.doubt, sums.near),
+            "mean_entropy": ratio(sums.entropy, sums.near),
+            "unsure_ml": voxel_ml * sums.unsure,
+            "agreement": None if agreements is None else agreements[:, number],
+            "dice": dice,
+            "true_ml": true_ml,
+            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
+        }
+    )
 
 
 def _reasons(row: Row) -> list[str]:
@@ -205,14 +293,14 @@ def _reasons(row: Row) -> list[str]:
     return reasons
 
 
-def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> str | None:
+def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> Path | None:
     if images is None:
         return None
     folder = Path(images).resolve()
     expected = [first_channel(case, folder) for case in cases]
     if not any(file.exists() for file in expected):
         raise FileNotFoundError(f"{images} has no images of these cases: no {expected[0].name}.")
-    return str(folder)
+    return folder
 
 
 def _region_notes(meaning: LabelMeaning) -> list[str]:
@@ -261,13 +349,13 @@ def read_judged(folder: Path) -> list[Row]:
 def _write_page(
     file: Path,
     review: Review,
-    counted: Mapping[str, CountedCase],
+    looks: Mapping[str, _Look],
     meaning: LabelMeaning,
     folder: Path,
 ) -> None:
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
-    pictures = [picture for case in counted.values() for picture in case.pictures]
+    pictures = [picture for look in looks.values() for picture in look.pictures]
     outlined = sorted({int(label) for picture in pictures for label in picture["outlines"]})
     content = {
         "cases": cases,
@@ -275,7 +363,7 @@ def _write_page(
             case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
             for case, of_case in cases.items()
         },
-        "counted": counted,
+        "looks": looks,
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(structure_names(meaning)),
         "outlines": {

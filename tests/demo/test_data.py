@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.metrics import evaluate_case
+from nnunet_nacl.metrics import Counts, evaluate_case
 
 
 def test_the_posterior_is_a_distribution_with_a_sharp_outline() -> None:
@@ -22,10 +22,10 @@ def test_labels_follow_the_posterior() -> None:
     for _ in range(60):
         case = draw_case(generator)
         labels = case.labels.astype(int)
-        right.append(evaluate_case(case.posterior, labels).calibration)
-        blunt.append(evaluate_case(0.8 * case.posterior + 0.05, labels).calibration)
+        right.append(evaluate_case(case.posterior, labels))
+        blunt.append(evaluate_case(0.8 * case.posterior + 0.05, labels))
     for voxels in ("near", "image", "foreground", "union"):
-        true, blunted = (sum((one[voxels] for one in found[1:]), found[0][voxels]) for found in (right, blunt))
+        true, blunted = (Counts.joined(found)[voxels] for found in (right, blunt))
         figures = true.metrics()
         for metric in ("ECE", "CECE"):
             assert figures[metric] == pytest.approx(figures.get(f"{metric}_expected", 0), abs=0.005)

@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import read_result
+from nnunet_nacl.metrics import each_column
 
 SUMMARY = "calibration_summary.json"
 Folders = tuple[Path, Path]
@@ -23,12 +26,12 @@ def reasons(folders: Folders) -> dict[str, str]:
 
 
 def content(summary: Path) -> str:
-    """Every number to the last bit, and the bin tables' counts."""
-    result = read_result(summary)
-    tables = [
-        [getattr(table, part).tolist() for part in ("count", "hits", "confidence", "unbinned")]
-        for case in result.cases
-        for one in case.result.calibration.values()
-        for table in (one.top, one.classwise)
-    ]
-    return json.dumps([json.loads(summary.read_text()), tables])
+    """Every number to the last bit, and the record's columns."""
+    columns: dict[str, object] = {}
+
+    def add(name: str, column: np.ndarray) -> np.ndarray:
+        columns[name] = column.tolist()
+        return column
+
+    each_column(add, read_result(summary).counts)
+    return json.dumps([json.loads(summary.read_text()), columns])

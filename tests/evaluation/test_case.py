@@ -10,14 +10,14 @@ def test_by_hand() -> None:
     p1 = np.array([0.1, 0.9, 0.3, 0.6])
     probabilities = np.stack([1 - p1, p1])[:, None]
     result = evaluate_case(probabilities, np.array([[0, 1, 1, 0]]))
-    foreground = result.calibration["foreground"].metrics()
+    foreground = result["foreground"].metrics()
     # top label: 0.9 right, 0.7 wrong; class 1: 0.9 and 0.3, both y = 1; class 0: 0.1 and 0.7, both y = 0 wrong
     expected = {
         "ECE": 0.4, "MCE": 0.7, "ACE": 0.4, "CECE": 0.4, "CECE_sum": 0.8, "CECE_fg": 0.4,
         "NLL": -np.log([0.9, 0.3]).mean(), "Brier": 0.1**2 + 0.7**2,
     }  # fmt: skip
     assert {name: foreground[name] for name in expected} == pytest.approx(expected)
-    assert result.calibration["union"].metrics()["ECE"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
+    assert result["union"].metrics()["ECE"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
     assert result.segmentation[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
 
 
@@ -27,7 +27,7 @@ def test_regions() -> None:
     p = np.array([[[0.2, 0.8, 0.9]], [[0.1, 0.7, 0.6]]])
     prediction = np.array([[0, 1, 2]])
     result = evaluate_case(p, y, prediction, regions=[(1, 2), (2,)])
-    tables = result.calibration["foreground"]
+    tables = result["foreground"]
     assert tables.classwise.total.tolist() == [2, 1]
     foreground = tables.metrics()
     assert foreground["CECE"] == pytest.approx(((0.2 + 0.1) / 2 + 0.4) / 2)
@@ -36,8 +36,8 @@ def test_regions() -> None:
     assert foreground["NLL"] == pytest.approx((-np.log([0.8, 0.9]).mean() - np.log(0.6)) / 2)
     assert foreground["Brier"] == pytest.approx(((0.04 + 0.01) / 2 + 0.16) / 2)
     # union of core: the voxel predicted core at 0.7 joins, and is wrong
-    assert result.calibration["union"].metrics()["ECE"] == pytest.approx(((0.2 + 0.1) / 2 + (0.7 + 0.4) / 2) / 2)
-    assert result.calibration["image"].top.total.tolist() == [3, 3]
+    assert result["union"].metrics()["ECE"] == pytest.approx(((0.2 + 0.1) / 2 + (0.7 + 0.4) / 2) / 2)
+    assert result["image"].top.total.tolist() == [3, 3]
     assert [values["Dice"] for values in result.segmentation.values()] == [1, 1]
 
 
@@ -48,7 +48,7 @@ def test_paper_protocol() -> None:
 
     def found() -> list[dict[str, float]]:
         cases = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
-        return [case.calibration["foreground"].metrics() for case in cases]
+        return [case["foreground"].metrics() for case in cases]
 
     standard, paper = found()
     # Foreground are the first two voxels. By class: 0: p 0 and 0.4; 1: p 1 (hit) and 0; 2: 0 and 0.6 (hit); 3: 0 and 0.
@@ -80,7 +80,7 @@ def test_bad_input(change: object, message: str) -> None:
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "u8", "f2", "f4", "f8"])
 def test_labels_of_any_dtype(dtype: str) -> None:
     p, y = noisy_case(6, 2)
-    found, expected = (evaluate_case(p, labels).calibration["image"].metrics() for labels in (y.astype(dtype), y))
+    found, expected = (evaluate_case(p, labels)["image"].metrics() for labels in (y.astype(dtype), y))
     assert found == expected
 
 

@@ -12,7 +12,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunet_nacl import evaluation
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.metrics import Settings, evaluate_case
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
 from tests.generated import LABELS, add_case, noisy_case, write_model, write_upright
@@ -28,20 +28,20 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
 
     expected = [evaluate_case(*noisy_case(number)) for number in range(3)]
     for voxels in ("foreground", "union"):
-        for metric in expected[0].calibration[voxels].metrics():
-            values = [case.calibration[voxels].metrics()[metric] for case in expected]
+        for metric in expected[0][voxels].metrics():
+            values = [case[voxels].metrics()[metric] for case in expected]
             assert summary["mean"][voxels][metric] == pytest.approx(np.mean(values), abs=1e-12)
             low, high = summary["interval"][voxels][metric]
             slack = 1e-12  # sums in another order
             assert min(values) - slack <= low <= np.mean(values) <= high <= max(values) + slack
             found = [case["calibration"][voxels][metric] for case in summary["metric_per_case"]]
             assert found == pytest.approx(values, abs=1e-12)
-    pooled = sum((case.calibration["union"] for case in expected[1:]), expected[0].calibration["union"])
+    pooled = Counts.joined(expected)["union"]
     classes = summary["pooled"]["union"].pop("classes")
     assert summary["pooled"]["union"] == pytest.approx(pooled.metrics())
     assert list(classes) == ["0", "1", "2"]
-    assert [values["ECE"] for values in classes.values()] == [values["ECE"] for values in pooled.class_metrics()]
-    by_class = [case.calibration["union"].class_metrics()[2]["ECE"] for case in expected]
+    assert [values["ECE"] for values in classes.values()] == pooled.class_metrics()["ECE"].tolist()
+    by_class = [case["union"].class_metrics()["ECE"][2] for case in expected]
     assert summary["mean"]["union"]["classes"]["2"]["ECE"] == pytest.approx(np.mean(by_class), abs=1e-12)
     assert summary["interval"]["union"]["classes"]["2"]["ECE"][0] < np.mean(by_class)
     assert summary["skipped"] == []
@@ -73,10 +73,10 @@ def test_cases_in_long_form(folders: Folders) -> None:
 def test_dice_equals_nnunets(folders: Folders) -> None:
     result = evaluate(Predictions.of_folder(*folders))
     per_class = {1: [], 2: []}
-    for case in result.cases:
-        peer = compute_metrics(str(case.files.ground_truth), str(case.files.prediction), SimpleITKIO(), [1, 2])
+    for row, case in enumerate(result.files):
+        peer = compute_metrics(str(case.ground_truth), str(case.prediction), SimpleITKIO(), [1, 2])
         for label in (1, 2):
-            assert case.result.segmentation[label]["Dice"] == peer["metrics"][label]["Dice"]
+            assert result.segmentation(label, "Dice")[row] == peer["metrics"][label]["Dice"]
             per_class[label].append(peer["metrics"][label]["Dice"])
     assert result.foreground_mean() == pytest.approx(np.mean([np.mean(values) for values in per_class.values()]))
 
@@ -88,7 +88,7 @@ def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_sco
     after = evaluate(Predictions.of_folder(*folders))
     assert after.mean("foreground", "ECE") == before.mean("foreground", "ECE")
     assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
-    assert np.isnan(after.cases[-1].result.calibration["image"].per_foreground()["NLL_per_foreground"])
+    assert np.isnan(after.tables("image").per_foreground()["NLL_per_foreground"][-1])
     summary = evaluation.summary_of(after)
     assert summary["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
     assert math.isnan(summary["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
@@ -120,8 +120,8 @@ def test_formats(tmp_path: Path, ending: str, name: str, flat: bool, plans: bool
     result = evaluate(Predictions.of_folder(gt_folder, predictions))
     assert result.skipped == []
     expected = evaluate_case(p, y)
-    for voxels, tables in expected.calibration.items():
-        assert result.mean(voxels, "ECE") == tables.metrics()["ECE"]
+    for voxels in expected.calibration:
+        assert result.mean(voxels, "ECE") == expected[voxels].ECE
 
 
 def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
@@ -131,7 +131,7 @@ def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
     add_case(*folders, "case_0", p, y)
     for folder, labels in zip(folders, (y, np.roll(y, 1, 0)), strict=True):
         write_upright(labels, folder / "case_0.nii.gz", (5, 1, 1))
-    found = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).cases[0].result.segmentation[1]
+    found = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).counts.take([0]).segmentation[1]
     assert (found["HD95"], found["HD95_voxels"]) == (5, 1)
 
 
@@ -150,7 +150,7 @@ def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     # a case that the fold should have validated on, and has not
     assert [entry.case for entry in evaluate_folds(0, validated=["abc", ""]).skipped] == ["c"]
     both = evaluate_folds(0, 1, validated=["ab", "c"])
-    assert [case.files.probabilities.parents[1].name for case in both.cases] == ["fold_0", "fold_0", "fold_1"]
+    assert [files.probabilities.parents[1].name for files in both.files] == ["fold_0", "fold_0", "fold_1"]
     assert (model / "calibration_folds_0_1_summary.json").is_file()
     for fold in (0, 1):
         folder = model / f"fold_{fold}"

@@ -57,7 +57,7 @@ def test_nnunets_ensembling_finds_cases_only(folders: Folders) -> None:
     assert run_evaluate(folders) == 0
     assert sorted(folders[1].glob("*.npz")) == before
     with np.load(folders[1] / "calibration_bins.zip") as tables:
-        assert tables["near_top_count"].shape == (3, 1, 15)
+        assert tables["calibration.near.top.count"].shape == (3, 1, 15)
 
 
 def test_nnunets_number_of_processes(

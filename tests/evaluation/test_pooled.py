@@ -12,7 +12,7 @@ from tests.evaluation.evaluated import Folders, run_evaluate, summary_of
 def test_by_hand() -> None:
     # Four voxels of 1 mm in a row; only the first may be a structure, with 0.4, and it is one.
     p = np.array([[0.6, 1.0, 1.0, 1.0], [0.4, 0.0, 0.0, 0.0]])
-    found = evaluate_case(p, np.array([1, 0, 0, 0]), spacing_mm=[1], settings=Settings(margin_mm=2)).calibration
+    found = evaluate_case(p, np.array([1, 0, 0, 0]), spacing_mm=[1], settings=Settings(margin_mm=2))
     near = found["near"].metrics()
     assert near["share"] == 3 / 4
     assert near["ECE"] == pytest.approx(0.6 / 3)  # 0.6 sure of background and wrong; two that are sure and right

@@ -20,16 +20,16 @@ def test_dice_of_masks_beside_nnunets(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Dice of masks" in said
     assert "A label map cannot hold A (label 3 becomes 2)" in said
     result = read_result(folders[1] / SUMMARY)
-    for case in result.cases:
-        truth, saved = (read(folder / f"{case.name}.nii.gz") for folder in folders)
-        for p, region in zip(probabilities(folders[1], case.name), [(1, 3), (2, 3)], strict=True):
-            found = case.result.segmentation[region]
+    for row, case in enumerate(result.cases):
+        truth, saved = (read(folder / f"{case}.nii.gz") for folder in folders)
+        for p, region in zip(probabilities(folders[1], case), [(1, 3), (2, 3)], strict=True):
+            found = result.counts.take([row]).segmentation[region]
             assert found["Dice"] == pytest.approx(true_dice(truth, saved, list(region)))
             inside, mask = np.isin(truth, region), p > 0.5
             assert found["Dice_mask"] == pytest.approx(2 * (inside & mask).sum() / (inside.sum() + mask.sum()))
     a, b = result.structures
     assert np.mean(result.segmentation(a, "Dice")) < np.mean(result.segmentation(a, "Dice_mask")) - 0.1
-    assert result.segmentation(b, "Dice") == result.segmentation(b, "Dice_mask")
+    assert result.segmentation(b, "Dice").tolist() == result.segmentation(b, "Dice_mask").tolist()
     assert summary_of(folders)["segmentation"]["foreground_mean"]["Dice_mask"] == pytest.approx(  # type: ignore[index]
         np.mean([result.segmentation(region, "Dice_mask") for region in (a, b)])
     )
@@ -48,10 +48,10 @@ def test_a_perfect_model(tmp_path: Path) -> None:
     content["labels"]["ignore"] = 4
     (folders[1] / "dataset.json").write_text(json.dumps(content))
     assert run_evaluate(folders) == 0
-    (case,) = read_result(folders[1] / SUMMARY).cases
-    assert [one["Dice_mask"] for one in case.result.segmentation.values()] == [1, 1]
+    found = read_result(folders[1] / SUMMARY).counts.segmentation
+    assert [one["Dice_mask"] for one in found.values()] == [1, 1]
     size = np.isin(marked, (1, 3)).sum()
-    assert case.result.segmentation[1, 3]["Dice"] == pytest.approx(2 * (size - 3) / (2 * size - 3))
+    assert found[1, 3]["Dice"] == pytest.approx(2 * (size - 3) / (2 * size - 3))
 
 
 def test_nested_regions_have_one_dice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

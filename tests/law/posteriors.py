@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import CalibrationTables, Settings, Voxels, evaluate_case
+from nnunet_nacl.metrics import Counts, Settings, Voxels, evaluate_case
 
 Array = NDArray[np.float64]
 Uncertain = Literal["voxels", "structures", "outlines"]
@@ -148,25 +148,25 @@ def distort(volumes: Sequence[Volume], name: str, *, regions: bool = False) -> l
 
 def evaluate(
     volumes: Sequence[Volume], predictions: Sequence[Array], *, settings: Settings, regions: bool = False
-) -> list[dict[Voxels, CalibrationTables]]:
-    """The tables of all cases: each label map of each volume is one, against the same prediction."""
+) -> list[Counts]:
+    """The records of all cases: each label map of each volume is one, against the same prediction."""
     found = []
     for volume, p in zip(volumes, predictions, strict=True):
         options = {"regions": volume.regions, "prediction": (p > 0.5).sum(0)} if regions else {}
         found += [
-            evaluate_case(p, y, spacing_mm=volume.spacing_mm, settings=settings, **options).calibration  # type: ignore[arg-type]
+            evaluate_case(p, y, spacing_mm=volume.spacing_mm, settings=settings, **options)  # type: ignore[arg-type]
             for y in volume.labels
         ]
     return found
 
 
-def figures(cases: Sequence[dict[Voxels, CalibrationTables]]) -> dict[tuple[str, str], float]:
+def figures(cases: Sequence[Counts]) -> dict[tuple[str, str], float]:
     """Each figure over each voxel set: (figure, voxels) -> value."""
     found = {}
-    for voxels in cases[0]:
-        tables = [case[voxels] for case in cases]
-        pooled = sum(tables[1:], tables[0])
-        found["ECE, mean over cases", voxels] = float(np.nanmean([one.metrics()["ECE"] for one in tables]))
+    record = Counts.joined(cases)
+    for voxels, tables in record.calibration.items():
+        pooled = record[voxels]
+        found["ECE, mean over cases", voxels] = float(np.nanmean(tables.metrics()["ECE"]))
         metrics = pooled.metrics()
         found.update({(name, voxels): metrics[name.partition(",")[0]] for name in ("ECE, pooled", "NLL", "Brier")})
         if voxels == "image":

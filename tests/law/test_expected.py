@@ -38,7 +38,8 @@ def tables_of(p: np.ndarray, y: np.ndarray, regions: bool, **options) -> dict[st
     if regions:
         nested = [tuple(range(k, len(p) + 1)) for k in range(1, len(p) + 1)]
         more = {"regions": nested, "prediction": (p > 0.5).sum(0)}
-    return evaluate_case(p, y, ignore_label=9, settings=Settings(**options), **more).calibration
+    result = evaluate_case(p, y, ignore_label=9, settings=Settings(**options), **more)
+    return {voxels: result[voxels] for voxels in result.calibration}
 
 
 # By definition: each voxel's label takes each value with its probability
@@ -130,7 +131,7 @@ def test_the_segmentation_does_not_matter(voxels: Sequence[str]) -> None:
     """Where a structure is predicted, argmax p decides, whatever was postprocessed."""
     p, y, _ = dyadic_case(3, 3, np.float32, regions=False)
     options = {"ignore_label": 9, "settings": Settings(voxels=tuple(voxels))}
-    found, wanted = (evaluate_case(p, y, *more, **options).calibration for more in ([np.zeros_like(y)], []))
+    found, wanted = (evaluate_case(p, y, *more, **options) for more in ([np.zeros_like(y)], []))
     for name in voxels:
         for table in ("expected_top", "expected_classwise"):
             hits = [getattr(one[name], table).hits for one in (found, wanted)]

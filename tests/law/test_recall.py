@@ -13,7 +13,8 @@ import pytest
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from scipy.ndimage import gaussian_filter
 
-from nnunet_nacl.use import THRESHOLDS, missed_voxels, recall_threshold
+from nnunet_nacl.metrics import THRESHOLDS
+from nnunet_nacl.use import recall_threshold
 from tests.generated import OVERLAPPING, REGIONS
 
 ALPHA, NUM_CASES, REPEATS = 0.1, 29, 400
@@ -25,6 +26,11 @@ class Image(NamedTuple):
     p: np.ndarray
     inside: np.ndarray
     missed: np.ndarray
+
+
+def missed_share(p: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Of a structure, by masks of p ≥ each of ``THRESHOLDS``."""
+    return (p[inside][:, np.newaxis] < THRESHOLDS).mean(0)
 
 
 def draw(generator: np.random.Generator, nested: bool) -> Image:
@@ -39,7 +45,7 @@ def draw(generator: np.random.Generator, nested: bool) -> Image:
         depths[1] = depths[0] - 3
     inside = np.array(depths) > generator.normal(0, 1.5)
     p = 1 / (1 + np.exp(-generator.uniform(0.5, 2) * np.array(depths)))
-    missed = [missed_voxels(one, mask) / mask.sum() for one, mask in zip(p, inside, strict=True)]
+    missed = [missed_share(one, mask) for one, mask in zip(p, inside, strict=True)]
     return Image(p, inside, np.array(missed))
 
 
@@ -84,7 +90,7 @@ def test_thresholds_of_sparse_annotation_miss_more_of_whole_images() -> None:
     of_rows = []
     for image in images:
         p, inside = image.p[0, labelled], image.inside[0, labelled]
-        of_rows.append(missed_voxels(p, inside) / inside.sum())
+        of_rows.append(missed_share(p, inside))
     of_images = np.array([image.missed[0] for image in images])
     missed = []
     for _ in range(REPEATS):

@@ -8,7 +8,7 @@ prediction has a larger near, and the voxels that it adds are easy.
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import Counts, Settings
 from tests.law.posteriors import (
     DISTORTIONS,
     SETS,
@@ -83,7 +83,7 @@ def test_the_truth_is_at_its_expected_value(uncertain: Uncertain, axes: int, cla
     predictions = distort(volumes, TRUTH, regions=regions)
     cases = evaluate(volumes, predictions, settings=Settings(voxels=("foreground", "union")), regions=regions)
     for voxels in ("foreground", "union"):
-        tables = sum((case[voxels] for case in cases[1:]), cases[0][voxels])
+        tables = Counts.joined(cases)[voxels]
         for found, wanted in ((tables.top, tables.expected_top), (tables.classwise, tables.expected_classwise)):
             for column in ("count", "hits", "confidence"):
                 np.testing.assert_allclose(getattr(wanted, column), getattr(found, column), atol=1e-9)

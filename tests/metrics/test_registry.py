@@ -10,8 +10,8 @@ from nnunet_nacl.metrics import (
     METRICS,
     SEGMENTATION_METRICS,
     BinCounts,
-    CalibrationTables,
     MetricDefinition,
+    each_column,
     mean_of_known,
 )
 from nnunet_nacl.report import compare, write_report
@@ -62,11 +62,10 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "<dt>RMSCE</dt><dd>As ECE, but large gaps count for more.</dd>" in (tmp_path / "page.html").read_text()
 
 
-def test_stacked_tables_and_their_resamples_are_sums_of_cases() -> None:
+def test_resamples_are_sums_of_cases() -> None:
     tables = make_result(0.4, cases=NAMED[:3]).tables("union")
-    weights = np.array([[1.0, 1, 1], [0, 2, 1]])
-    resampled = CalibrationTables.stack(tables).resampled(weights)
-    sums = [tables[0] + tables[1] + tables[2], tables[1] + tables[1] + tables[2]]
+    resampled = tables.resampled(np.array([[1.0, 1, 1], [0, 2, 1]]))
+    sums = [each_column(lambda _, column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
     for name, metric in CALIBRATION_METRICS.items():
         expected = [(one.metrics() | one.per_foreground())[name] for one in sums]
         np.testing.assert_allclose(mean_of_known(metric.of(resampled)), expected, rtol=1e-12, err_msg=name)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
-from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, Voxels, evaluate_case
+from nnunet_nacl.evaluation import FolderResult, Folders, Origin
+from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Table
@@ -18,7 +18,7 @@ from tests.generated import softmax, write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
-DEFAULT, SURFACE = Settings(), Settings(surface=True)
+DEFAULT, SURFACE, FOREGROUND = Settings(), Settings(surface=True), Settings(voxels=("foreground",))
 
 
 def tempered(p: np.ndarray, temperature: float, generator: np.random.Generator) -> np.ndarray:
@@ -52,8 +52,8 @@ def make_result(
         else:
             noise = np.random.default_rng([int(100 * temperature), *name.encode()])
             result = evaluate_case(p if name in empty else tempered(p, temperature, noise), y, settings=settings)
-        found.append(_case(name, result))
-    return _folder_result(found, labels, settings, temperature)
+        found.append(result)
+    return _folder_result(cases, found, labels, settings, temperature)
 
 
 def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Settings = DEFAULT) -> FolderResult:
@@ -66,8 +66,9 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
         y = (generator.random(inside.shape) < inside).astype(np.uint8)
         odds = (inside / (1 - inside)) ** (1 / temperature)
         p = np.stack([1 / (1 + odds), odds / (1 + odds)]).astype(np.float32)
-        found.append(_case(f"case_{number:02d}", evaluate_case(p, y, settings=settings)))
-    return _folder_result(found, {"background": 0, "disc": 1}, settings, temperature)
+        found.append(evaluate_case(p, y, settings=settings))
+    names = [f"case_{number:02d}" for number in range(num_cases)]
+    return _folder_result(names, found, {"background": 0, "disc": 1}, settings, temperature)
 
 
 def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -78,33 +79,28 @@ def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) ->
 
 def with_dice(values: ArrayLike) -> FolderResult:
     """A result whose cases have these values of Dice: (cases, structures)."""
-    result = make_result(cases=NAMED[:1], settings=Settings(voxels=("foreground",)))
-    (case,) = result.cases
-    cases = []
-    for number, row in enumerate(np.asarray(values, float)):
-        segmentation = {label: {"Dice": dice} for label, dice in enumerate(row, start=1)}
-        files = replace(case.files, name=f"case_{number:02d}")
-        cases.append(replace(case, files=files, result=replace(case.result, segmentation=segmentation)))
-    names = {"background": 0, **{f"structure {label}": label for label in segmentation}}
-    return with_origin(replace(result, cases=cases), labels=LabelMeaning.of_names(names, None))
+    dice = np.asarray(values, float)
+    result = make_result(cases=[f"case_{number:02d}" for number in range(len(dice))], settings=FOREGROUND)
+    counts = replace(result.counts, segmentation_metrics={"Dice": dice}, structures=tuple(range(1, dice.shape[1] + 1)))
+    names = {"background": 0, **{f"structure {label}": label for label in counts.structures}}
+    return with_origin(replace(result, counts=counts), labels=LabelMeaning.of_names(names, None))
 
 
 def with_origin(result: FolderResult, **changes: object) -> FolderResult:
     return replace(result, origin=replace(result.origin, **changes))
 
 
-def _case(name: str, result: CaseResult) -> Case:
-    paths = {one: Path("/gone") / f"{one}_{name}.nii.gz" for one in ("reference", "prediction", "probabilities")}
-    return Case(CaseFiles(name, *paths.values()), result, {one: [str(path), 1, 1] for one, path in paths.items()})
-
-
 def _folder_result(
-    cases: list[Case], labels: dict[str, object], settings: Settings, temperature: float
+    cases: Sequence[str], found: list[Counts], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
+    parts = ("reference", "prediction", "probabilities")
+    files = [CaseFiles(name, *(Path("/gone") / f"{one}_{name}.nii.gz" for one in parts)) for name in cases]
+    states = [{one: [f"/gone/{one}_{name}.nii.gz", 1, 1] for one in parts} for name in cases]
     pair = Folders("labelsTs", f"predictions/{temperature}")
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
-    return FolderResult(cases, [], Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"}))
+    origin = Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"})
+    return FolderResult(files, states, Counts.joined(found), [], origin)
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

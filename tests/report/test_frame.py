@@ -29,13 +29,14 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    assert list(comparison.of_cases(Metric("ECE", "foreground"))[""]["one"]) == one.values("foreground", "ECE")[2:]
+    errors = comparison.of_cases(Metric("ECE", "foreground"))[""]["one"]
+    assert errors.tolist() == one.values("foreground", "ECE")[2:].tolist()
 
 
 def test_cases_of_one_name_with_different_ground_truth() -> None:
     one, other, strange = make_result(0.4), make_result(1.0), make_result(1.0, seed=5)
     with pytest.raises(ValueError, match=r"the methods' ground truth differs in case_00; evaluate them alike"):
-        compare({"one": one, "mixed": replace(other, cases=[strange.cases[0], *other.cases[1:]])})
+        compare({"one": one, "mixed": FolderResult.joined([strange.take([0]), other.take(range(1, 8))], other.origin)})
     # Which voxels of a structure are near depends on the prediction: they cannot tell.
     near = Settings(voxels=("near",), margin_mm=0)
     assert compare({"one": make_blurred(0.2, settings=near), "other": make_blurred(2.0, settings=near)}).notes == []
@@ -50,7 +51,7 @@ def test_what_must_be_alike() -> None:
         compare({"one": one, "other": other})
     with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
         compare({"one": one, "other": make_result(cases=NAMED[1:3])})
-    nothing = replace(one, cases=[], skipped=[Skipped("a", "no reference.", missing=False)])
+    nothing = replace(one.take([]), skipped=[Skipped("a", "no reference.", missing=False)])
     with pytest.raises(ValueError, match="nothing has no evaluated case"):
         compare({"nothing": nothing, "one": one})
 

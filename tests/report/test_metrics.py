@@ -1,13 +1,10 @@
 """Estimates over the cases and over resamples of them: by hand, and equal to those of cases added up."""
 
-from functools import reduce
-from operator import add
-
 import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import Settings, each_column
 from nnunet_nacl.report import Comparison, Metric, compare, differences
 from tests.report.generated import NAMED, make_result, table_of
 
@@ -38,7 +35,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     for result in (*results.values(), of_regions):
         estimate = compare({"one": result}).estimates(Metric(name, voxels))["one"]
         tables = result.tables(voxels)
-        pooled = [reduce(add, [tables[case] for case in one]) for one in drawn]
+        pooled = [each_column(lambda _, column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
         weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)
         np.testing.assert_allclose(estimate.resampled(weights), expected, rtol=1e-9)

@@ -40,8 +40,8 @@ def test_the_expected_curve_by_hand() -> None:
     foreground = np.array([[[0.9, 0.9, 0.6, 0.2]]], np.float32)
     p, y = np.concatenate([1 - foreground, foreground])[:, None], np.array([[[1, 1, 0, 1]]], np.uint8)
     result = make_blurred(num_cases=2, settings=Settings(num_bins=10))
-    case = replace(result.cases[0], result=evaluate_case(p, y, settings=Settings(num_bins=10)))
-    comparison = compare({"one": replace(result, cases=[case])})
+    counts = evaluate_case(p, y, settings=Settings(num_bins=10))
+    comparison = compare({"one": replace(result.take([0]), counts=counts)})
     # Expected confidence and accuracy of each bin. Of the foreground, the last voxel is one with probability 0.2, and
     # then a miss; the others, if they are foreground, are hits.
     by_hand = {"foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)], "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)]}

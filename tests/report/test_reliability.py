@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, logit
 
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.metrics import CaseResult, LabelMeaning, evaluate_case
+from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import answer, compare
 from tests.generated import write_folder
@@ -45,12 +45,12 @@ def test_the_limits_of_the_verdicts(accuracy: float, verdict: str) -> None:
     """Those of docs/report.md: all voxels have a confidence of about 90 %, and this accuracy."""
     base = make_blurred(num_cases=20)
     generator = np.random.default_rng(0)
-    cases = []
-    for case in base.cases:
+    found = []
+    for _ in base.cases:
         sure = generator.uniform(0.89, 0.91, (1, 40, 40))
         y = generator.permutation(np.arange(1600) < 1600 * accuracy).reshape(1, 40, 40).astype(np.uint8)
-        cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure]), y)))
-    assert verdict_on(replace(base, cases=cases)).verdict.name == verdict
+        found.append(evaluate_case(np.stack([1 - sure, sure]), y))
+    assert verdict_on(replace(base, counts=Counts.joined(found))).verdict.name == verdict
 
 
 def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
@@ -66,12 +66,12 @@ def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
 def test_errors_in_both_directions_have_no_side() -> None:
     """Confidence .95 is right in 90 %, .6 in 65 %: the ECE is .05, confidence and accuracy the same on the whole."""
     base = make_blurred(num_cases=4)
-    cases = []
-    for case in base.cases:
+    found = []
+    for _ in base.cases:
         sure = np.repeat([0.95, 0.6], 500).reshape(1, 25, 40)
         y = np.repeat([0, 1, 0, 1], [450, 50, 325, 175]).reshape(1, 25, 40)
-        cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure])[::-1].copy(), y)))
-    assessment = verdict_on(replace(base, cases=cases))
+        found.append(evaluate_case(np.stack([1 - sure, sure])[::-1].copy(), y))
+    assessment = verdict_on(replace(base, counts=Counts.joined(found)))
     assert assessment.error == pytest.approx(0.05)
     assert assessment.verdict.name == "MIXED"
 
@@ -79,13 +79,13 @@ def test_errors_in_both_directions_have_no_side() -> None:
 def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
     base = make_blurred(num_cases=4)
     generator = np.random.default_rng(0)
-    cases = []
-    for case in base.cases:
+    found = []
+    for _ in base.cases:
         kind = generator.choice(3, (1, 40, 40), p=[0.8, 0.15, 0.05])
         sure = np.array([0.955, 0.9, 0.6])[kind] + generator.uniform(-0.01, 0.01, kind.shape)
         y = (generator.random(kind.shape) < np.array([1, 0.75, 0.6])[kind]).astype(np.uint8)
-        cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure]), y)))
-    assessment = verdict_on(replace(base, cases=cases))
+        found.append(evaluate_case(np.stack([1 - sure, sure]), y))
+    assessment = verdict_on(replace(base, counts=Counts.joined(found)))
     assert assessment.verdict.name == "MIXED"
     assert assessment.accuracy < 0.85
 
@@ -109,7 +109,7 @@ def test_the_error_by_chance_holds_that_of_the_truth() -> None:
     truth = make_blurred(num_cases=160)
     inside = []
     for start in range(0, 160, 8):
-        assessment = verdict_on(replace(truth, cases=truth.cases[start : start + 8]))
+        assessment = verdict_on(truth.take(range(start, start + 8)))
         low, high = assessment.by_chance
         inside.append(low <= assessment.error <= high)
     assert np.mean(inside) >= 0.75
@@ -132,11 +132,10 @@ def test_scores_split_in_two() -> None:
     assert table.loc["sharp", "NLL discrimination"] == pytest.approx(table.loc["true", "NLL discrimination"], rel=0.1)
 
 
-def scores(result: CaseResult) -> Any:
+def scores(result: Counts) -> Any:
     """The row of a single case."""
     folder = make_blurred(num_cases=1)
-    case = replace(folder.cases[0], result=result)
-    return table_of("scores", compare({"one": replace(folder, cases=[case])}), "image").values().loc["one"]
+    return table_of("scores", compare({"one": replace(folder, counts=result)}), "image").values().loc["one"]
 
 
 def test_inside_and_outside_of_a_region_are_two_classes() -> None:
@@ -145,8 +144,7 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     region = evaluate_case(p, y, (p[0] > 0.5).astype(np.uint8), regions=[(1,)])
     folder = make_blurred(num_cases=1)
     meaning = LabelMeaning.of_names({"background": 0, "disc": [1]}, [[1]])
-    case = replace(folder.cases[0], result=region)
-    of_region = with_origin(replace(folder, cases=[case]), labels=meaning)
+    of_region = with_origin(replace(folder, counts=region), labels=meaning)
     found = table_of("scores", compare({"one": of_region}), "image").values().loc["one"]
     expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
     for name in ("NLL calibration", "NLL discrimination", "Brier calibration", "Brier discrimination"):

@@ -120,8 +120,7 @@ def test_structures_and_scores(comparison: Comparison, results: dict[str, Folder
     values = table_of("structures", comparison, "union").values()
     assert list(values.index) == ["cortex", "medulla", "core"]
     assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].segmentation(2, "Dice")))
-    tables = [case.result.calibration["union"] for case in results["soft"].cases]
-    errors = [one.class_metrics()[2]["ECE"] for one in tables]
+    errors = results["soft"].tables("union").class_metrics()["ECE"][:, 2]
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
     image = table_of("scores", comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])

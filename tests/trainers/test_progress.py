@@ -83,7 +83,7 @@ def test_few_of_many_voxels_are_as_good() -> None:
     epoch = EpochCalibration(regions=False, ignore_label=None, spacing_mm=(1, 1))
     epoch.add(2 * logits, labels)
     assert 10_000 < sum(epoch.histogram()) <= 20_000
-    expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy()).calibration["near"]
+    expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy())["near"]
     assert epoch.values()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
 
 

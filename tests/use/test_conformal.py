@@ -3,19 +3,10 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
-from nnunet_nacl.use import THRESHOLDS, fit_dice, fit_volume, missed_voxels, recall_threshold
+from nnunet_nacl.metrics import THRESHOLDS
+from nnunet_nacl.use import fit_dice, fit_volume, recall_threshold
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_missed_voxels_are_those_that_the_mask_lacks(dtype: type) -> None:
-    hand = missed_voxels(np.array([0.9, 0.5, 0.3, 0.1, 0.0]), np.array([True, True, True, False, False]), GRID)
-    assert hand.tolist() == [0, 0, 1, 2]  # p = threshold is not missed
-    generator = np.random.default_rng(0)
-    p = np.concatenate([generator.random(50), [0, 1, 0.5]]).astype(dtype)
-    y = generator.random(53) < 0.5
-    assert missed_voxels(p, y).tolist() == [np.count_nonzero(y & (p.astype(float) < t)) for t in THRESHOLDS]
 
 
 def threshold_of(rates: np.ndarray, alpha: float, thresholds: np.ndarray) -> float:
@@ -56,7 +47,7 @@ def test_same_as_mapie() -> None:
             lambda x: x, risk="recall", target_level=target, predict_params=grid
         )
         theirs.calibrate(p, y.astype(int))
-        rates = [missed_voxels(image, truth, grid) / truth.sum() for image, truth in zip(p, y, strict=True)]
+        rates = [(image[truth][:, np.newaxis] < grid).mean(0) for image, truth in zip(p, y, strict=True)]
         assert threshold_of(rates, 1 - target, grid) == theirs.best_predict_param[0]
 
 

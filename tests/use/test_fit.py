@@ -8,9 +8,9 @@ import pytest
 
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
+from nnunet_nacl.metrics import THRESHOLDS
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
 from nnunet_nacl.use import (
-    THRESHOLDS,
     ReviewFit,
     decode_folder,
     fit_dice,

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.nnunet import CaseFiles
-from nnunet_nacl.use import REVIEW_NAME, _counting, ranked_cases, read_judged, review_folder
+from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
+from nnunet_nacl.metrics import Settings
+from nnunet_nacl.nnunet import CaseFiles, Predictions
+from nnunet_nacl.use import REVIEW_NAME, fit_review, ranked_cases, read_judged, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -131,26 +133,84 @@ def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
     assert judged["dice"] == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
 
 
-def test_stopped_it_goes_on(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cases whose files have not changed are not counted again."""
-    output, counted, count = tmp_path / "list.csv", list[str](), _counting._count
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cases that were counted, while the test runs."""
+    names, count = list[str](), _folder._count_one
 
-    def spy(files: CaseFiles, **options: Any) -> _counting.CountedCase:
-        counted.append(files.name)
-        if counted == ["a", "b", "c"]:
+    def spy(files: CaseFiles, **options: Any) -> FolderResult:
+        names.append(files.name)
+        if names == ["a", "b", "c"]:
             raise KeyboardInterrupt
         return count(files, **options)
 
-    monkeypatch.setattr(_counting, "_count", spy)
+    monkeypatch.setattr(_folder, "_count_one", spy)
+    return names
+
+
+def test_stopped_it_goes_on(folders: tuple[Path, Path], tmp_path: Path, counted: list[str]) -> None:
+    """Cases whose files have not changed are not counted again."""
+    output = tmp_path / "list.csv"
     with pytest.raises(KeyboardInterrupt):
         review_folder(folders[1], output=output)
     assert not output.exists()
     write_labels(read(folders[1] / f"b{ENDING}"), folders[1] / f"b{ENDING}")  # its time changes
     review_folder(folders[1], output=output)
     assert counted == ["a", "b", "c", "b", "c", "d"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.csv", "list.json", "test"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.bins.zip", "list.csv", "list.json", "test"]
+    review_folder(folders[1], output=output, html=tmp_path / "page.html", overwrite=True)
+    assert len(counted) == 6
     review_folder(folders[1], output=tmp_path / "anew.csv")
+    assert len(counted) == 10
     assert output.read_bytes() == (tmp_path / "anew.csv").read_bytes()
+
+
+def test_what_an_evaluation_counted_is_not_counted_again(tmp_path: Path, counted: list[str]) -> None:
+    """Nor the other way round, if there was ground truth."""
+    cases = "jklmnopqrs"
+    (truth, one), (_, other) = (write_folder(tmp_path / name, cases, structure=True) for name in ("one", "other"))
+    first, second = Predictions.of_folder(truth, one), Predictions.of_folder(truth, other)
+    as_command = Settings(surface=True)
+    evaluate(first, as_command)
+    assert "".join(counted) == cases
+    record = (one / "calibration_bins.zip").read_bytes()
+    review_folder(one)
+    review_folder(one, gt_folder=truth)
+    fit_review(first, coverage=0.7)
+    assert "".join(counted) == cases
+    assert (one / "calibration_bins.zip").read_bytes() == record
+    review_folder(other)
+    assert "".join(counted) == 2 * cases
+    fit_review(second, coverage=0.7)  # counts the ground truth, too
+    assert "".join(counted) == 3 * cases
+    review_folder(other)
+    review_folder(other, gt_folder=truth)
+    evaluate(second, as_command)
+    assert "".join(counted) == 3 * cases
+    for file in ("review.csv", "calibration_cases.csv"):
+        assert (one / file).read_bytes() == (other / file).read_bytes()
+
+
+def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path], counted: list[str]) -> None:
+    """Of another margin, it does not serve the review."""
+    counted.append("")
+    evaluate(Predictions.of_folder(*folders), Settings(margin_mm=1))
+    record = (folders[1] / "calibration_bins.zip").read_bytes()
+    doubt = review_folder(folders[1]).table.mean_error
+    assert "".join(counted) == "abcdabcd"
+    assert (folders[1] / "calibration_bins.zip").read_bytes() == record
+    (folders[1] / "calibration_bins.zip").unlink()
+    assert list(review_folder(folders[1]).table.mean_error) == list(doubt)
+
+
+def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    review_folder(folders[1])
+    assert main(["table", str(folders[1])]) == 1
+    error = capsys.readouterr().err
+    assert "calibration_bins.zip was counted without ground truth, by a review. Evaluate the predictions:" in error
+    parts = ["evaluate", *map(str, folders), "-np", "1", "--num_parts", "2", "--part_id"]
+    assert [main([*parts, part]) for part in ("0", "1")] == [0, 0]
+    assert main(["table", str(folders[1])]) == 0
 
 
 def test_bad_cases_are_named_and_the_others_are_written(

@@ -107,7 +107,7 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
         all(_is_newer(job, one) for one in (file, *folder.glob("*.npz")))
         and used == asked
         and more
-        and {*cases} <= {case.name for case in result.cases}
+        and {*cases} <= {*result.cases}
     )
 
 

@@ -1,0 +1,127 @@
+"""The sums of structures by hand and against loops over arrays, and the record as columns."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import entr
+
+from nnunet_nacl.metrics import (
+    THRESHOLDS,
+    CaseArrays,
+    Channels,
+    Counts,
+    LabelMeaning,
+    Settings,
+    each_column,
+    evaluate_arrays,
+    evaluate_case,
+    near_core,
+)
+
+IGNORED = 9
+MARGIN = Settings(margin_mm=1)
+
+
+def test_by_hand() -> None:
+    p = np.array([0.75, 0.5, 0.25, 0.0])
+    result = evaluate_case(np.stack([1 - p, p]), np.array([1, 0, 1, 0]), np.array([1, 1, 0, 0]), settings=MARGIN)
+    sums = result.sums
+    assert (sums.probability, sums.segmented, sums.overlap, sums.unsure) == (1.5, 2, 1.25, 3)
+    assert (sums.max_probability, sums.near, sums.doubt) == (0.75, 4, 0.25 + 0.5 + 0.25)
+    assert sums.predicted_dice == sums.dice_to_expect == 2 * 1.25 / 3.5
+    assert sums.entropy == pytest.approx(entr([0.75, 0.25, 0.5, 0.5, 0.25, 0.75]).sum())
+    truth = result.truth
+    assert truth is not None
+    assert (truth.voxels, truth.found, truth.dice, truth.ignored) == (2, 1, 0.5, 0)
+    missed = dict(zip(THRESHOLDS.tolist(), truth.missed[0, 0].tolist(), strict=True))
+    at_half = THRESHOLDS.tolist().index(0.5)
+    assert [missed[0.0], missed[0.5], truth.missed[0, 0, at_half - 30]] == [0, 1, 0]
+    nothing = evaluate_case(np.array([[1.0], [0.0]]), np.array([0]))
+    assert (nothing.sums.predicted_dice, nothing.sums.dice_to_expect, nothing.sums.near) == (1, 1, 0)
+
+
+def drawn(regions: bool, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """p, y and a segmentation that is not the argmax; p on thresholds, 0 and 1, too; some voxels are ignored."""
+    generator = np.random.default_rng(regions)
+    shape = (3, 40, 30)
+    p = generator.dirichlet([4, 1, 1], shape)
+    p[generator.random(shape) < 0.3] = [1, 0, 0]
+    p[generator.random(shape) < 0.1] = [0.5, 0.5, 0]
+    p[generator.random(shape) < 0.1] = [0.1, 0, 0.9]
+    on_grid = generator.choice(THRESHOLDS, shape)
+    p = np.where(generator.random((*shape, 1)) < 0.3, np.stack([1 - on_grid, on_grid, 0 * on_grid], -1), p)
+    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.4, 0.3, 0.2, 0.1])
+    p = np.moveaxis(p, -1, 0).astype(dtype)
+    return p[1:] if regions else p, y, generator.integers(0, 3, shape)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("regions", [False, True])
+def test_against_loops(regions: bool, dtype: Any) -> None:
+    p, y, saved = drawn(regions, dtype)
+    labels = [(1, 2), (2,)] if regions else [(1,), (2,)]
+    more = {"regions": labels} if regions else {}
+    result = evaluate_case(p, y, saved, ignore_label=IGNORED, settings=MARGIN, **more)
+    assert result.truth is not None
+    exact = p.astype(np.float64)
+    everywhere, counted = np.ones(y.shape, bool), y != IGNORED
+    assert result.truth.ignored == pytest.approx(1 - counted.mean())
+    for number, of_structure in enumerate(labels):
+        q = exact[number] if regions else exact[number + 1]
+        core = q if regions else 1 - exact[0]
+        near = near_core(core > 0.05, (1, 1, 1), 1)
+        confidence = np.maximum(q, 1 - q) if regions else exact.max(0)
+        entropy = entr(q) + entr(1 - q) if regions else entr(exact).sum(0)
+        s, inside = np.isin(saved, of_structure), np.isin(y, of_structure)
+        stored = p[number - len(labels)].astype(np.result_type(dtype, np.float32))
+        unsure = (stored > 0.1) & (stored < 0.9)
+        for found, chosen in ((result.sums, everywhere), (result.truth.sums, counted)):
+            expected = {
+                "probability": q[chosen].sum(),
+                "segmented": s[chosen].sum(),
+                "overlap": q[s & chosen].sum(),
+                "unsure": unsure[chosen].sum(),
+                "max_probability": q[chosen].max(),
+                "near": (near & chosen).sum(),
+                "doubt": (1 - confidence)[near & chosen].sum(),
+                "entropy": entropy[near & chosen].sum(),
+            }
+            assert {name: getattr(found, name)[0, number] for name in expected} == pytest.approx(expected, rel=1e-12)
+        truth = result.truth
+        assert truth.voxels[0, number] == inside.sum()
+        assert truth.dice[0, number] == pytest.approx(
+            2 * (s & inside).sum() / (inside.sum() + (s & counted).sum()), rel=1e-12
+        )
+        assert truth.missed[0, number].tolist() == [np.count_nonzero(q[inside] < t) for t in THRESHOLDS]
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_without_ground_truth_the_sums_are_the_same(regions: bool) -> None:
+    p, y, saved = drawn(regions, np.float32)
+    meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)) if regions else None)
+    y = np.where(y == IGNORED, meaning.ignored, y).astype(np.uint8)
+    case = CaseArrays(Channels(p), y, saved.astype(np.uint8), meaning, (1, 1, 1), MARGIN)
+    with_truth, without = evaluate_arrays(case), evaluate_arrays(replace(case, truth=None))
+    assert (without.truth, without.calibration, without.segmentation_metrics) == (None, {}, {})
+    for found in (without, with_truth.without_truth()):
+        for name, values in vars(with_truth.sums).items():
+            np.testing.assert_allclose(getattr(found.sums, name), values, rtol=1e-12, err_msg=name)
+
+
+def test_cases_are_the_first_axis_of_every_column() -> None:
+    p, y, saved = drawn(False, np.float32)
+    cases = [evaluate_case(p, np.roll(y, shift), saved, ignore_label=IGNORED) for shift in range(3)]
+    record = Counts.joined(cases)
+    names = []
+
+    def same(name: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+        names.append(name)
+        return found
+
+    for row, case in enumerate(cases):
+        each_column(same, record.take([row]), case)
+    assert {"calibration.near.top.count", "sums.overlap", "truth.sums.doubt", "segmentation_metrics.Dice"} <= {*names}
+    assert record["near"].top.count.tolist() == sum(case["near"].top.count for case in cases).tolist()

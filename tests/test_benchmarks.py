@@ -100,6 +100,7 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "generated_cases": lambda run, _: run("generated_cases", "--shrink", 16),
     "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 64, 160, 160),
     "steps": lambda run, folder: run("steps", "-o", folder / "steps.png"),
+    "weights": lambda run, folder: run("weights", "-o", folder / "weights.png"),
     "yardstick": lambda run, folder: run("yardstick", "-o", folder / "yardstick.png"),
 }
 

@@ -198,7 +198,10 @@ def losses_lambda_paired() -> str:
     """NACL minus cross-entropy, paired by case, as far as the values of each case were kept."""
     metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
     lines = [["minus CE", *metrics]]
-    for data_set, suffix, base in (("Hippocampus", "_paperSchedule", "CE, again"),):
+    for data_set, suffix, base in (
+        ("Hippocampus", "_paperSchedule", "CE, again"),
+        ("ACDC", "_paperSchedule_8epochs", "CE"),
+    ):
         of_data = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
         for name, cells in _paired_by_case(of_data, base, metrics).items():
             if name.startswith("NACL"):
@@ -427,6 +430,7 @@ def readme() -> str:
         rows = read("losses", f"{chosen} and optimizer == 'Adam' and training == 1")
         rows = rows[rows["method"].isin(README_LOSSES)]
         rows = rows[rows["steps"] == rows["steps"].max()]
+        rows = rows.sort_values("method", key=lambda methods: methods.map(README_LOSSES.index))
         trainer = rows.set_index("method")["trainer"]["DiceCE"]
         calibrated = read("checkpoints", f"{chosen} and trainer == '{trainer}' and training == 1")
         calibrated = calibrated[calibrated["checkpoint"] == "best"].rename(

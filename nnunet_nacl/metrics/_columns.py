@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,4 +30,4 @@ def each_column(
             of_field = [getattr(part, field.name) for part in (record, *others)]
             column = each_column(function, *of_field, name=f"{name}.{field.name}")
             changed = replace(changed, **{field.name: column})
-    return changed  # type: ignore[no-any-return]
+    return cast("Columns", changed)

@@ -97,12 +97,11 @@ def main() -> None:
         results = {}
         for name in (*CHECKPOINTS, "ensemble") if is_together else CHECKPOINTS:
             output = work / f"{name}_{'_'.join(folds)}"
-            if (output / "dataset.json").exists():
-                pass
-            elif name == "ensemble":
+            is_made = (output / "dataset.json").exists()
+            if not is_made and name == "ensemble":
                 of_calibrated = work / f"folds_{'_'.join(folds)}"
                 run("nnunet_nacl", "apply", work / "fit.json", of_calibrated, "-o", output)
-            else:
+            elif not is_made:
                 predict(of_folds, work / "judge", output, CHECKPOINTS[name])
             results[name] = evaluate(Predictions.of_folder(work / "judge" / "labelsTs", output))
             line = {

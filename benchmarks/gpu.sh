@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in one run of at most ten minutes: tests, losses, training steps, live curves, calibrate.
+# What only a GPU can show, meant for one run of ten minutes: tests, losses, training steps, live curves, calibrate.
 #
 #     benchmarks/gpu.sh LOG                              on a GPU, from the repository, in an environment with the tests'
 #     DEVICE=cpu SHRINK=8 ROUNDS=1 PATIENCE=5 benchmarks/gpu.sh LOG      to try it: a CPU, axes divided by 8, more time

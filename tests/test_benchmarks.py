@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from nnunet_nacl.linking import trainers_path
 from tests.conftest import KINDS, NUM_CASES, Preprocessed, copy_data_set
@@ -85,6 +86,13 @@ def of_folders(run: Run, folder: Path) -> None:
     assert (folder / "picture.png").is_file()
 
 
+def generated(run: Run, folder: Path) -> None:
+    run("generated_cases", "--shrink", 16)
+    run("generated_cases", "--untrained", 901, "2d_small")
+    (checkpoint,) = folder.glob("results/*/nnUNetTrainerDiceCE__nnUNetPlans__2d_small/fold_0/checkpoint_final.pth")
+    assert "network_weights" in torch.load(checkpoint, weights_only=False)
+
+
 RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train, losses, checkpoints, ensemble, calibrate": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
@@ -97,7 +105,7 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "progress": lambda run, _: run("progress", "-d", 901, "-c", "2d_small", "--epochs", 1, "-device", "cpu"),
     "report": lambda run, _: run("report", "--methods", 2, "--cases", 3, "--repeats", 1),
     "train_step": lambda run, _: train_steps(run),
-    "generated_cases": lambda run, _: run("generated_cases", "--shrink", 16),
+    "generated_cases": generated,
     "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 64, 160, 160),
     "steps": lambda run, folder: run("steps", "-o", folder / "steps.png"),
     "weights": lambda run, folder: run("weights", "-o", folder / "weights.png"),

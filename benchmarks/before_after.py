@@ -13,8 +13,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from cells import DOCS
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
-from tables import DOCS
 
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.nnunet import Predictions

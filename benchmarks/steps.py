@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 
 import matplotlib as mpl
-from tables import DOCS, checkpoints
+from calibration_tables import checkpoints
+from cells import DOCS
 
 METHODS = {"trained": "as trained", "temperature": "one temperature", "best": "calibrate"}
 METRICS = {"NLL": "NLL per foreground voxel", "ECE": "ECE near"}

@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 
 import matplotlib as mpl
-from tables import DOCS, LAMBDA_STUDIES, of_weights, read
+from cells import DOCS, read
+from loss_tables import LAMBDA_STUDIES, of_weights
 
 METRICS = {
     "Dice": "Dice",

@@ -17,8 +17,9 @@ from nnunet_nacl.trainers import LOSSES, Recipe, parse_name
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
+from cells import crossed, fill, read, table  # noqa: E402
 from models import loss_name  # noqa: E402
-from tables import MARKED, TABLES, crossed, fill, pages, read, table, written  # noqa: E402
+from tables import MARKED, TABLES, pages, written  # noqa: E402
 
 MARKED_PAGES = [page for page in pages() if "<!-- table" in page.read_text(encoding="utf-8")]
 

@@ -1,6 +1,7 @@
 """What a result was computed from."""
 
 import platform
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -60,6 +61,34 @@ class Origin:
     def has_truth(self) -> bool:
         """Whether there is ground truth."""
         return all(pair.gt_folder for pair in self.folders)
+
+    @property
+    def evaluate_command(self) -> str:
+        """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
+        usual = Settings()
+        options = [] if self.settings.surface else ["--no_surface"]
+        if self.settings.num_bins != usual.num_bins:
+            options += ["--bins", str(self.settings.num_bins)]
+        if self.settings.margin_mm != usual.margin_mm:
+            options += ["--margin", f"{self.settings.margin_mm:g}"]
+        if self.settings.protocol != usual.protocol:
+            options += ["--protocol", self.settings.protocol]
+        if self.settings.ignore_geometry:
+            options.append("--ignore_geometry")
+        if self.part is not None:
+            options += ["--num_parts", str(self.part[1]), "--part_id", str(self.part[0])]
+        return "\n".join(
+            shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
+            for pair in self.folders
+        )
+
+    @property
+    def review_command(self) -> str:
+        """The ``nnunet_nacl review`` command that judges these predictions; a line for each folder."""
+        return "\n".join(
+            shlex.join(["nnunet_nacl", "review", pair.pred_folder, "-gt", pair.gt_folder])
+            for pair in self.folders
+        )
 
     def difference(self, other: "Origin") -> str | None:
         """The first difference that changes what is counted, if any: settings, labels or counting."""

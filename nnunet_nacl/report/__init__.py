@@ -4,9 +4,10 @@
 """
 
 from nnunet_nacl.report._answer import answer
+from nnunet_nacl.report._formats import FORMATS, Column, Table
 from nnunet_nacl.report._frame import Comparison, compare
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
-from nnunet_nacl.report._page import PageParts, is_page, pictures, write_report
+from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._panels import (
     PLOTS,
     panels_of_each,
@@ -18,15 +19,7 @@ from nnunet_nacl.report._reading import default_name, read_results
 from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.report._slices import Slices, chosen_cases, read_slices, slice_layers
 from nnunet_nacl.report._statistics import Difference, Order, differences, order_of
-from nnunet_nacl.report._tables import (
-    FORMATS,
-    TABLES,
-    Column,
-    Table,
-    metric_columns,
-    table_of_each,
-    write_table,
-)
+from nnunet_nacl.report._tables import TABLES, metric_columns, table_of_each, write_table
 
 __all__ = [
     "DICE",
@@ -51,7 +44,6 @@ __all__ = [
     "metric_columns",
     "order_of",
     "panels_of_each",
-    "pictures",
     "read_results",
     "read_reviews",
     "read_slices",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.evaluation import Folders
+from nnunet_nacl.evaluation import Folders, Origin
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
-from nnunet_nacl.report._reading import calibrated_by, evaluate_command
-from nnunet_nacl.report._reliability import Assessment, Verdict, assess
-from nnunet_nacl.report._statistics import Difference, Order, differences, order_of
+from nnunet_nacl.report._reading import calibrated_by
+from nnunet_nacl.report._reliability import Assessment, Verdict
+from nnunet_nacl.report._statistics import Difference, Order
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
@@ -68,22 +68,19 @@ class Answer:
 def answer(comparison: Comparison) -> Answer:
     """Assessments, which differences are significant, and what to do next."""
     names = comparison.names
-    folders = {name: comparison.origin(name).folders for name in names}
+    origins = comparison.origins
     judged_by = None
     order = None
     # Without near and image, nothing is judged
-    error_set = next(
-        (voxels for voxels in LABEL_FREE if voxels in comparison.voxels), comparison.main
-    )
+    error_set = next((one for one in LABEL_FREE if one in comparison.voxels), comparison.main)
     assessments = []
-    if judging := comparison.judging_metrics():
+    if judging := comparison.judging_metrics:
         judged_by = judging[0]
-        estimates = comparison.estimates(judged_by)
-        order = order_of(estimates, higher_is_better=judged_by.higher_is_better)
+        order = comparison.compared[judged_by].order
         names = order.names or names
-        assessments = [assess(comparison, name, error_set) for name in names]
-    calibrated, before = _calibrated(comparison)
-    by_name, twins = _named_calibrated({name: of[0].pred_folder for name, of in folders.items()})
+        assessments = [comparison.reliability[error_set][name].assessment for name in names]
+    calibrated, before = _calibrated(origins)
+    by_name, twins = _named_calibrated(origins)
     off = [one.name for one in assessments if one.verdict in _OFF]
     known = calibrated | by_name
     to_calibrate = [name for name in off if name not in {*known, *before.values(), *twins}]
@@ -94,27 +91,26 @@ def answer(comparison: Comparison) -> Answer:
         assessments=[one for one in assessments if one.name in named and not np.isnan(one.error)],
         error_set=error_set,
         before=before,
-        wide=[name for name in names if comparison.near_is_wide(name)],
+        wide=comparison.wide,
         judged_by=judged_by,
         order=order,
         against_baseline=[one for one in _against_baseline(comparison) if one.name in named],
         lacking={
-            name: evaluate_command(comparison.origin(name))
-            for name in comparison.names
-            if not set(LABEL_FREE) <= set(comparison.origin(name).settings.voxels)
+            name: origin.evaluate_command
+            for name, origin in origins.items()
+            if not set(LABEL_FREE) <= set(origin.settings.voxels)
         },
         to_calibrate=to_calibrate,
         still_off=[name for name in off if name in known],
-        following=folders[[*to_calibrate, *names][0]],
+        following=origins[[*to_calibrate, *names][0]].folders,
     )
 
 
-def _calibrated(comparison: Comparison) -> tuple[set[str], dict[str, str]]:
+def _calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], dict[str, str]]:
     """The methods whose folders hold a record of their calibration, and of these the methods before, if compared."""
     folders = {}
     sources = {}
-    for name in comparison.names:
-        origin = comparison.origin(name)
+    for name, origin in origins.items():
         folders[Path(origin.folders[0].pred_folder).resolve()] = name
         if made := calibrated_by(origin):
             sources[name] = made[1].resolve()
@@ -122,33 +118,27 @@ def _calibrated(comparison: Comparison) -> tuple[set[str], dict[str, str]]:
     return set(sources), before
 
 
-def _named_calibrated(folders: Mapping[str, str]) -> tuple[set[str], set[str]]:
+def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]]:
     """Methods that a calibrated checkpoint predicted, and methods of which it is known of one or another.
 
     The folders' names are the only source: nnU-Net does not record which checkpoint predicted. ``X_calibrated`` is
     calibrated. Of folders that differ in ``calibrated`` or ``trained`` alone, one is.
     """
+    folders = {name: origin.folders[0].pred_folder for name, origin in origins.items()}
     by_name = {name for name, folder in folders.items() if "_calibrated" in folder}
-    stems = {
-        name: re.sub(r"_?(calibrated|trained)", "", folder) for name, folder in folders.items()
-    }
-    stems_of_all = list(stems.values())
-    twins = {name for name, stem in stems.items() if stems_of_all.count(stem) > 1}
+    stems = [re.sub(r"_?(calibrated|trained)", "", folder) for folder in folders.values()]
+    twins = {name for name, stem in zip(folders, stems, strict=True) if stems.count(stem) > 1}
     return by_name, twins
 
 
 def _against_baseline(comparison: Comparison) -> list[AgainstBaseline]:
     """The other methods by the metrics that judge calibration, and by the paper's."""
-    baseline = comparison.baseline
-    metrics = dict.fromkeys(comparison.judging_metrics() + comparison.paper_metrics())
-    gaps = {metric: differences(comparison.estimates(metric), baseline) for metric in metrics}
-    dices = differences(comparison.estimates(DICE), baseline)
+    metrics = dict.fromkeys(comparison.judging_metrics + comparison.paper_metrics)
     found = []
-    for name, dice in dices.items():
-        told = [metric for metric in metrics if gaps[metric][name].is_told_apart()]
-        better = [
-            metric for metric in told if (gaps[metric][name].mean > 0) == metric.higher_is_better
-        ]
+    for name, dice in comparison.compared[DICE].differences.items():
+        gaps = {metric: comparison.compared[metric].differences[name] for metric in metrics}
+        told = [metric for metric in metrics if gaps[metric].is_told_apart()]
+        better = [metric for metric in told if (gaps[metric].mean > 0) == metric.higher_is_better]
         worse = [metric for metric in told if metric not in better]
         found.append(AgainstBaseline(name, None if np.isnan(dice.mean) else dice, better, worse))
     return found

@@ -6,7 +6,6 @@ What ``evaluate`` has counted is read here alone, so all that is shown has the s
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +17,14 @@ from nnunet_nacl.metrics import (
     PAPER_METRICS,
     SEGMENTATION_METRICS,
     VOXEL_SETS,
-    Activation,
-    CalibrationTables,
     Estimate,
     LabelMeaning,
     Voxels,
 )
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
-from nnunet_nacl.typing import Floats, Numbers, Record
+from nnunet_nacl.report._reliability import Reliability
+from nnunet_nacl.report._statistics import Compared
+from nnunet_nacl.typing import Floats, Record
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
@@ -37,133 +36,148 @@ class Comparison:
 
     Attributes:
         dataset: may be empty.
-        names: of the methods; the first is the baseline.
-        meaning: of the labels.
+        results: of the methods, by name; the first is the baseline.
+        cases: their names.
+        voxels: the shared voxel sets.
         values: of the cases. Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric,
             structure (empty for what belongs to no single structure). NaN where not defined.
+        compared: each metric of all methods.
+        reliability: voxel set -> method -> what all cases' voxels say of its confidences.
         notes: what was left out or differs between the methods.
+        asked: the voxel set that tables and plots are to show, by default each its own.
     """
 
     dataset: str
-    names: list[str]
+    results: Results
     cases: list[str]
-    meaning: LabelMeaning
     voxels: list[Voxels]
     values: pd.DataFrame
+    compared: dict[Metric, Compared]
+    reliability: dict[Voxels, dict[str, Reliability]]
     notes: list[str]
-    _results: Results
+    asked: Voxels | None = None
+
+    @classmethod
+    def of(
+        cls,
+        results: Results,
+        dataset: str,
+        cases: list[str],
+        voxels: list[Voxels],
+        notes: list[str],
+    ) -> "Comparison":
+        """Of results that all have these cases and voxel sets."""
+        values = _values_of(results, voxels)
+        compared = _compared(results, values)
+        reliability = _reliability(results, voxels)
+        return cls(dataset, results, cases, voxels, values, compared, reliability, notes)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the methods."""
+        return list(self.results)
 
     @property
     def baseline(self) -> str:
         return self.names[0]
 
     @property
+    def meaning(self) -> LabelMeaning:
+        """Of the labels."""
+        return self.results[self.baseline].meaning
+
+    @property
     def structures(self) -> list[str]:
         return list(map(self.meaning.name_of, self.meaning.structures))
 
     @property
-    def activation(self) -> Activation:
-        return self.meaning.activation
+    def origins(self) -> dict[str, Origin]:
+        """What each method's values were computed from."""
+        return {name: result.origin for name, result in self.results.items()}
+
+    @property
+    def summaries(self) -> dict[str, Path | None]:
+        """The summary that each method's values were read from, if any."""
+        return {name: result.file for name, result in self.results.items()}
+
+    @property
+    def wide(self) -> list[str]:
+        """Methods whose near is nearly the whole of the images."""
+        return [name for name, result in self.results.items() if result.near_is_wide]
+
+    def file_states(self, case: str) -> dict[str, Record]:
+        """The states of a case's files when each method was evaluated."""
+        row = self.cases.index(case)
+        return {name: result.states[row] for name, result in self.results.items()}
 
     @property
     def main(self) -> Voxels:
         """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
-        return "near" if "near" in self.voxels else self.voxels[0]
+        usual: Voxels = "near" if "near" in self.voxels else self.voxels[0]
+        return self.asked or usual
 
     @property
     def has_scores(self) -> bool:
         """Whether there are NLL and Brier per foreground voxel."""
         return "image" in self.voxels and all(
-            self.origin(name).settings.counts_all_voxels for name in self.names
+            origin.settings.counts_all_voxels for origin in self.origins.values()
         )
 
     @property
     def has_surface(self) -> bool:
-        return all(self.origin(name).settings.surface for name in self.names)
+        return all(origin.settings.surface for origin in self.origins.values())
 
-    def of_methods(self, names: Collection[str]) -> "Comparison":
-        """Some of the methods, on the same cases."""
-        return replace(self, names=[name for name in self.names if name in names])
-
-    def of_case(self, case: str) -> "Comparison":
-        """The same methods on one case, by whose name the comparison goes."""
-        of_case = self.values.xs(case, level="case", drop_level=False)
-        results = {name: _of_cases(result, [case]) for name, result in self._results.items()}
-        return replace(self, dataset=case, cases=[case], values=of_case, _results=results)
-
-    def of_cases(self, metric: Metric) -> pd.DataFrame:
-        """The cases' values of a metric: rows method, case; a column for each structure, or one."""
-        return self.values.xs((metric.voxels, metric.name), axis=1, level=["voxels", "metric"])
-
-    @lru_cache(maxsize=256)  # noqa: B019 - several tables and plots show the same; so much stays in memory
-    def estimates(self, metric: Metric) -> dict[str, Estimate]:
-        """Each method's estimate, made once."""
-        return {name: self._estimate(name, metric) for name in self.names}
-
-    def _estimate(self, name: str, metric: Metric) -> Estimate:
-        if metric.voxels and metric.is_pooled:
-            tables = self._results[name].tables(metric.voxels)
-            return Estimate.of_tables(metric.definition, tables)
-        return Estimate.of_means(self.of_cases(metric).loc[name].to_numpy(np.float64))
-
-    def tables(self, name: str, voxels: Voxels) -> CalibrationTables:
-        """A method's tables, with the cases as first axis."""
-        return self._results[name].tables(voxels)
-
-    def pooled(self, name: str, voxels: Voxels) -> Numbers:
-        """A method's metrics of all cases' voxels together."""
-        return self._results[name].pooled(voxels)
-
-    def near_is_wide(self, name: str) -> bool:
-        """Whether the voxel set near is nearly the whole of the images."""
-        return self._results[name].near_is_wide
-
-    def origin(self, name: str) -> Origin:
-        """What a method's values were computed from."""
-        return self._results[name].origin
-
-    def summary_file(self, name: str) -> Path | None:
-        """The summary that a method's values were read from, if any."""
-        return self._results[name].file
-
-    def file_states(self, name: str, case: str) -> Record:
-        """The states of a case's files when they were evaluated."""
-        result = self._results[name]
-        return result.states[result.cases.index(case)]
-
+    @property
     def segmentation_metrics(self) -> list[Metric]:
         """Dice, and HD95 if surfaces were measured."""
         return [DICE, Metric("HD95")] if self.has_surface else [DICE]
 
-    def judging_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
-        """NLL per foreground voxel, and ECE over a voxel set, by default near, else image.
+    @property
+    def judging_metrics(self) -> list[Metric]:
+        """NLL per foreground voxel, and ECE near, else over the image, else nowhere; or over the set that is asked for.
 
-        A perfectly calibrated model has the lowest. Empty if neither near nor image was evaluated and no set is
-        requested.
+        A perfectly calibrated model has the lowest.
         """
+        sets = [self.asked] if self.asked else [one for one in LABEL_FREE if one in self.voxels]
         scores = [Metric("NLL_per_foreground", "image")] if self.has_scores else []
-        pooled = (
-            [name for name in LABEL_FREE if name in self.voxels] if voxels is None else [voxels]
-        )
-        return scores + [Metric("ECE", name) for name in pooled[:1]]
+        return scores + [Metric("ECE", one) for one in sets[:1]]
 
-    def paper_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
-        """The paper's metrics: ECE and CECE over a voxel set, by default over each set that labels choose."""
-        sets = (
-            [name for name in self.voxels if name not in LABEL_FREE] if voxels is None else [voxels]
-        )
+    @property
+    def paper_metrics(self) -> list[Metric]:
+        """The paper's metrics: ECE and CECE over each set that labels choose, or over the set that is asked for."""
+        by_label = [one for one in self.voxels if one not in LABEL_FREE]
+        sets = [self.asked] if self.asked else by_label
         return [Metric(name, one) for name in PAPER_METRICS for one in sets]
 
-    def leading_metrics(self, voxels: Voxels | None = None) -> list[Metric]:
+    @property
+    def leading_metrics(self) -> list[Metric]:
         """The columns of the table of methods; without near and image, the paper's metrics."""
-        judging = self.judging_metrics(voxels) or self.paper_metrics()
+        judging = self.judging_metrics or self.paper_metrics
         if self.has_scores:
             judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
-        return self.segmentation_metrics() + judging
+        return self.segmentation_metrics + judging
+
+    def over(self, voxels: Voxels | None) -> "Comparison":
+        """The same, to be shown over a voxel set."""
+        return replace(self, asked=voxels)
+
+    def of_methods(self, names: Collection[str]) -> "Comparison":
+        """Some of the methods, on the same cases."""
+        results = {name: self.results[name] for name in self.names if name in names}
+        return Comparison.of(results, self.dataset, self.cases, self.voxels, self.notes)
+
+    def of_case(self, case: str) -> "Comparison":
+        """The same methods on one case, by whose name the comparison goes."""
+        results = {name: _of_cases(result, [case]) for name, result in self.results.items()}
+        return Comparison.of(results, case, [case], self.voxels, self.notes)
+
+    def of_cases(self, metric: Metric) -> pd.DataFrame:
+        """The cases' values of a metric: rows method, case; a column for each structure, or one."""
+        return _of_metric(self.values, metric)
 
 
 def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) -> list[Comparison]:
-    """A comparison for each data set of data set -> method -> result, with this voxel set; notes go to stderr."""
+    """A comparison for each data set of data set -> method -> result, over this voxel set; notes go to stderr."""
     comparisons = [compare(methods, dataset) for dataset, methods in results.items()]
     for comparison in comparisons:
         if voxels and voxels not in comparison.voxels:
@@ -175,7 +189,7 @@ def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) ->
                 f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}",
                 file=sys.stderr,
             )
-    return comparisons
+    return [comparison.over(voxels) for comparison in comparisons]
 
 
 def compare(results: Results, dataset: str = "") -> Comparison:
@@ -200,16 +214,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         _check_alike("voxel sets", results, lambda result: ", ".join(result.voxels))
     cases = _shared_cases(results)
     of_shared = {name: _of_cases(result, cases) for name, result in results.items()}
-    comparison = Comparison(
-        dataset=dataset,
-        names=list(results),
-        cases=cases,
-        meaning=next(iter(results.values())).meaning,
-        voxels=voxels,
-        values=_values_of(of_shared, voxels),
-        notes=_notes(results, cases),
-        _results=of_shared,
-    )
+    comparison = Comparison.of(of_shared, dataset, cases, voxels, _notes(results, cases))
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
@@ -236,6 +241,40 @@ def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
         of_methods[name] = pd.DataFrame(columns, result.cases)
     values = pd.concat(of_methods, names=["method", "case"])
     return values.rename_axis(columns=["voxels", "metric", "structure"])
+
+
+def _of_metric(values: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    return values.xs((metric.voxels, metric.name), axis=1, level=["voxels", "metric"])
+
+
+def _compared(results: Results, values: pd.DataFrame) -> dict[Metric, Compared]:
+    """Each metric of the frame, and the scores, of all methods."""
+    of_frame = values.columns.droplevel("structure").unique()
+    metrics = [Metric(name, voxels) for voxels, name in of_frame]
+    compared = {}
+    for metric in metrics:
+        estimates = {}
+        for name, result in results.items():
+            if metric.voxels and metric.is_pooled:
+                tables = result.tables(metric.voxels)
+                estimates[name] = Estimate.of_tables(metric.definition, tables)
+            else:
+                of_cases = _of_metric(values, metric).loc[name]
+                estimates[name] = Estimate.of_means(of_cases.to_numpy(np.float64))
+        compared[metric] = Compared(metric, estimates)
+    return compared
+
+
+def _reliability(
+    results: Results, voxels: Collection[Voxels]
+) -> dict[Voxels, dict[str, Reliability]]:
+    found: dict[Voxels, dict[str, Reliability]] = {}
+    for one in voxels:
+        found[one] = {}
+        for name, result in results.items():
+            structures = list(map(result.meaning.name_of, result.structures))
+            found[one][name] = Reliability(name, result.tables(one), structures)
+    return found
 
 
 def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:
@@ -296,11 +335,11 @@ def _cases_of_different_truth(comparison: Comparison) -> list[str]:
     for whole in comparison.voxels:
         if whole == "near":
             continue
-        tables = [comparison.tables(name, whole).classwise for name in comparison.names]
+        tables = [one.tables.classwise for one in comparison.reliability[whole].values()]
         # With the paper's protocol tables lack voxels
         complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
         sizes = np.stack([table.hits.sum(-1) for table in tables])
-        of_structures = sizes[..., comparison.activation.first_structure :]
+        of_structures = sizes[..., comparison.meaning.activation.first_structure :]
         differ = (of_structures != of_structures[0]).any((0, -1))
         different.update(np.array(comparison.cases)[complete & differ])
     return sorted(different)

@@ -29,6 +29,11 @@ class Metric:
         return self.definition.titled(self.voxels)
 
     @property
+    def title_with_unit(self) -> str:
+        unit = self.definition.unit
+        return f"{self.title} ({unit})" if unit else self.title
+
+    @property
     def higher_is_better(self) -> bool:
         return bool(self.definition.higher_is_better)
 

@@ -1,7 +1,7 @@
 """The page: one self-contained HTML file. Its sentences stand in ``templates/report.html.j2``."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from nnunet_nacl.pages import write_page
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._answer import answer
+from nnunet_nacl.report._formats import p_text, to_csv, to_latex
 from nnunet_nacl.report._frame import Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import LABEL_FREE, number_text, titles_text, voxels_text
-from nnunet_nacl.report._reading import evaluate_command
 from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.report._slices import case_views, confidence_colors, legend
 from nnunet_nacl.report.plots._diagrams import dice_scatter
@@ -78,100 +78,77 @@ def write_report(
         if not images.is_dir():
             raise FileNotFoundError(f"images: {images} is not a folder.")
     comparisons = compare_all(results)
-    sections = [
-        _section(comparison, images, parts)
-        for comparison in tqdm(comparisons, desc="drawing", unit="data set")
+    switched = [
+        one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)
     ]
     content = {
-        "sections": sections,
+        "sections": [_section(comparison, images, parts) for comparison in comparisons],
         "command": command,
         "metrics": METRICS.values(),
-        "voxel_sets": [
-            name
-            for name in _SWITCHED
-            if any(name in comparison.voxels for comparison in comparisons)
-        ],
+        "voxel_sets": switched,
         "confidence_colors": [f"rgb{color[:3]}" for color in confidence_colors()],
     }
-    filters = {
-        "voxels": voxels_text,
-        "number": number_text,
-        "titles": titles_text,
-        "p": tables.p_text,
-        "csv": tables.to_csv,
-        "latex": tables.to_latex,
-    }
-    if parts is None:
-        write_page(file, _PACKAGE, "report.html.j2", content, filters)
-    else:
-        content |= parts.of_all(comparisons)
-        write_page(file, parts.package, parts.template, content, filters, base=_PACKAGE)
+    with tqdm(desc="drawing", unit=" plots") as progress:
 
+        def drawn(panel: Panel) -> Markup:
+            """A picture of the page."""
+            progress.update()
+            # Matplotlib and to_svg escape texts.
+            return Markup(to_svg(draw_panels([panel])))  # noqa: S704
 
-def pictures(drawings: Iterable[Panel]) -> list[Markup]:
-    """Panels as pictures of a page, each by itself."""
-    # Matplotlib and to_svg escape texts.
-    return [Markup(to_svg(draw_panels([drawing]))) for drawing in drawings]  # noqa: S704
+        filters = {
+            "voxels": voxels_text,
+            "number": number_text,
+            "titles": titles_text,
+            "p": p_text,
+            "csv": to_csv,
+            "latex": to_latex,
+            "drawn": drawn,
+        }
+        if parts is None:
+            write_page(file, _PACKAGE, "report.html.j2", content, filters)
+        else:
+            content |= parts.of_all(comparisons)
+            write_page(file, parts.package, parts.template, content, filters, base=_PACKAGE)
 
 
 def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Record:
-    """Everything that is shown of a data set."""
+    """Everything that is shown of a data set; the page draws the panels."""
     reviews = read_reviews(comparison)
+    several = len(comparison.names) > 1
+    by_paper = comparison.judging_metrics and comparison.paper_metrics
     section: Record = {
         "comparison": comparison,
         "answer": answer(comparison),
-        "curves": pictures(panels.reliability_panels(comparison, overlaid=True)),
-        "methods": tables.methods_table(comparison),
-        "paper": None,
-        "folded": [tables.structures_table(comparison)],
-        "sets": [
-            _voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels
-        ],
-        "tradeoff": [],
         "reviews": reviews,
-        "review_table": tables.review_table(reviews) if reviews.judgements else None,
-        "review_pictures": pictures(
-            partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements
-        ),
-        "case_views": [
-            {**view, "curves": _case_curves(comparison, view)}
-            for view in case_views(comparison, images)
-        ],
-        "cases": tables.cases_table(comparison),
         "label_legend": legend(comparison.meaning),
-        "settings": {name: _settings(comparison.origin(name)) for name in comparison.names},
-        "commands": [evaluate_command(comparison.origin(name)) for name in comparison.names],
+        "case_views": case_views(comparison, images),
+        "settings": {name: _settings(origin) for name, origin in comparison.origins.items()},
+        "methods": tables.methods_table(comparison),
+        "paper": tables.paper_table(comparison, expected=True) if by_paper else None,
+        "structures": tables.structures_table(comparison),
+        "differences": tables.differences_table(comparison) if several else None,
+        "cases": tables.cases_table(comparison),
+        "review_table": tables.review_table(reviews) if reviews.judgements else None,
+        "sets": [_over(comparison, one) for one in _SWITCHED if one in comparison.voxels],
+        "curves": panels.reliability_panels(comparison, overlaid=True),
+        "tradeoff": panels.tradeoff_panels(comparison) if several else [],
+        "review_panels": [partial(dice_scatter, reviews, name) for name in reviews.judgements],
     }
-    if len(comparison.names) > 1:
-        section["folded"].append(tables.differences_table(comparison))
-        section["tradeoff"] = pictures(panels.tradeoff_panels(comparison))
-    if comparison.judging_metrics() and comparison.paper_metrics():
-        section["paper"] = tables.paper_table(comparison, expected=True)
-    if parts is not None:
-        section |= parts.of_data_set(comparison)
-    return section
+    return section if parts is None else section | parts.of_data_set(comparison)
 
 
-def _case_curves(comparison: Comparison, view: Record) -> list[Markup]:
-    """The reliability of a case whose pictures are shown."""
-    if not view["slices"]:
-        return []
-    return pictures(panels.reliability_panels(comparison.of_case(view["name"]), overlaid=True))
-
-
-def _voxel_set(comparison: Comparison, voxels: Voxels) -> Record:
-    overlaid: list[Panel] = []
-    single: list[Panel] = []
-    # Diagrams of the image show little besides the easy background
-    if voxels != "image" or comparison.main == "image":
-        single = panels.reliability_panels(comparison, voxels)
-        if voxels != comparison.main:
-            overlaid = panels.reliability_panels(comparison, voxels, overlaid=True)
+def _over(comparison: Comparison, voxels: Voxels) -> Record:
+    """What is shown over a voxel set; diagrams of the image show little besides the easy background."""
+    shown = comparison.over(voxels)
+    is_main = voxels == comparison.main
+    has_diagrams = voxels != "image" or is_main
+    overlaid = has_diagrams and not is_main
     return {
         "voxels": voxels,
-        "overlaid": pictures(overlaid),
-        "single": pictures(single),
-        "scores": tables.scores_table(comparison, voxels),
+        "scores": tables.scores_table(shown),
+        "overlaid": panels.reliability_panels(shown, overlaid=True) if overlaid else [],
+        "single": panels.reliability_panels(shown) if has_diagrams else [],
         "by_label": voxels not in LABEL_FREE,
     }
 

@@ -8,47 +8,48 @@ from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._frame import Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import voxels_text
-from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report.plots._diagrams import reliability_curves, tradeoff_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, save_plot
 
-DrawAll = Callable[[Sequence[Comparison], Voxels | None], list[Panel]]
+MakePanels = Callable[[Sequence[Comparison]], list[Panel]]
 
 
-def reliability_panels(
-    comparison: Comparison, voxels: Voxels | None = None, *, overlaid: bool = False
-) -> list[Panel]:
+def reliability_panels(comparison: Comparison, *, overlaid: bool = False) -> list[Panel]:
     """A diagram for each method, or one of all of them; with regions, for each region."""
-    names = comparison.names
-    voxels = voxels or comparison.main
-    of_methods = [top_label_curves(comparison, name, voxels) for name in names]
+    voxels = comparison.main
+    of_methods = [reliability.curves for reliability in comparison.reliability[voxels].values()]
     of_panels = (
         zip(*of_methods, strict=True)
         if overlaid
         else ([curve] for curves in of_methods for curve in curves)
     )
-    title = comparison.dataset
-    where = voxels_text(voxels)
     return [
-        partial(reliability_curves, curves, names=names, title=title, where=where)
+        partial(
+            reliability_curves,
+            curves,
+            names=comparison.names,
+            title=comparison.dataset,
+            where=voxels_text(voxels),
+        )
         for curves in of_panels
     ]
 
 
-def tradeoff_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
-    """Dice against the metrics that judge calibration; over a given voxel set, against ECE and CECE."""
-    metrics = (voxels is None and comparison.judging_metrics()) or comparison.paper_metrics(voxels)
-    return [partial(tradeoff_scatter, comparison, metric) for metric in metrics]
-
-
-def panels_of_each(draw: Callable[[Comparison, Voxels | None], list[Panel]]) -> DrawAll:
-    """The panels of all data sets, one after the other."""
-    return lambda comparisons, voxels: [
-        panel for comparison in comparisons for panel in draw(comparison, voxels)
+def tradeoff_panels(comparison: Comparison) -> list[Panel]:
+    """Dice against the metrics that judge calibration; over a set that is asked for, against ECE and CECE."""
+    judging = [] if comparison.asked else comparison.judging_metrics
+    return [
+        partial(tradeoff_scatter, comparison, metric)
+        for metric in judging or comparison.paper_metrics
     ]
 
 
-PLOTS: dict[str, DrawAll] = {
+def panels_of_each(draw: Callable[[Comparison], list[Panel]]) -> MakePanels:
+    """The panels of all data sets, one after the other."""
+    return lambda comparisons: [panel for comparison in comparisons for panel in draw(comparison)]
+
+
+PLOTS: dict[str, MakePanels] = {
     "reliability": panels_of_each(reliability_panels),
     "tradeoff": panels_of_each(tradeoff_panels),
 }
@@ -60,7 +61,7 @@ def write_plot(
     file: str | Path,
     *,
     voxels: Voxels | None = None,
-    plots: Mapping[str, DrawAll] = PLOTS,
+    plots: Mapping[str, MakePanels] = PLOTS,
 ) -> None:
     """Write a plot of the report; a file that exists is replaced.
 
@@ -75,5 +76,5 @@ def write_plot(
     file = check_output(file, overwrite=True)
     if file.suffix.lower() not in {".svg", ".pdf", ".png"}:
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
-    panels = plots[kind](compare_all(results, voxels), voxels)
+    panels = plots[kind](compare_all(results, voxels))
     save_plot(draw_panels(panels), file)

@@ -1,14 +1,12 @@
 """Read, name and check against its files what ``nnunet_nacl evaluate`` wrote; give the commands that wrote it."""
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
-from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CALIBRATED_NAME, dataset_in
 from nnunet_nacl.typing import Record
 
@@ -79,7 +77,7 @@ def _read(file: Path) -> list[FolderResult]:
     for result in results:
         if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-            raise ValueError(f"{changed}. Evaluate again: {evaluate_command(result.origin)}")
+            raise ValueError(f"{changed}. Evaluate again: {result.origin.evaluate_command}")
     return results
 
 
@@ -124,33 +122,3 @@ def _method_folder(file: Path) -> Path | None:
     )
     in_study = folder.name.startswith("fold_") and above[0].name.startswith("nnUNetTrainer")
     return next(models, above[0] if in_study else None)
-
-
-def evaluate_command(origin: Origin) -> str:
-    """The ``nnunet_nacl evaluate`` command that gives a result; for merged folders one line each."""
-    settings = origin.settings
-    usual = Settings()
-    part = origin.part
-    options = [] if settings.surface else ["--no_surface"]
-    if settings.num_bins != usual.num_bins:
-        options += ["--bins", str(settings.num_bins)]
-    if settings.margin_mm != usual.margin_mm:
-        options += ["--margin", f"{settings.margin_mm:g}"]
-    if settings.protocol != usual.protocol:
-        options += ["--protocol", settings.protocol]
-    if settings.ignore_geometry:
-        options.append("--ignore_geometry")
-    if part is not None:
-        options += ["--num_parts", str(part[1]), "--part_id", str(part[0])]
-    return "\n".join(
-        shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
-        for pair in origin.folders
-    )
-
-
-def review_command(origin: Origin) -> str:
-    """The ``nnunet_nacl review`` command that judges these predictions by the ground truth; a line for each folder."""
-    return "\n".join(
-        shlex.join(["nnunet_nacl", "review", pair.pred_folder, "-gt", pair.gt_folder])
-        for pair in origin.folders
-    )

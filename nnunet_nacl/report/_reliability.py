@@ -1,7 +1,9 @@
 """How often the model is right, as a function of its confidence: curves, a verdict, and scores split in two."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 from scipy.special import rel_entr
@@ -10,15 +12,14 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     Activation,
     BinCounts,
+    CalibrationTables,
     Estimate,
     Interval,
-    Voxels,
     expected_calibration_error,
     mean_of_known,
     ratio,
     resample_weights,
 )
-from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
@@ -33,7 +34,7 @@ _WIDE = 0.02
 
 
 @dataclass(frozen=True)
-class Reliability:
+class Curve:
     """A curve with M bins. Its error is ``Σ_m share_m |accuracy_m - confidence_m|``, the pooled ECE.
 
     ``what`` is the region, if any. Arrays are (M,), ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high``
@@ -64,43 +65,6 @@ class Reliability:
         if not inside[known].any():
             return np.nan
         return float(np.interp(ASKED, self.confidence[known], values[known]))
-
-
-def top_label_curves(comparison: Comparison, method: str, voxels: Voxels) -> list[Reliability]:
-    """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
-    tables = comparison.tables(method, voxels)
-    by_model = tables.expected_top
-    of_what = [""] if comparison.activation is Activation.SOFTMAX else comparison.structures
-    return [
-        _curve(method, what, tables.top[:, row], None if by_model is None else by_model[:, row])
-        for row, what in enumerate(of_what)
-    ]
-
-
-def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) -> Reliability:
-    num_cases, num_bins = tables.count.shape
-    pooled = tables.sum()
-    ends = np.full((2, num_bins), np.nan)
-    filled = (tables.count > 0).sum(0) > 1
-    weights = resample_weights(num_cases)  # no interval from a single case
-    resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
-    ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
-    expected = None
-    if by_model is not None:
-        line = by_model.sum()
-        expected = (ratio(line.confidence, line.count), ratio(line.hits, line.count))
-    return Reliability(
-        name=name,
-        what=what,
-        edges=np.linspace(0, 1, num_bins + 1),
-        share=pooled.count / max(float(pooled.total), 1),
-        confidence=ratio(pooled.confidence, pooled.count),
-        accuracy=ratio(pooled.hits, pooled.count),
-        low=ends[0],
-        high=ends[1],
-        error=float(expected_calibration_error(pooled)),
-        expected=expected,
-    )
 
 
 class Verdict(Enum):
@@ -135,38 +99,105 @@ class Assessment:
     by_chance: Interval
 
 
-def assess(comparison: Comparison, method: str, voxels: Voxels) -> Assessment:
-    """Compare the ECE over near or image with the ECE that chance alone would give under perfect calibration.
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """What the voxels of all cases together say of a method's confidences.
 
-    The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
-    (of the region where that is furthest off) lies outside 85 to 95 %. In the first case they are nearly right if the
-    ECE is at most 0.02 and that accuracy 88 to 92 %, and off in both directions if mean confidence and accuracy differ
-    by less than half the ECE, or the other way round than at 90 %. Otherwise they are right, unless chance alone could
-    give too large an ECE, or there are fewer than three cases.
+    Attributes:
+        name: of the method.
+        tables: of a voxel set; the first axis is that of the cases.
+        structures: their names.
     """
-    curves = top_label_curves(comparison, method, voxels)
-    off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in curves]
-    curve = curves[int(np.argmax(np.nan_to_num(off)))]
-    pooled = comparison.pooled(method, voxels)
-    error = pooled["ECE"]
-    by_chance = error_by_chance(comparison.tables(method, voxels).top)
-    accuracy = curve.read_off(curve.accuracy)
-    verdict = Verdict.RIGHT if by_chance[1] <= _WIDE else Verdict.UNTOLD
-    gap = pooled["over_confidence"]
-    if len(comparison.cases) < _FEWEST:
-        verdict = Verdict.UNTOLD
-    elif error > max(by_chance[1], _CLOSE):
-        verdict = Verdict.TOO_SURE if gap > 0 else Verdict.NOT_SURE_ENOUGH
-        opposite = abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0
-        if max(error, abs(accuracy - ASKED)) <= _NEARLY:
-            verdict = Verdict.NEARLY
-        elif opposite or abs(gap) < _ONE_SIDED * error:
-            verdict = Verdict.MIXED
-    elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
-        verdict = Verdict.TOO_SURE
-    elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
-        verdict = Verdict.NOT_SURE_ENOUGH
-    return Assessment(method, curve.what, verdict, accuracy, error, by_chance)
+
+    name: str
+    tables: CalibrationTables
+    structures: Sequence[str]
+
+    @cached_property
+    def pooled(self) -> Numbers:
+        """The metrics."""
+        return self.tables.sum().metrics()
+
+    @cached_property
+    def curves(self) -> list[Curve]:
+        """Of max_k p_k against argmax being right: one, or with regions one for each."""
+        tables = self.tables
+        by_model = tables.expected_top
+        of_what = [""] if tables.activation.exclusive else self.structures
+        return [
+            _curve(
+                self.name, what, tables.top[:, row], None if by_model is None else by_model[:, row]
+            )
+            for row, what in enumerate(of_what)
+        ]
+
+    @cached_property
+    def by_chance(self) -> Interval:
+        """The ECE that chance alone would give under perfect calibration."""
+        return error_by_chance(self.tables.top)
+
+    @cached_property
+    def parts(self) -> Numbers:
+        """NLL and Brier split in two: see ``split_scores``."""
+        of_classes = self.tables.classwise[:, : self.tables.num_classes.max()]
+        return split_scores(of_classes.sum(), self.tables.activation)
+
+    @cached_property
+    def assessment(self) -> Assessment:
+        """Compare the ECE with the ECE that chance alone would give under perfect calibration.
+
+        The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at
+        90 % (of the region where that is furthest off) lies outside 85 to 95 %. In the first case they are nearly right
+        if the ECE is at most 0.02 and that accuracy 88 to 92 %, and off in both directions if mean confidence and
+        accuracy differ by less than half the ECE, or the other way round than at 90 %. Otherwise they are right, unless
+        chance alone could give too large an ECE, or there are fewer than three cases.
+        """
+        off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in self.curves]
+        curve = self.curves[int(np.argmax(np.nan_to_num(off)))]
+        accuracy = curve.read_off(curve.accuracy)
+        error = self.pooled["ECE"]
+        gap = self.pooled["over_confidence"]
+        verdict = Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD
+        if len(self.tables.nll) < _FEWEST:
+            verdict = Verdict.UNTOLD
+        elif error > max(self.by_chance[1], _CLOSE):
+            verdict = Verdict.TOO_SURE if gap > 0 else Verdict.NOT_SURE_ENOUGH
+            opposite = abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0
+            if max(error, abs(accuracy - ASKED)) <= _NEARLY:
+                verdict = Verdict.NEARLY
+            elif opposite or abs(gap) < _ONE_SIDED * error:
+                verdict = Verdict.MIXED
+        elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
+            verdict = Verdict.TOO_SURE
+        elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
+            verdict = Verdict.NOT_SURE_ENOUGH
+        return Assessment(self.name, curve.what, verdict, accuracy, error, self.by_chance)
+
+
+def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) -> Curve:
+    num_cases, num_bins = tables.count.shape
+    pooled = tables.sum()
+    ends = np.full((2, num_bins), np.nan)
+    filled = (tables.count > 0).sum(0) > 1
+    weights = resample_weights(num_cases)  # no interval from a single case
+    resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
+    ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+    expected = None
+    if by_model is not None:
+        line = by_model.sum()
+        expected = (ratio(line.confidence, line.count), ratio(line.hits, line.count))
+    return Curve(
+        name=name,
+        what=what,
+        edges=np.linspace(0, 1, num_bins + 1),
+        share=pooled.count / max(float(pooled.total), 1),
+        confidence=ratio(pooled.confidence, pooled.count),
+        accuracy=ratio(pooled.hits, pooled.count),
+        low=ends[0],
+        high=ends[1],
+        error=float(expected_calibration_error(pooled)),
+        expected=expected,
+    )
 
 
 def error_by_chance(tables: BinCounts) -> Interval:

@@ -8,7 +8,6 @@ import pandas as pd
 
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
-from nnunet_nacl.report._reading import review_command
 from nnunet_nacl.typing import Record
 from nnunet_nacl.use import judge, read_judged
 
@@ -60,8 +59,8 @@ def read_reviews(comparison: Comparison) -> Reviews:
     frame = pd.DataFrame([{"method": name, **row} for name, rows in shared.items() for row in rows])
     judgements = {name: judge(rows) for name, rows in shared.items()}
     missing = {
-        name: review_command(comparison.origin(name))
-        for name in comparison.names
+        name: origin.review_command
+        for name, origin in comparison.origins.items()
         if name not in found
     }
     return Reviews(comparison.names, frame, judgements, cases, missing, problems)
@@ -69,8 +68,8 @@ def read_reviews(comparison: Comparison) -> Reviews:
 
 def _compared_rows(comparison: Comparison, method: str) -> dict[str, list[Record]]:
     """Case -> rows of its compared structures, in their order; cases for which a review lacks any are left out."""
-    places = [[Path(pair.pred_folder) for pair in comparison.origin(method).folders]]
-    summary = comparison.summary_file(method)
+    places = [[Path(pair.pred_folder) for pair in comparison.origins[method].folders]]
+    summary = comparison.summaries[method]
     if summary is not None:
         places.append([summary.parent])
     rows: list[Record] = []

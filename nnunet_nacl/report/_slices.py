@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
-from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
+from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.report._panels import reliability_panels
 from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
@@ -29,9 +30,9 @@ _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
 
 
-def chosen_cases(comparison: Comparison, voxels: Voxels) -> dict[str, str]:
+def chosen_cases(comparison: Comparison) -> dict[str, str]:
     """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-    of_cases = comparison.of_cases(Metric("ECE", voxels))[""]
+    of_cases = comparison.of_cases(Metric("ECE", comparison.main))[""]
     errors = of_cases.unstack("method")[comparison.names]
     means = errors.mean(axis=1, skipna=False).dropna()
     order = list(means.sort_values(kind="stable").index)
@@ -77,8 +78,8 @@ class Slices:
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest."""
-    by_method = {name: comparison.file_states(name, case) for name in comparison.names}
-    origin = comparison.origin(comparison.baseline)
+    by_method = comparison.file_states(case)
+    origin = comparison.origins[comparison.baseline]
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(by_method.values())), "reference")
     read = reader.read_labels(truth_file)
@@ -99,7 +100,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         with _noting(missing, name):
             segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
             p = _probabilities(_file(states, "probabilities"), numbers)
-            methods[name] = (segmentation, comparison.activation.confidence(p))
+            methods[name] = (segmentation, comparison.meaning.activation.confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
         first, *_ = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
@@ -165,19 +166,20 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
 
 
 def case_views(comparison: Comparison, images: Path | None) -> list[Record]:
-    """Pictures of the best, median and worst case by ECE, and of the one where methods differ most.
+    """Pictures and curves of the best, median and worst case by ECE, and of the one where methods differ most.
 
     The slice ``first`` is shown first.
     """
     views = []
-    for role, name in chosen_cases(comparison, comparison.main).items():
-        view: Record = {"name": name, "title": role, "slices": [], "problems": []}
+    for role, name in chosen_cases(comparison).items():
+        view: Record = {"name": name, "title": role, "slices": [], "curves": [], "problems": []}
         with _noting(view["problems"], "pictures"):
             data = read_slices(comparison, name, images)
             view["first"] = int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax())
             view["num_slices"] = data.num_slices
             view["problems"] += data.missing
             view["slices"] = [slice_layers(data, row) for row in range(len(data.numbers))]
+            view["curves"] = reliability_panels(comparison.of_case(name), overlaid=True)
         views.append(view)
     return views
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
 from nnunet_nacl.metrics import Estimate, Interval, resample_weights
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats
 
 LEVEL = 0.05
@@ -90,6 +92,29 @@ def order_of(estimates: Mapping[str, Estimate], *, higher_is_better: bool) -> Or
         behind=behind,
         can_tell=lowest_p * num_methods / 2 < LEVEL,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A metric of all methods.
+
+    Attributes:
+        metric: over its voxel set.
+        estimates: of each method, the baseline first.
+    """
+
+    metric: Metric
+    estimates: dict[str, Estimate]
+
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """Every other method minus the baseline."""
+        return differences(self.estimates, next(iter(self.estimates)))
+
+    @cached_property
+    def order(self) -> Order:
+        """The best first."""
+        return order_of(self.estimates, higher_is_better=self.metric.higher_is_better)
 
 
 def _p_value(gap: Estimate) -> float:

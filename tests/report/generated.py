@@ -73,7 +73,7 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
 
 def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """A table of one data set."""
-    (table,) = TABLES[name]([comparison], voxels)
+    (table,) = TABLES[name]([comparison.over(voxels)])
     return table
 
 

@@ -77,9 +77,9 @@ def test_what_is_not_alike_is_said() -> None:
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = comparison.estimates(DICE).values()
+    careful, eager = comparison.compared[DICE].estimates.values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert differences(comparison.estimates(DICE), "nan")["0.0"].mean == 0
+    assert differences(comparison.compared[DICE].estimates, "nan")["0.0"].mean == 0
     assert eager.shared_with(careful).value == careful.value
 
 
@@ -101,5 +101,5 @@ def test_the_frame_has_the_values_of_the_cases(comparison: Comparison, results: 
 def test_what_was_counted_is_read_in_one_module() -> None:
     folders = [Path(one.__file__).parent for one in (report, paper_report)]
     files = [file for folder in folders for file in folder.rglob("*.py")]
-    found = {file.name for file in files if re.search(r"FolderResult|\._?result\b|\._results\b", file.read_text())}
+    found = {file.name for file in files if re.search(r"FolderResult|\.results?\b", file.read_text())}
     assert found == {"_frame.py", "_reading.py"}  # which reads the files

@@ -15,9 +15,9 @@ REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
 @pytest.mark.parametrize(("name", "voxels"), [("NLL_per_foreground", "image"), ("ECE", "image"), ("CECE", "image")])
 def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     """In what is divided and in what is pooled, but a resample of such cases alone has no score."""
-    comparison = compare({"one": make_result(cases=NAMED[:2], empty=NAMED[:1])})
-    estimate = comparison.estimates(Metric(name, voxels))["one"]
-    assert estimate.value == pytest.approx(comparison.pooled("one", voxels)[name], rel=1e-12)
+    result = make_result(cases=NAMED[:2], empty=NAMED[:1])
+    estimate = compare({"one": result}).compared[Metric(name, voxels)].estimates["one"]
+    assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)
     assert estimate.num_known == 2
     assert np.isnan(estimate.resampled(np.array([[2.0, 0]]))[0]) == (name == "NLL_per_foreground")
 
@@ -33,7 +33,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     drawn = np.random.default_rng(0).integers(0, len(NAMED), (50, len(NAMED)))
     of_regions = make_result(labels=REGIONS, settings=Settings())
     for result in (*results.values(), of_regions):
-        estimate = compare({"one": result}).estimates(Metric(name, voxels))["one"]
+        estimate = compare({"one": result}).compared[Metric(name, voxels)].estimates["one"]
         tables = result.tables(voxels)
         pooled = [each_column(lambda _, column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
@@ -45,8 +45,8 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
 
 def test_a_difference_in_a_pooled_error() -> None:
     close = compare({"base": make_result(1.0), "other": make_result(0.95)})
-    found = differences(close.estimates(NEAR), "base")["other"]
-    tables = [close.tables(name, "near").top for name in close.names]
+    found = close.compared[NEAR].differences["other"]
+    tables = [one.tables.top for one in close.reliability["near"].values()]
     gaps = []
     for drawn in np.random.default_rng(0).integers(0, len(NAMED), (2000, len(NAMED))):
         base, other = (
@@ -59,7 +59,7 @@ def test_a_difference_in_a_pooled_error() -> None:
     assert found.p == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
     few = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
-    assert differences(few.estimates(NEAR), "base")["other"].p == 2**-3
+    assert differences(few.compared[NEAR].estimates, "base")["other"].p == 2**-3
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:

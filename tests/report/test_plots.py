@@ -28,11 +28,11 @@ def dashed(axes: Axes) -> np.ndarray:
 @pytest.mark.parametrize("method", ["sharp", "right", "soft"])
 def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Axes, method: str, voxels: str) -> None:
     """From positions of the points and heights of the shares alone."""
-    reliability_panels(comparison, voxels)[comparison.names.index(method)](ax=axes)
+    reliability_panels(comparison.over(voxels))[comparison.names.index(method)](ax=axes)
     share = axes.figure.axes[1].patches[0].get_data().values
     points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
     error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
-    assert error == pytest.approx(comparison.pooled(method, voxels)["ECE"], abs=1e-12)
+    assert error == pytest.approx(comparison.reliability[voxels][method].pooled["ECE"], abs=1e-12)
 
 
 def test_the_expected_curve_by_hand() -> None:
@@ -46,13 +46,13 @@ def test_the_expected_curve_by_hand() -> None:
     # then a miss; the others, if they are foreground, are hits.
     by_hand = {"foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)], "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)]}
     for voxels, expected in by_hand.items():
-        reliability_panels(comparison, voxels)[0](ax=(axes := Figure().add_subplot()))
+        reliability_panels(comparison.over(voxels))[0](ax=(axes := Figure().add_subplot()))
         np.testing.assert_allclose(dashed(axes), expected, atol=1e-6)
 
 
 def test_tradeoff(comparison: Comparison, axes: Axes) -> None:
     metric = Metric("CECE", "union")
-    errors, dices = (comparison.estimates(one).values() for one in (metric, DICE))
+    errors, dices = (comparison.compared[one].estimates.values() for one in (metric, DICE))
     values = [(error.value, dice.value) for error, dice in zip(errors, dices, strict=True)]
     tradeoff_scatter(comparison, metric, axes)
     assert [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers] == values

@@ -14,8 +14,6 @@ from nnunet_nacl.report import (
     Metric,
     Order,
     compare,
-    differences,
-    order_of,
 )
 from tests.report.generated import make_result, with_dice
 
@@ -23,11 +21,11 @@ ECE = Metric("ECE", "foreground")
 
 
 def differences_in(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
-    return differences(comparison.estimates(metric), comparison.baseline)
+    return comparison.compared[metric].differences
 
 
 def order_in(comparison: Comparison, metric: Metric) -> Order:
-    return order_of(comparison.estimates(metric), higher_is_better=metric.higher_is_better)
+    return comparison.compared[metric].order
 
 
 def compared(*gaps: Sequence[float]) -> list[Difference]:
@@ -64,16 +62,16 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     assert found["right"].p == stats.wilcoxon(right, base).pvalue == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * found["right"].p)
     assert found["right"].is_told_apart()
-    assert comparison.estimates(ECE) is comparison.estimates(ECE)  # made once
+    assert comparison.compared[ECE].estimates is comparison.compared[ECE].estimates  # made once
 
 
 def test_means_over_structures_of_means_over_cases() -> None:
     nan = float("nan")
-    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).estimates(DICE)["one"]
+    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).compared[DICE].estimates["one"]
     assert found.value == pytest.approx((0.6 + 0.2) / 2)
     np.testing.assert_allclose(found.by_case, [0.35, 0.7, nan])
     np.testing.assert_allclose(found.resampled(np.array([[2.0, 1, 0], [0, 1, 2]])), [((1.0 + 0.7) / 3 + 0.2) / 2, 0.7])
-    one = compare({"one": with_dice([[0.5], [nan]])}).estimates(DICE)["one"]
+    one = compare({"one": with_dice([[0.5], [nan]])}).compared[DICE].estimates["one"]
     assert np.isnan(one.interval).all()  # of fewer than two cases
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
-from nnunet_nacl.metrics import Estimate, Voxels
+from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
 from nnunet_nacl.paper.report._variants import Study, relative_difference
 from nnunet_nacl.report import DICE, Comparison, Metric
@@ -40,7 +40,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
     dice, error = (
-        [estimate.value for estimate in comparison.estimates(one).values()]
+        [estimate.value for estimate in comparison.compared[one].estimates.values()]
         for one in (DICE, metric)
     )
     # Which closes the lines
@@ -229,9 +229,9 @@ def study_arrows(
     legend_below(ax, ncols=1)
 
 
-def radar_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
+def radar_panels(comparison: Comparison) -> list[Panel]:
     """The paper's radar plot."""
-    return [partial(radar, comparison, Metric("ECE", voxels or comparison.main))]
+    return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
@@ -240,13 +240,15 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
     paired = study.plot in {"differences", "arrows"}
     if len(there) < 2 or (paired and not study.pairs(comparison.names)):
         return []
-    metrics = [DICE, *comparison.judging_metrics(), *comparison.paper_metrics()]
+    metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
     draw: Panel = study_differences if study.plot == "differences" else study_curves
     # A radar of two axes is a line
     if study.plot == "radar" and len({variant.group for variant in there}) > 2:
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
     if study.plot == "arrows":
-        draw = partial(study_arrows, dices=comparison.estimates(DICE))
+        draw = partial(study_arrows, dices=comparison.compared[DICE].estimates)
         metrics.remove(DICE)
-    return [partial(draw, comparison.estimates(metric), study, metric) for metric in metrics]
+    return [
+        partial(draw, comparison.compared[metric].estimates, study, metric) for metric in metrics
+    ]

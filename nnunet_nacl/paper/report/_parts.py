@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from nnunet_nacl import report
-from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._published import (
     published_data_set,
@@ -19,18 +18,16 @@ from nnunet_nacl.paper.report._ranks import (
     rank_table,
 )
 from nnunet_nacl.paper.report._variants import Study
-from nnunet_nacl.report import Comparison, PageParts, Table, panels_of_each, pictures, table_of_each
+from nnunet_nacl.report import Comparison, PageParts, Table, panels_of_each, table_of_each
 from nnunet_nacl.report.plots import Panel
 from nnunet_nacl.typing import Record
 
 
-def _rank_tables(
-    comparisons: Sequence[Comparison], voxels: Voxels | None, scheme: str | None = None
-) -> list[Table]:
+def _rank_tables(comparisons: Sequence[Comparison], scheme: str | None = None) -> list[Table]:
     """Of the paper's metrics by a scheme, or of those that judge methods."""
     if scheme is not None:
-        return [rank_table(rank_methods(comparisons, scheme, voxels), comparisons)]
-    ranking = rank_by_scores(comparisons, voxels)
+        return [rank_table(rank_methods(comparisons, scheme), comparisons)]
+    ranking = rank_by_scores(comparisons)
     if ranking is None:
         raise ValueError(
             "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
@@ -38,8 +35,8 @@ def _rank_tables(
     return [rank_table(ranking, comparisons)]
 
 
-def _rank_panels(comparisons: Sequence[Comparison], voxels: Voxels | None) -> list[Panel]:
-    return [partial(rank_heatmap, ranking) for ranking in all_rankings(comparisons, voxels)]
+def _rank_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
+    return [partial(rank_heatmap, ranking) for ranking in all_rankings(comparisons)]
 
 
 TABLES = report.TABLES | {
@@ -63,8 +60,8 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> Record:
     several = len(comparison.names) > 2
     return {
         "study": study,
-        "study_pictures": pictures(study_panels(comparison, study) if study else []),
-        "radar": pictures(radar_panels(comparison) if several else []),
+        "study_panels": study_panels(comparison, study) if study else [],
+        "radar": radar_panels(comparison) if several else [],
         "rankings": _rankings([comparison]) if several else [],
     }
 
@@ -86,7 +83,7 @@ def _together(comparisons: Sequence[Comparison]) -> Record | None:
         return None
     alike = [comparison.of_methods(names) for comparison in comparisons]
     radar = [panel for comparison in alike for panel in radar_panels(comparison)]
-    return {"rankings": _rankings(alike), "radar": pictures(radar if len(names) > 2 else [])}
+    return {"rankings": _rankings(alike), "radar": radar if len(names) > 2 else []}
 
 
 def _rankings(comparisons: Sequence[Comparison]) -> list[Record]:
@@ -94,7 +91,7 @@ def _rankings(comparisons: Sequence[Comparison]) -> list[Record]:
     return [
         {
             "table": rank_table(ranking, comparisons),
-            "pictures": pictures([partial(rank_heatmap, ranking)]),
+            "panel": partial(rank_heatmap, ranking),
         }
         for ranking in all_rankings(comparisons)
     ]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report import (
     DICE,
     Column,
@@ -88,16 +87,16 @@ def published_method(name: str) -> str | None:
     return None
 
 
-def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
+def published_table(comparison: Comparison) -> Table:
     """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
     dataset = published_data_set(comparison.dataset)
-    voxels = voxels or "foreground"
+    voxels = comparison.asked or "foreground"
     metrics = [DICE]
     if comparison.has_surface:
         metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
-        metrics += comparison.paper_metrics(voxels)
+        metrics += comparison.over(voxels).paper_metrics
     columns = metric_columns(comparison, metrics)
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip

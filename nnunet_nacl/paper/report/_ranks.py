@@ -35,45 +35,44 @@ class Ranking:
     first: Floats
 
 
-def rank_by_scores(
-    comparisons: Sequence[Comparison], voxels: Voxels | None = None
-) -> Ranking | None:
+def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
     """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
-    judging, *others = (comparison.judging_metrics(voxels) for comparison in comparisons)
+    judging, *others = (comparison.judging_metrics for comparison in comparisons)
     alike = judging and all(metrics == judging for metrics in others)
     return _ranking(comparisons, "sum-rank", [DICE, *judging]) if alike else None
 
 
-def rank_methods(
-    comparisons: Sequence[Comparison], scheme: str, voxels: Voxels | None = None
-) -> Ranking:
+def rank_methods(comparisons: Sequence[Comparison], scheme: str) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
-    voxels = voxels or _paper_voxels(comparisons)
+    voxels = _paper_voxels(comparisons)
     if scheme == "mean-case-rank" and voxels in LABEL_FREE:
         raise ValueError(
             f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
         )
-    metrics = min((comparison.segmentation_metrics() for comparison in comparisons), key=len)
+    metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
     return _ranking(comparisons, scheme, [*metrics, *of_paper])
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
-    shared = [
-        name for name in comparisons[0].voxels if all(name in other.voxels for other in comparisons)
-    ]
+    """The set that is asked for, or the first that labels choose and all data sets have, or any that all have."""
+    first, *others = comparisons
+    if first.asked:
+        return first.asked
+    shared = [one for one in first.voxels if all(one in other.voxels for other in others)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
     return next((voxels for voxels in shared if voxels not in LABEL_FREE), shared[0])
 
 
-def all_rankings(comparisons: Sequence[Comparison], voxels: Voxels | None = None) -> list[Ranking]:
+def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
-    of_paper = voxels or _paper_voxels(comparisons)
-    schemes = SCHEMES if of_paper not in LABEL_FREE else SCHEMES[:1] if voxels else ()
+    schemes: Sequence[str] = SCHEMES
+    if _paper_voxels(comparisons) in LABEL_FREE:
+        schemes = SCHEMES[:1] if comparisons[0].asked else ()
     found = [
-        rank_by_scores(comparisons),
-        *(rank_methods(comparisons, scheme, of_paper) for scheme in schemes),
+        rank_by_scores([comparison.over(None) for comparison in comparisons]),
+        *(rank_methods(comparisons, scheme) for scheme in schemes),
     ]
     return [ranking for ranking in found if ranking is not None]
 
@@ -105,7 +104,7 @@ def _ranks_in(
     rank = _ranks_of_values if scheme == "sum-rank" else _mean_ranks_in_cases
     by_metric = []
     for metric in metrics:
-        estimates = comparison.estimates(metric)
+        estimates = comparison.compared[metric].estimates
         of_methods = [estimates[name] for name in names]
         by_metric.append(rank(of_methods, weights, metric.higher_is_better))
     return np.stack(by_metric, axis=-1)

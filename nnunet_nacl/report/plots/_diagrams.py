@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric, number_text
-from nnunet_nacl.report._reliability import Reliability
+from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._reviews import Reviews
 from nnunet_nacl.report.plots._style import (
     INK,
@@ -25,7 +25,7 @@ _MANY = 2000  # from so many points on, they are drawn as pixels, which keeps th
 
 
 def reliability_curves(
-    data: Sequence[Reliability], ax: Axes, *, names: Sequence[str], title: str, where: str
+    data: Sequence[Curve], ax: Axes, *, names: Sequence[str], title: str, where: str
 ) -> None:
     """The curves of several methods in one diagram, and each bin's share of the voxels below.
 
@@ -74,8 +74,8 @@ def reliability_curves(
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
-    dices = comparison.estimates(DICE)
-    for name, error in comparison.estimates(metric).items():
+    dices = comparison.compared[DICE].estimates
+    for name, error in comparison.compared[metric].estimates.items():
         if not np.isnan(error.value + dices[name].value):
             style = style_of(comparison.names, name)
             draw_point(ax, error, dices[name], label=labelled(name), **style)

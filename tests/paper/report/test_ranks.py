@@ -55,10 +55,10 @@ def test_mean_case_rank_by_hand() -> None:
 
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
-    ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
+    ranking = rank_methods([comparison.over("union")], "mean-case-rank")
     assert list(ranking.ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall"]
     for metric in (DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")):
-        values = np.stack([one.by_case for one in comparison.estimates(metric).values()], axis=1)
+        values = np.stack([one.by_case for one in comparison.compared[metric].estimates.values()], axis=1)
         rows = [ranks_by_scipy(row, metric.higher_is_better) for row in values]
         np.testing.assert_allclose(ranking.ranks[metric.title], np.mean(rows, axis=0))
     np.testing.assert_allclose(ranking.ranks["overall"], ranking.ranks.iloc[:, :-1].mean(axis=1))
@@ -70,14 +70,14 @@ def test_the_rankings_differ() -> None:
     ranking = all_rankings([comparison])[0]
     assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranking.first.tolist() == [0, 1]
-    assert rank_methods([comparison], "sum-rank", voxels="union").ranks["ECE union"].tolist() == [1, 2]
+    assert rank_methods([comparison.over("union")], "sum-rank").ranks["ECE union"].tolist() == [1, 2]
 
 
 def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     metrics = [DICE, Metric("HD95"), Metric("ECE", "foreground"), Metric("CECE", "foreground")]
     generator = np.random.default_rng(1)
     drawn = np.stack([np.bincount(generator.integers(0, 8, 8), minlength=8) for _ in range(1000)]).astype(float)
-    values = [[one.resampled(drawn) for one in comparison.estimates(metric).values()] for metric in metrics]
+    values = [[one.resampled(drawn) for one in comparison.compared[metric].estimates.values()] for metric in metrics]
     total = sum(ranks_by_scipy(row, m.higher_is_better) for row, m in zip(values, metrics, strict=True))
     first = total == total.min(0)
     expected = (first / first.sum(0)).mean(1)
@@ -98,7 +98,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
         rank_methods([comparison, other], "sum-rank")
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; over the near it is pooled"):
-        rank_methods([comparison], "mean-case-rank", voxels="near")
+        rank_methods([comparison.over("near")], "mean-case-rank")
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
     assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
     (only,) = all_rankings([image])

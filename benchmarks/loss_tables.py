@@ -1,0 +1,274 @@
+"""Tables of what losses trained, from losses.csv and losses_cases.csv: see tables.py."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from cells import AGAIN, ECE_NEAR, UNION, crossed, difference, markdown, read, table
+from models import loss_name
+
+from nnunet_nacl.metrics import resample_weights
+from nnunet_nacl.paper.report import published
+
+
+def losses_hippocampus() -> str:
+    """Six losses, folds 0 and 1."""
+    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 3000")
+    again = rows[rows["fold"] == "1"].set_index("method")[["NLL"]].add_suffix("_fold_1")
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "NLL": "{NLL:.3f}",
+        "of it, cap": "{NLL_cap:.3f}",
+        **ECE_NEAR,
+        "fold 1: NLL": "{NLL_fold_1:.3f}",
+    }
+    return table(rows[rows["fold"] == "0"].join(again, on="method"), columns)
+
+
+def losses_usgra() -> str:
+    """Eight losses."""
+    rows = read(
+        "losses", "configuration == '2d_bs4' and optimizer == 'Adam' and CECE_union.notna()"
+    )
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "NLL": "{NLL:.3f}",
+        "of it, cap": "{NLL_cap:.3f}",
+    }
+    return table(rows, {**columns, **ECE_NEAR, **UNION})
+
+
+def losses_long() -> str:
+    """The paper's length of training, Hippocampus, fold 0."""
+    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    rows["method"] += rows["training"].map(AGAIN)
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "HD95 (mm)": "{HD95:.2f}",
+        "ECE foreground": "{ECE_foreground:.3f} ({ECE_foreground_expected:.3f})",
+        "CECE foreground": "{CECE_foreground:.3f} ({CECE_foreground_expected:.3f})",
+        **UNION,
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(rows, columns)
+
+
+def weight_of(method: str) -> float | None:
+    """λ of NACL, or 0 for CE; None of another loss.
+
+    >>> weight_of("NACL, λ = 0.03"), weight_of("NACL"), weight_of("CE"), weight_of("SVLS")
+    (0.03, 0.1, 0.0, None)
+    """
+    if given := re.fullmatch(r"NACL, λ = ([\d.]+)", method):
+        return float(given[1])
+    return {"CE": 0.0, "NACL": 0.1}.get(method)
+
+
+def of_weights(where: str) -> pd.DataFrame:
+    """NACL and CE, as a column ``weight`` says, trained with Adam in batches of eight, fold 0."""
+    rows = read("losses", f"configuration == '2d_bs8' and optimizer == 'Adam' and {where}")
+    rows["weight"] = rows["method"].map(weight_of)
+    return rows.dropna(subset="weight").sort_values("weight", kind="stable")
+
+
+LAMBDA_STUDIES = {
+    "Hippocampus, 25,000 steps": "data_set == 'Dataset004_Hippocampus' and steps == 25000",
+    "ACDC, 2,000 steps": "data_set == 'Dataset027_ACDC' and steps == 2000",
+}
+
+
+def losses_lambda() -> str:
+    """NACL by λ, on each data set."""
+    parts = []
+    for title, where in LAMBDA_STUDIES.items():
+        rows = of_weights(where)
+        rows["study"] = [title] + [""] * (len(rows) - 1)
+        rows["λ"] = rows["weight"].map("{:g}".format).replace("0", "0 (CE)")
+        rows["λ"] += rows["training"].map(AGAIN)
+        parts.append(rows)
+    rows = pd.concat(parts)
+    columns = {
+        "": "{study}",
+        "λ": "{λ}",
+        "Dice": "{Dice:.3f}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "ECE union": "{ECE_union:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(rows, columns)
+
+
+def paper_long() -> str:
+    """The same models beside the paper's means over its six data sets."""
+    long = "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000"
+    rows = read("losses", f"{long} and training == 1")
+    theirs = published()
+    theirs = theirs[(theirs["structure"] == "") & theirs["table"].isin([1, 2])]
+    means = theirs.pivot_table(index="method", columns="metric", values="value")
+    means = means.rename(index={"CE+DSC": "DiceCE"}).add_prefix("paper_")
+    columns = {"loss": "{method}"}
+    for metric, ours in (("DSC", "Dice"), ("ECE", "ECE_foreground"), ("CECE", "CECE_foreground")):
+        columns[f"{metric}: here"] = f"{{{ours}:.3f}}"
+        columns[f"{metric}: paper"] = f"{{paper_{metric}:.3f}}"
+    rows["in_paper"] = rows["method"].str.removesuffix(" (sum)")
+    return table(rows.join(means, on="in_paper"), columns)
+
+
+PAIRED = {"Dice": 4, "ECE union": 3, "NLL": 3}
+
+
+def losses_paired() -> str:
+    """Methods minus DiceCE of the same optimizer, paired by case."""
+    lines = [["minus DiceCE", *PAIRED]]
+    for row in read("losses_paired").to_dict("records"):
+        cells = [f"{row['method']}, Adam"]
+        for metric, digits in PAIRED.items():
+            name = "NLL per foreground voxel" if metric == "NLL" else metric
+            cells.append(difference(row[name], row[f"{name} low"], row[f"{name} high"], digits))
+        lines.append(cells)
+    for suffix, optimizer in (("_paperSchedule", "Adam"), ("_100epochs", "SGD")):
+        where = f"data_set.str.endswith('Hippocampus') and trainer.str.endswith('{suffix}')"
+        for name, cells in _paired_by_case(where, "DiceCE, again", PAIRED).items():
+            lines.append([f"{name}, {optimizer}", *cells])
+    return markdown(lines)
+
+
+def losses_lambda_paired() -> str:
+    """NACL minus cross-entropy, paired by case, as far as the values of each case were kept."""
+    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
+    lines = [["minus CE", *metrics]]
+    for data_set, suffix, base in (
+        ("Hippocampus", "_paperSchedule", "CE, again"),
+        ("ACDC", "_paperSchedule_8epochs", "CE"),
+    ):
+        of_data = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
+        for name, cells in _paired_by_case(of_data, base, metrics).items():
+            if name.startswith("NACL"):
+                lines.append([f"{data_set}: {name}", *cells])
+    return markdown(lines)
+
+
+def _paired_by_case(where: str, base: str, metrics: Mapping[str, int]) -> dict[str, list[str]]:
+    """The models whose values of each case were kept, minus ``base``; with intervals of a paired bootstrap."""
+    rows = read("losses_cases", f"{where} and fold == '0'")
+    values = {}
+    for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
+        values[loss_name(trainer) + AGAIN[training]] = _over_cases(cases.set_index("case"))
+    of_base = values.pop(base)
+    found: dict[str, list[str]] = {}
+    for name, of_model in values.items():
+        found[name] = []
+        for metric, digits in metrics.items():
+            (mean, drawn), (base_mean, base_drawn) = of_model[metric], of_base[metric]
+            low, high = np.percentile(drawn - base_drawn, [2.5, 97.5])
+            found[name].append(difference(mean - base_mean, low, high, digits))
+    return found
+
+
+def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
+    """Of each metric the value over all cases, and those over resamples of the patients."""
+    cases = cases.sort_index()
+    # ACDC has two images of each patient
+    number, patients = pd.factorize(cases.index.str.replace(r"_frame\d+$", "", regex=True))
+    weights = np.vstack([np.ones(len(cases)), resample_weights(len(patients))[:, number]])
+    dice = cases.filter(regex="^Dice_").dropna(axis=1, how="all").to_numpy()  # of its structures
+    gaps = weights @ cases.filter(regex="^gap_").to_numpy()
+    values = {
+        "Dice": (weights @ dice / weights.sum(1, keepdims=True)).mean(1),
+        "NLL": weights @ cases["NLL_sum"] / (weights @ cases["foreground"]),
+        "ECE near": np.abs(gaps).sum(1) / (weights @ cases["near"]),
+        "ECE foreground": weights @ cases["ECE_foreground"] / weights.sum(1),
+        "ECE union": weights @ cases["ECE_union"] / weights.sum(1),
+    }
+    return {metric: (float(both[0]), both[1:]) for metric, both in values.items()}
+
+
+def losses_ablations() -> str:
+    """Penalty, prior, constraint."""
+    rows = read("losses", "configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(rows, columns)
+
+
+def paper_ablations() -> str:
+    """The paper's tables 3 and 4, and the same in a short training of ours."""
+    methods = {"NACL": "mean, l1", "NACL Gaussian": "Gaussian", "NACL l2": "l2"}
+    lines = [["", *(f"{metric}: {name}" for metric in ("DSC", "ECE") for name in methods.values())]]
+    ours = read("losses", "configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
+    ours = ours[ours["training"] == 1].replace(
+        {"method": {"NACL Gaussian, σ = 1": "NACL Gaussian"}}
+    )
+    ours = ours.set_index("method")
+    cells = [f"{ours.loc[m, c]:.3f}" for c in ("Dice", "ECE_foreground") for m in methods]
+    lines.append(["**here**: Hippocampus, 1,500 steps", *cells])
+    theirs = published()
+    theirs = theirs[theirs["table"].isin([3, 4])].drop_duplicates(["dataset", "metric", "method"])
+    for data_set, rows in theirs.groupby("dataset", sort=False):
+        values = rows.set_index(["metric", "method"])["value"]
+        cells = [f"{values[metric, m]:.3f}" for metric in ("DSC", "ECE") for m in methods]
+        lines.append([f"paper: {data_set}", *cells])
+    return markdown(lines)
+
+
+ACDC = {"1": "RV", "2": "MYO", "3": "LV"}
+"""The structures by their labels."""
+
+
+def paper_acdc() -> str:
+    """The paper's tables 1 and 2 for ACDC beside ours: each structure, and ECE and CECE over the foreground."""
+    theirs = published()
+    theirs = theirs[(theirs["dataset"] == "ACDC") & theirs["table"].isin([1, 2])]
+    theirs = theirs.replace({"method": {"CE+DSC": "DiceCE"}})
+    values = theirs.set_index(["method", "structure", "metric"])["value"]
+    of_models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1")
+    cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
+    structures = [f"{name}: {what}" for name in ACDC.values() for what in ("DSC", "HD95")]
+    lines = [["loss", *structures, "ECE", "CECE"]]
+    for row in of_models.to_dict("records"):
+        of_model = cases[cases["trainer"] == row["trainer"]]
+        ours = []
+        paper = []
+        for label, name in ACDC.items():
+            ours.append(f"{of_model[f'Dice_{label}'].mean():.3f}")
+            ours.append(f"{of_model[f'HD95_{label}'].mean():.2f}")
+            paper += [(name, "DSC", 3), (name, "HD", 2)]
+        ours += [f"{row['ECE_foreground']:.3f}", f"{row['CECE_foreground']:.3f}"]
+        lines.append([f"{row['method']}, here, {row['steps']:,} steps", *ours])
+        if row["method"] in values.index:
+            of_paper = values[row["method"]]
+            paper += [("", "ECE", 3), ("", "CECE", 3)]
+            found = [f"{of_paper[name, metric]:.{digits}f}" for name, metric, digits in paper]
+            lines.append([f"{row['method']}, paper", *found])
+    return markdown(lines)
+
+
+def losses_dice() -> str:
+    """DiceCE, and what might keep its Dice: NLL, and the best Dice of each."""
+    rows = read("losses", "decoded.notna()")
+    rows["best"] = rows[["Dice", "decoded"]].max(axis=1)
+    settings = (
+        rows[["configuration", "optimizer", "steps"]].drop_duplicates().to_records(index=False)
+    )
+    columns = {
+        f"{'Hippocampus' if plan == '2d_bs8' else 'USGRA'}, {optimizer}, {steps:,}": (
+            f"configuration == '{plan}' and optimizer == '{optimizer}' and steps == {steps}"
+        )
+        for plan, optimizer, steps in settings
+    }
+    shown = "DiceCE", "CE", "FadeDice", "FadeLate", "DicePlusPlus", "LatePlusPlus"
+    rows = rows[(rows["fold"] == "0") & rows["method"].isin(shown)]
+    return crossed(rows, columns, "{NLL:.3f}, {best:.3f}", by="method")

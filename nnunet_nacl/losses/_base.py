@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
-from nnunet_nacl.losses._mean import mean_with_gradient
+from nnunet_nacl.losses._gradient import value_of
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._target import Target, canonical_target, check_logits
 
@@ -89,11 +89,15 @@ class SegmentationLoss(nn.Module, ABC):
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
-            # self.mean(logits, target) gives the same and holds more
-            loss = mean_with_gradient(self, logits, target)
-            if self.dice is not None:
-                loss = loss + self._dice_term(self.dice, logits, target)
-        return loss
+            # self.at_once(logits, target) gives the same and holds more
+            return value_of(self, logits, target)
+
+    def at_once(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss, from tensors of the logits' size."""
+        mean = self.mean(logits, target)
+        if self.dice is None:
+            return mean
+        return mean + self.dice_term(logits, self.without_border(target, logits.shape))
 
     def mean(self, logits: Tensor, target: Tensor) -> Tensor:
         """The mean of ``voxel_loss`` over the voxels that count, all at once."""
@@ -109,14 +113,15 @@ class SegmentationLoss(nn.Module, ABC):
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that ``total`` needs."""
-        found = self._without_border(target, logits_shape)
+        found = self.without_border(target, logits_shape)
         return (
             found
             if self._neighborhood is None
             else replace(found, around=self._neighborhood.pad(found))
         )
 
-    def _without_border(self, target: Tensor, logits_shape: torch.Size) -> Target:
+    def without_border(self, target: Tensor, logits_shape: torch.Size) -> Target:
+        """The target in the form that ``dice_term`` needs."""
         return canonical_target(
             target, logits_shape=logits_shape, ignore_label=self.ignore_label, regions=self.regions
         )
@@ -127,16 +132,15 @@ class SegmentationLoss(nn.Module, ABC):
         assert target.around is not None
         return self._neighborhood.shares(target.around, dtype)
 
-    def _dice_term(self, dice: nn.Module, logits: Tensor, target: Tensor) -> Tensor:
-        canonical = self._without_border(target, logits.shape)
-        value: Tensor = dice(
-            _computable(logits, canonical), canonical.map, loss_mask=canonical.valid
-        )
-        if canonical.valid is None:
+    def dice_term(self, logits: Tensor, target: Target) -> Tensor:
+        """``self.dice`` of them, but 0 if no voxel counts."""
+        assert self.dice is not None
+        value: Tensor = self.dice(_computable(logits, target), target.map, loss_mask=target.valid)
+        if target.valid is None:
             return value
         # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the
         # other processes' gradients still flow through it.
-        return value - torch.where(canonical.valid.any(), 0, value).detach()
+        return value - torch.where(target.valid.any(), 0, value).detach()
 
     def extra_repr(self) -> str:
         """The settings, shown in ``print(loss)`` and in the training log."""

@@ -28,6 +28,14 @@ class Loss(Protocol):
         """The sum over the voxels that count."""
 
 
+class Sum(Protocol):
+    """A sum over the voxels that count, how many those are (at least 1), and the sum's gradient."""
+
+    def __call__(
+        self, logits: Tensor, target: Tensor, /, *, with_gradient: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]: ...
+
+
 def sum_in_pieces(
     loss: Loss, logits: Tensor, target: Tensor, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
-from torch import Tensor
+from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import SegmentationLoss, _compiled, _mean, _target
+from nnunet_nacl.losses import SegmentationLoss, _compiled, _gradient, _target
 from tests.losses.test_laws import (
     CLASSES,
     draw,
@@ -43,7 +43,7 @@ MOST = 4
 def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The CPU as if it were a GPU: no value is read back, and value and gradient are compiled as one, by Inductor."""
     monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
-    monkeypatch.setattr(_mean, "_COMPILED_ON", frozenset({"cpu"}))
+    monkeypatch.setattr(_gradient, "_COMPILED_ON", frozenset({"cpu"}))
     torch._dynamo.reset()
     counters.clear()
     yield
@@ -92,6 +92,36 @@ def test_the_same_as_in_pieces(name: str, generator: torch.Generator, regions: b
 def test_half_precision_and_dice(generator: torch.Generator, dtype: torch.dtype, regions: bool) -> None:
     logits, target = draw(generator, regions=regions, ignore=True)
     check(make("NACL", regions=regions, ignore=True, dice=nnunets_dice()), logits.to(dtype), target)
+
+
+class CountedDice(nn.Module):
+    """nnU-Net's, which counts its calls but for those of the compiled code."""
+
+    def __init__(self, *, ddp: bool) -> None:
+        super().__init__()
+        self.dice = nnunets_dice()
+        self.ddp = ddp
+        self.calls = 0
+
+    def forward(self, logits: Tensor, target: Tensor, loss_mask: Tensor | None) -> Tensor:
+        if not torch.compiler.is_compiling():
+            self.calls += 1
+        value: Tensor = self.dice(logits, target, loss_mask=loss_mask)
+        return value
+
+
+@pytest.mark.usefixtures("tracing")
+def test_dice_is_part_of_the_code(generator: torch.Generator) -> None:
+    """Unless it waits for other processes."""
+    logits, target = draw(generator)
+    for waits in (False, True):
+        dice = CountedDice(ddp=waits)
+        loss = make("CE", dice=dice)
+        check(loss, logits, target)
+        dice.calls = 0
+        loss(logits.float(), target)
+        assert dice.calls == waits
+        assert loss.compiled
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Shared, Target, _compiled, _mean, _target
+from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Shared, Target, _compiled, _gradient, _target
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
@@ -133,7 +133,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    monkeypatch.setattr(_mean, "_COMPILED_ON", frozenset({"cpu"}))
+    monkeypatch.setattr(_gradient, "_COMPILED_ON", frozenset({"cpu"}))
     monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
     trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)

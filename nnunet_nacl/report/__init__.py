@@ -18,7 +18,7 @@ from nnunet_nacl.report._panels import (
 from nnunet_nacl.report._reading import default_name, read_results
 from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.report._slices import Slices, chosen_cases, read_slices, slice_layers
-from nnunet_nacl.report._statistics import Difference, Order, differences, order_of
+from nnunet_nacl.report._statistics import Compared, Difference, Order
 from nnunet_nacl.report._tables import TABLES, metric_columns, table_of_each, write_table
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "PLOTS",
     "TABLES",
     "Column",
+    "Compared",
     "Comparison",
     "Difference",
     "Metric",
@@ -39,10 +40,8 @@ __all__ = [
     "chosen_cases",
     "compare",
     "default_name",
-    "differences",
     "is_page",
     "metric_columns",
-    "order_of",
     "panels_of_each",
     "read_results",
     "read_reviews",

@@ -1,6 +1,6 @@
 """Whether methods differ by a metric (paired tests over cases), and their order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,17 +42,6 @@ class Difference:
         return not np.isnan(self.p_holm)
 
 
-def differences(estimates: Mapping[str, Estimate], baseline: str) -> dict[str, Difference]:
-    """Every other method compared with the baseline; estimates: method -> its estimate of one metric."""
-    base = estimates[baseline]
-    gaps = {name: own.minus(base) for name, own in estimates.items() if name != baseline}
-    p_values = [_p_value(gap) for gap in gaps.values()]
-    found = {}
-    for (name, gap), p, p_holm in zip(gaps.items(), p_values, holm(p_values), strict=True):
-        found[name] = Difference(gap.value, gap.interval, p, p_holm, _tested(gap))
-    return found
-
-
 @dataclass(frozen=True)
 class Order:
     """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others.
@@ -72,28 +61,6 @@ class Order:
         return self.names[0] if len(self.leaders) == 1 and self.behind else None
 
 
-def order_of(estimates: Mapping[str, Estimate], *, higher_is_better: bool) -> Order:
-    """The methods that have a value, ordered by it; ties stay in the order given."""
-    sign = -1 if higher_is_better else 1
-    values = {name: sign * estimate.value for name, estimate in estimates.items()}
-    names = sorted((name for name in values if not np.isnan(values[name])), key=values.__getitem__)
-    gaps = differences(estimates, names[0]) if names else {}
-    num_methods = len(names)
-    behind = [
-        name
-        for name in names[1:]
-        if gaps[name].is_told_apart(num_methods) and sign * gaps[name].mean > 0
-    ]
-    num_cases = next(iter(estimates.values())).num_cases
-    lowest_p = 2.0 ** (1 - num_cases) * (num_methods - 1)  # after Holm's correction
-    return Order(
-        names=names,
-        leaders=[name for name in names if name not in behind],
-        behind=behind,
-        can_tell=lowest_p * num_methods / 2 < LEVEL,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Compared:
     """A metric of all methods.
@@ -109,12 +76,39 @@ class Compared:
     @cached_property
     def differences(self) -> dict[str, Difference]:
         """Every other method minus the baseline."""
-        return differences(self.estimates, next(iter(self.estimates)))
+        return self._minus(next(iter(self.estimates)))
+
+    def _minus(self, baseline: str) -> dict[str, Difference]:
+        base = self.estimates[baseline]
+        gaps = {name: own.minus(base) for name, own in self.estimates.items() if name != baseline}
+        p_values = [_p_value(gap) for gap in gaps.values()]
+        found = {}
+        for (name, gap), p, p_holm in zip(gaps.items(), p_values, holm(p_values), strict=True):
+            found[name] = Difference(gap.value, gap.interval, p, p_holm, _tested(gap))
+        return found
 
     @cached_property
     def order(self) -> Order:
-        """The best first."""
-        return order_of(self.estimates, higher_is_better=self.metric.higher_is_better)
+        """The methods that have a value, ordered by it; ties stay in the order given."""
+        sign = -1 if self.metric.higher_is_better else 1
+        values = {name: sign * estimate.value for name, estimate in self.estimates.items()}
+        known = [name for name in values if not np.isnan(values[name])]
+        names = sorted(known, key=values.__getitem__)
+        gaps = self._minus(names[0]) if names else {}
+        num_methods = len(names)
+        behind = [
+            name
+            for name in names[1:]
+            if gaps[name].is_told_apart(num_methods) and sign * gaps[name].mean > 0
+        ]
+        num_cases = next(iter(self.estimates.values())).num_cases
+        lowest_p = 2.0 ** (1 - num_cases) * (num_methods - 1)  # after Holm's correction
+        return Order(
+            names=names,
+            leaders=[name for name in names if name not in behind],
+            behind=behind,
+            can_tell=lowest_p * num_methods / 2 < LEVEL,
+        )
 
 
 def _p_value(gap: Estimate) -> float:

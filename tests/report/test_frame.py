@@ -12,7 +12,7 @@ from nnunet_nacl import report
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import METRICS, Settings
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, differences
+from nnunet_nacl.report import DICE, Comparison, Metric, compare
 from tests.report.generated import NAMED, make_blurred, make_result, with_dice
 
 
@@ -79,7 +79,7 @@ def test_values_that_not_every_method_has() -> None:
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
     careful, eager = comparison.compared[DICE].estimates.values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert differences(comparison.compared[DICE].estimates, "nan")["0.0"].mean == 0
+    assert comparison.compared[DICE].differences["0.0"].mean == 0
     assert eager.shared_with(careful).value == careful.value
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, each_column
-from nnunet_nacl.report import Comparison, Metric, compare, differences
+from nnunet_nacl.report import Comparison, Metric, compare
 from tests.report.generated import NAMED, make_result, table_of
 
 NEAR = Metric("ECE", "near")
@@ -59,7 +59,7 @@ def test_a_difference_in_a_pooled_error() -> None:
     assert found.p == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
     few = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
-    assert differences(few.compared[NEAR].estimates, "base")["other"].p == 2**-3
+    assert few.compared[NEAR].differences["other"].p == 2**-3
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:

@@ -1,7 +1,7 @@
 """Predictions of the same test cases side by side: reliability near the structures, and a case's error maps.
 
     python benchmarks/before_after.py IMAGES LABELS "as trained=BEFORE" calibrated=AFTER
-    python benchmarks/before_after.py IMAGES LABELS DiceCE=FOLDER NACL=FOLDER -o docs/images/nacl.png
+    python benchmarks/before_after.py IMAGES LABELS DiceCE=FOLDER CE=FOLDER NACL=FOLDER -o docs/images/nacl.png
 
 draws docs/images/before_after.png, or another file, from folders of predictions. The case is by default the one of
 median Dice of the first folder. Maps show, in the slice with most foreground, how sure the model is of the label that

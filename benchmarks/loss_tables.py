@@ -76,6 +76,14 @@ def of_weights(where: str) -> pd.DataFrame:
     return rows.dropna(subset="weight").sort_values("weight", kind="stable")
 
 
+def calibrated_weights(where: str) -> pd.DataFrame:
+    """What ``calibrate`` wrote of the same models, those of which it is known."""
+    models = of_weights(where)[["data_set", "trainer", "training", "method", "weight"]]
+    rows = read("checkpoints", "checkpoint == 'best' and fold == '0'")
+    rows = rows.rename(columns={"ECE": "ECE_near"})
+    return models.merge(rows, on=["data_set", "trainer", "training"])
+
+
 LAMBDA_STUDIES = {
     "Hippocampus, 25,000 steps": "data_set == 'Dataset004_Hippocampus' and steps == 25000",
     "ACDC, 2,000 steps": "data_set == 'Dataset027_ACDC' and steps == 2000",

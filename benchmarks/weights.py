@@ -1,9 +1,10 @@
-"""NACL by the weight λ of its penalty: docs/images/weights.png, from docs/results/data/losses.csv.
+"""NACL by the weight λ of its penalty: docs/images/weights.png, from losses.csv and checkpoints.csv.
 
     python benchmarks/weights.py [-o FILE]
 
 Dice, the paper's ECE, NLL and ECE near on test cases, by λ; λ = 0 is cross-entropy alone. Adam with the paper's
-schedule, fold 0, a point each training, lines through the means. A dashed line: DiceCE, of the same length.
+schedule, fold 0, a point each training, lines through the means. Orange: what `calibrate` wrote of the first trainings.
+A dashed line: DiceCE, of the same length.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 from cells import DOCS, read
-from loss_tables import LAMBDA_STUDIES, of_weights
+from loss_tables import LAMBDA_STUDIES, calibrated_weights, of_weights
 
 METRICS = {
     "Dice": "Dice",
@@ -37,6 +38,7 @@ def main() -> None:
     )
     for row, (title, where) in enumerate(LAMBDA_STUDIES.items()):
         by_weight = of_weights(where)
+        calibrated = calibrated_weights(where)
         weights = sorted(by_weight["weight"].unique())
         places = {weight: place for place, weight in enumerate(weights)}
         default = read(
@@ -48,6 +50,13 @@ def main() -> None:
             means = by_weight.groupby("weight")[metric].mean()
             ax.plot(range(len(means)), means, color="tab:blue")
             ax.plot(by_weight["weight"].map(places), by_weight[metric], "o", color="tab:blue")
+            ax.plot(
+                calibrated["weight"].map(places),
+                calibrated[metric],
+                "s",
+                color="tab:orange",
+                markersize=4,
+            )
             ax.axhline(default[metric].mean(), color="0.4", linestyle="--", linewidth=1)
             ax.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
             if metric != "Dice":

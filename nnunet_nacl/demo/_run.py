@@ -65,8 +65,8 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     experiment = _experiment(folder, device)
     _side_by_side(folder, device, num_jobs=len(experiment.jobs))
 
-    predicted = {job.run.method: job.predictions for job in experiment.jobs}
-    predicted |= {f"{job.run.method}, calibrated": _calibrated(job) for job in experiment.jobs}
+    predicted = {job.method: job.predictions for job in experiment.jobs}
+    predicted |= {f"{job.method}, calibrated": _calibrated(job) for job in experiment.jobs}
     results = {name: read_result(of / SUMMARY_NAME) for name, of in predicted.items()}
     page = folder / "report.html"
     command = ["nnunet_nacl", "report", *map(str, predicted.values())]
@@ -147,7 +147,7 @@ def _train_and_calibrate(folder: Path, device: str, number: int) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
-        print(f"{job.run}: failed: {error}", file=sys.stderr)
+        print(f"{job}: failed: {error}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -197,7 +197,7 @@ def _plan(folder: Path) -> None:
 
 def _calibrated(job: Job) -> Path:
     """The folder of the calibrated model's predictions of the test cases."""
-    return job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
+    return job.output / "predictions_calibrated" / job.trainer / job.fold_folder.name
 
 
 def _calibrate(job: Job) -> None:
@@ -205,7 +205,7 @@ def _calibrate(job: Job) -> None:
     output = _calibrated(job)
     if (output / SUMMARY_NAME).is_file():
         return
-    model = f"-d {DATASET[7:10]} -c {CONFIGURATION} -tr {job.run.trainer} -f {job.run.fold}"
+    model = f"-d {DATASET[7:10]} -c {CONFIGURATION} -tr {job.trainer} -f {job.fold}"
     calibrate = f"nnunet_nacl calibrate {model} -device {job.device} --overwrite".split()
     folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
     saved = "-chk checkpoint_calibrated.pth --save_probabilities"
@@ -215,6 +215,6 @@ def _calibrate(job: Job) -> None:
         ("calibrate", calibrate),
         ("predict_calibrated", ["nnUNetv2_predict", *folders, *options]),
     ):
-        log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{what}.log"
-        _run(command, log, prefix=f"{job.run}: ")
+        log = logs / f"{job.trainer}_fold_{job.fold}_{what}.log"
+        _run(command, log, prefix=f"{job}: ")
     evaluate(Predictions.of_folder(job.raw / "labelsTs", output))

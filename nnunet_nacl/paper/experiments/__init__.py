@@ -6,9 +6,7 @@ from nnunet_nacl.paper.experiments._plan import (
     Checkpoint,
     Experiment,
     Job,
-    Run,
     plan_experiment,
-    plan_runs,
 )
 from nnunet_nacl.paper.experiments._report import report_study
 from nnunet_nacl.paper.experiments._run import print_commands, run_experiments
@@ -22,12 +20,10 @@ __all__ = [
     "Job",
     "Normalization",
     "Row",
-    "Run",
     "StudyTable",
     "add_configuration",
     "clear_the_way",
     "plan_experiment",
-    "plan_runs",
     "print_commands",
     "read_studies",
     "read_study",

@@ -1,5 +1,8 @@
 """The folds that a study trains with, and whether a model that is there was trained with them."""
 
+from pathlib import Path
+from typing import Any
+
 from filelock import FileLock
 
 from nnunet_nacl.files import read_json, write_json
@@ -31,22 +34,13 @@ def write_splits(data: PreprocessedDataSet, splits: list[Split]) -> None:
 def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
     """Check that a model of that name, if any, has these plans, labels and training cases; record the cases."""
     model = data.model_folder(trainer)
-    for name, original, used in (
-        (
-            "plans.json",
-            f"{data.plans}.json",
-            lambda file: PlansJson.read(file).lineage(data.configuration),
-        ),
-        (
-            "dataset.json",
-            "dataset.json",
-            lambda file: [read_dataset_json(file).get(key) for key in _TRAINED_BY],
-        ),
-    ):
-        if (model / name).is_file() and used(model / name) != used(data.folder / original):
+    for name, original in (("plans.json", f"{data.plans}.json"), ("dataset.json", "dataset.json")):
+        trained_by = model / name
+        now = data.folder / original
+        if trained_by.is_file() and _what_trains(data, trained_by) != _what_trains(data, now):
             raise ValueError(
-                f"{model} was trained with another {name} than {data.folder / original}. Move it away to train "
-                "anew, or use the plans that it was trained with."
+                f"{model} was trained with another {name} than {now}. Move it away to train anew, or use the plans "
+                "that it was trained with."
             )
     noted = model / f".fold_{fold}_split.json"
     trained = model / f"fold_{fold}"
@@ -63,3 +57,10 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
         )
     model.mkdir(parents=True, exist_ok=True)
     write_json(noted, split)
+
+
+def _what_trains(data: PreprocessedDataSet, file: Path) -> list[Any]:
+    """What a training depends on, of dataset.json or of plans."""
+    if file.name == "dataset.json":
+        return [read_dataset_json(file).get(key) for key in _TRAINED_BY]
+    return PlansJson.read(file).lineage(data.configuration)

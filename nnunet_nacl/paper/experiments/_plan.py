@@ -1,4 +1,4 @@
-"""From a study to its runs, with every check that is possible before a run starts."""
+"""From a study to its jobs, with every check that is possible before one starts."""
 
 import sys
 from collections.abc import Sequence
@@ -15,28 +15,15 @@ Checkpoint = Literal["final", "best"]
 """The last epoch's, or nnU-Net's best by the moving average of the Dice of its validation patches."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One nnU-Net training and the steps that follow it.
-
-    If it trains on a share of a fold's cases, it has its own fold, with the validation cases of ``of_fold``.
-    """
-
-    method: str
-    trainer: str
-    fold: int
-    of_fold: int
-    network: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.method}, fold {self.of_fold}"
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A run with everything needed to carry it out.
+    """One nnU-Net training and the steps that follow it, with everything needed to carry them out.
+
+    If it trains on a share of a fold's cases, it has its own fold, with the validation cases of ``of_fold``.
 
     Attributes:
+        method: its name in the report.
+        split: the cases of ``fold``.
         output: folder of the configuration, for predictions and logs.
         device: ``cpu``, ``cuda`` or ``mps``.
         surface: also evaluate surface distances.
@@ -44,7 +31,10 @@ class Job:
         checkpoint: which one predicts the test cases, ``final`` or ``best``.
     """
 
-    run: Run
+    method: str
+    trainer: str
+    fold: int
+    of_fold: int
     split: Split
     data: PreprocessedDataSet
     output: Path
@@ -54,7 +44,7 @@ class Job:
     checkpoint: Checkpoint = "final"
 
     def __str__(self) -> str:
-        return f"{self.data.name}: {self.run}"
+        return f"{self.data.name}: {self.method}, fold {self.of_fold}"
 
     @property
     def raw(self) -> Path:
@@ -62,7 +52,7 @@ class Job:
 
     @property
     def fold_folder(self) -> Path:
-        return self.data.model_folder(self.run.trainer) / f"fold_{self.run.fold}"
+        return self.data.model_folder(self.trainer) / f"fold_{self.fold}"
 
     @property
     def validation(self) -> Path:
@@ -73,7 +63,7 @@ class Job:
     def predictions(self) -> Path:
         """Predictions of the test cases."""
         folder = "predictions" if self.checkpoint == "final" else f"predictions_{self.checkpoint}"
-        return self.output / folder / self.run.trainer / self.fold_folder.name
+        return self.output / folder / self.trainer / self.fold_folder.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +90,16 @@ def plan_experiment(
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
-    Methods whose loss cannot be used on this data set are left out, which is printed.
+    Methods whose loss cannot be used on this data set are left out, which is printed. Folds that train on a share of a
+    fold's cases are appended to the data set's splits. A smaller share is a subset of a larger one, and every method
+    gets the same cases.
 
     Args:
         study: which methods.
         dataset: name or number.
         configuration: such as ``2d``.
         plans: such as ``nnUNetPlans``.
-        folds: the folds to train.
+        folds: the folds to train, one after the other with each method.
         suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         by_patient: shares of the training cases count patients, see ``nnunet_nacl.names.cases_of_patients``.
@@ -119,48 +111,36 @@ def plan_experiment(
     data = PreprocessedDataSet.find(dataset, configuration, plans)
     study = _suitable(study, data, suffix)
     study.plot()  # which checks it
-    runs, splits = plan_runs(study, folds, data.splits, suffix, by_patient=by_patient)
-    by_network = {row.network: _with_network(data, row.network) for row in study.runs} | {
-        None: data
-    }
-    folders = {
-        network: Path(output).absolute() / f"{own.name}__{own.plans}__{own.configuration}"
-        for network, own in by_network.items()
-    }
-    jobs = tuple(
-        Job(run, splits[run.fold], by_network[run.network], folders[run.network], **options)
-        for run in runs
-    )
+    folds = list(dict.fromkeys(folds))
+    _check_folds(folds, data.splits)
+    splits = list(data.splits)
+    configured = [_with_network(data, row.network) for row in study.runs]
+    jobs = []
+    for fold in folds:
+        for row, own in zip(study.runs, configured, strict=True):
+            share = int(row.training_cases[:-1])
+            split = _subset(data.splits[fold], share, by_patient, seed=fold)
+            if split not in splits:
+                splits.append(split)
+            number = fold if split == data.splits[fold] else splits.index(split)
+            folder = _folder(output, own)
+            trainer = row.trainer + suffix
+            jobs.append(Job(row.name, trainer, number, fold, split, own, folder, **options))
     if not data.test_cases and jobs[0].checkpoint == "best":
         raise ValueError(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    return Experiment(study, jobs, splits, folders[None] / study.name)
+    return Experiment(study, tuple(jobs), splits, _folder(output, data) / study.name)
 
 
-def plan_runs(
-    study: StudyTable,
-    folds: Sequence[int],
-    splits: Sequence[Split],
-    suffix: str = "",
-    *,
-    by_patient: bool | str = False,
-) -> tuple[list[Run], list[Split]]:
-    """The runs of a study, fold by fold, each method once. Reads and writes nothing.
+def _folder(output: str | Path, data: PreprocessedDataSet) -> Path:
+    return Path(output).absolute() / f"{data.name}__{data.plans}__{data.configuration}"
 
-    Returns:
-        The runs, and the splits, to which folds that train on a share of a fold's cases are appended. A smaller share
-        is a subset of a larger one, and every method gets the same cases.
 
-    Raises:
-        ValueError: there is no such fold, it has no validation cases, or shares some with another one; or all cases
-            are of one patient.
-    """
-    all_splits = list(splits)
-    runs = []
+def _check_folds(folds: Sequence[int], splits: Sequence[Split]) -> None:
     validated: dict[str, int] = {}
-    for fold in dict.fromkeys(folds):
+    for fold in folds:
         if not 0 <= fold < len(splits):
             raise ValueError(
                 f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}."
@@ -172,13 +152,6 @@ def plan_runs(
                 raise ValueError(
                     f"Folds {validated[case]} and {fold} both validate on {case}; take one of them."
                 )
-        for row in study.runs:
-            split = _subset(splits[fold], int(row.training_cases[:-1]), by_patient, seed=fold)
-            if split not in all_splits:
-                all_splits.append(split)
-            number = fold if split == splits[fold] else all_splits.index(split)
-            runs.append(Run(row.name, row.trainer + suffix, number, fold, row.network))
-    return runs, all_splits
 
 
 def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) -> Split:

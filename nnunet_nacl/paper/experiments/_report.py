@@ -1,4 +1,4 @@
-"""The pages of a study, from the evaluated results of its runs."""
+"""The pages of a study, from the evaluated results of its jobs."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,6 +8,8 @@ from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, rea
 from nnunet_nacl.paper.experiments._plan import Experiment
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import write_report
+
+_Results = dict[str, dict[str, FolderResult]]  # data set -> method
 
 
 def report_study(experiments: Sequence[Experiment], command: str = "") -> list[Path]:
@@ -21,54 +23,53 @@ def report_study(experiments: Sequence[Experiment], command: str = "") -> list[P
         The pages.
     """
     # A study may lack methods that cannot be trained on a data set
-    fullest = max(
-        (experiment.study for experiment in experiments), key=lambda study: len(study.runs)
-    )
-    folder = experiments[0].folder
+    studies = [experiment.study for experiment in experiments]
+    plot = max(studies, key=lambda study: len(study.runs)).plot()
+    first = experiments[0]
+    folder = first.folder
     if len(experiments) > 1:
         folder = folder.parents[1] / folder.name
     folder.mkdir(parents=True, exist_ok=True)
-    pages: dict[str, dict[str, dict[str, FolderResult]]] = {}
-    for experiment in experiments:
-        for cases, results in _results(experiment).items():
-            pages.setdefault(cases, {}).update(results)
     written = []
-    for cases, results in pages.items():
-        if results:
-            page = folder / f"{cases}.html"
-            parts = page_parts(fullest.plot())
-            write_report(results, page, command=command, parts=parts, overwrite=True)
-            written.append(page)
-            for data_set, by_method in results.items():
-                print(f"\n{data_set}\n{format_table(by_method)}")
-            print(f"\nReport: {page}")
+    test = "test" if first.jobs[0].checkpoint == "final" else "test_best"
+    for cases, results_of in ((test, _of_test_cases), ("validation", _of_validation_cases)):
+        results: _Results = {}
+        for experiment in experiments:
+            results |= results_of(experiment)
+        if not results:
+            continue
+        page = folder / f"{cases}.html"
+        write_report(results, page, command=command, parts=page_parts(plot), overwrite=True)
+        written.append(page)
+        for data_set, by_method in results.items():
+            print(f"\n{data_set}\n{format_table(by_method)}")
+        print(f"\nReport: {page}")
     return written
 
 
-def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResult]]]:
-    """The evaluated results: page -> data set -> method.
-
-    If there are several folds, test cases form one data set per fold. Validation cases are merged, since each belongs
-    to one fold.
-    """
-    first = experiment.jobs[0]
-    of_best = first.checkpoint == "best"
-    folds = {job.run.of_fold for job in experiment.jobs}
-    test: dict[str, dict[str, FolderResult]] = defaultdict(dict)
-    parts: dict[str, list[FolderResult | None]] = defaultdict(list)
+def _of_test_cases(experiment: Experiment) -> _Results:
+    """A data set for each fold, if there are several: each fold's models predict the same cases."""
+    folds = {job.of_fold for job in experiment.jobs}
+    results: _Results = defaultdict(dict)
     for job in experiment.jobs:
         if result := _read(job.predictions):
-            name = job.data.name + (", best checkpoint" if of_best else "")
-            name += f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
-            test[name][job.run.method] = result
-        parts[job.run.method].append(_read(job.validation))
+            name = job.data.name + (", best checkpoint" if job.checkpoint == "best" else "")
+            name += f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
+            results[name][job.method] = result
+    return results
+
+
+def _of_validation_cases(experiment: Experiment) -> _Results:
+    """One data set of all folds: each case belongs to one of them."""
+    of_folds: dict[str, list[FolderResult | None]] = defaultdict(list)
+    for job in experiment.jobs:
+        of_folds[job.method].append(_read(job.validation))
     merged = {
         method: FolderResult.merged([result for result in results if result is not None])
-        for method, results in parts.items()
+        for method, results in of_folds.items()
         if None not in results
     }
-    validation = {f"{first.data.name}, validation": merged} if merged else {}
-    return {"test_best" if of_best else "test": test, "validation": validation}
+    return {f"{experiment.jobs[0].data.name}, validation": merged} if merged else {}
 
 
 def _read(folder: Path) -> FolderResult | None:

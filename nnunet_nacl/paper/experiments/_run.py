@@ -1,4 +1,4 @@
-"""How the runs of studies are carried out: here in order, or by shell commands that are printed."""
+"""How the jobs of studies are carried out: here in order, or by shell commands that are printed."""
 
 import os
 import shlex
@@ -16,19 +16,19 @@ from nnunet_nacl.paper.experiments._plan import Experiment, Job
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
 
 _LOOK_AGAIN_AFTER_S = 1.0
-"""How often to look whether another process has ended its run."""
+"""How often to look whether another process has ended its job."""
 
 
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
-    """Carry out studies on this machine, run after run. Resumes where an earlier call stopped.
+    """Carry out studies on this machine, job after job. Resumes where an earlier call stopped.
 
-    Runs locked by another process come last, so several GPUs share a study if each is given the same command.
+    Jobs locked by another process come last, so several GPUs share a study if each is given the same command.
 
     Args:
         experiments: on one data set or several. A training that several of them need is done once.
 
     Returns:
-        The failed runs, with the reasons.
+        The failed jobs, with the reasons.
     """
     jobs, failures = _prepared_jobs(experiments)
     left = deque(enumerate(jobs, start=1))
@@ -41,14 +41,14 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
         try:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
             with only_writer(job.fold_folder):
-                check_model(job.data, job.run.trainer, job.run.fold, job.split)
+                check_model(job.data, job.trainer, job.fold, job.split)
                 _do_steps(job, prefix)
         except BlockingIOError:
             if job not in waited_for:
                 print(f"{prefix}another process has this run", flush=True)
             waited_for.add(job)
             left.append((number, job))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
             print(f"{prefix}failed: {error}", flush=True)
             failures[job] = str(error) or repr(error)
     return failures
@@ -74,7 +74,7 @@ def _do_steps(job: Job, prefix: str) -> None:
     logs.mkdir(parents=True, exist_ok=True)
     while left := steps_left(job):
         name = next(iter(left))
-        log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{name}.log"
+        log = logs / f"{job.trainer}_fold_{job.fold}_{name}.log"
         if name in done:
             raise RuntimeError(
                 f"{name} ended without an error, but did not finish all cases. Its log is {log}."
@@ -100,10 +100,9 @@ def _environment(job: Job) -> dict[str, str]:
 
 
 def _folders(job: Job) -> dict[str, str]:
-    return {
-        f"nnUNet_{part}": str(getattr(job.data, part))
-        for part in ("raw", "preprocessed", "results")
-    }
+    data = job.data
+    folders = {"raw": data.raw, "preprocessed": data.preprocessed, "results": data.results}
+    return {f"nnUNet_{part}": str(folder) for part, folder in folders.items()}
 
 
 def _is_running(job: Job) -> bool:
@@ -117,12 +116,12 @@ def _is_running(job: Job) -> bool:
 
 
 def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> dict[Job, str]:
-    """Print what is left to do as a shell script: a line for each run, then ``report``, which makes the reports.
+    """Print what is left to do as a shell script: a line for each job, then ``report``, which makes the reports.
 
     It writes the folds that the trainings need into the data set's ``splits_final.json``.
 
     Returns:
-        The runs that cannot be done, with the reasons.
+        The jobs that cannot be done, with the reasons.
     """
     jobs, failures = _prepared_jobs(experiments)
     for name, folder in _folders(experiments[0].jobs[0]).items():

@@ -2,7 +2,6 @@
 
 import zipfile
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
@@ -37,15 +36,13 @@ def steps_left(job: Job) -> dict[str, list[str]]:
 
 def _model(job: Job) -> list[str]:
     data = job.data
-    run = job.run
-    trained = f"-tr {run.trainer} -p {data.plans} -f {run.fold}"
+    trained = f"-tr {job.trainer} -p {data.plans} -f {job.fold}"
     return f"-d {data.name} -c {data.configuration} {trained}".split()
 
 
 def _train(job: Job) -> list[str]:
     data = job.data
-    run = job.run
-    model = f"{data.name} {data.configuration} {run.fold} -tr {run.trainer} -p {data.plans}"
+    model = f"{data.name} {data.configuration} {job.fold} -tr {job.trainer} -p {data.plans}"
     command = f"nnUNetv2_train {model} --npz -device {job.device}".split()
     if _is_trained(job):
         return [*command, "--val"]
@@ -98,16 +95,12 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
         result = read_result(file)
     except (OSError, ValueError):
         return False
-    asked = Settings(surface=job.surface)
-    used = replace(
-        result.settings, voxels=asked.voxels, surface=asked.surface, tolerance_mm=asked.tolerance_mm
-    )
-    more = {*asked.voxels} <= {*result.voxels} and result.settings.surface >= asked.surface
+    # It may have more than is asked for
+    asked = Settings(surface=job.surface or result.settings.surface)
     return (
-        all(_is_newer(job, one) for one in (file, *folder.glob("*.npz")))
-        and used == asked
-        and more
+        result.settings == asked
         and {*cases} <= {*result.cases}
+        and all(_is_newer(job, one) for one in (file, *folder.glob("*.npz")))
     )
 
 

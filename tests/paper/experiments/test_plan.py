@@ -1,12 +1,15 @@
-"""The runs of a study: a pure function of study, folds and splits."""
+"""The jobs of a study, from its table, the folds and the splits."""
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Row, Run, StudyTable, plan_experiment, plan_runs, read_study, steps_left
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split
+from nnunet_nacl.paper.experiments import Experiment, Row, StudyTable, plan_experiment, read_study, steps_left
 from nnunet_nacl.paper.networks import add_network
 
 PATIENTS = {
@@ -19,25 +22,50 @@ SPLITS = [
 ]
 
 
-def test_each_method_on_each_fold_by_fold() -> None:
-    study = read_study("penalty")
-    runs, splits = plan_runs(study, [0, 3], SPLITS, "_paperSchedule_5epochs_7iterations")
-    assert runs == [
-        Run(f"NACL {penalty}", f"nnUNetTrainerNACL_{suffix}paperSchedule_5epochs_7iterations", fold, fold)
+Plan = Callable[..., Experiment]
+
+
+@pytest.fixture
+def plan(data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plan:
+    """``plan(study, folds, splits, ...)``: an experiment on the toy data set with other splits."""
+
+    def planned(study: StudyTable, folds: list[int], splits: list[Split], **options: Any) -> Experiment:
+        monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, splits=splits))
+        return plan_experiment(study, 901, "2d_small", folds=folds, output=tmp_path, **options)
+
+    return planned
+
+
+def test_each_method_on_each_fold_by_fold(plan: Plan) -> None:
+    planned = plan(read_study("penalty"), [0, 3], SPLITS, suffix="_paperSchedule_5epochs_7iterations")
+    assert [(job.method, job.trainer, job.fold, job.of_fold, job.split) for job in planned.jobs] == [
+        (
+            f"NACL {penalty}",
+            f"nnUNetTrainerNACL_{suffix}paperSchedule_5epochs_7iterations",
+            fold,
+            fold,
+            SPLITS[fold],
+        )
         for fold in (0, 3)
         for penalty, suffix in (("l1", ""), ("l2", "l2_"))
     ]
-    assert splits == SPLITS
+    assert planned.splits == SPLITS
 
 
-def test_shares_of_the_training_cases() -> None:
+def numbered(planned: Experiment) -> list[tuple[str, int]]:
+    return [(job.method, job.fold) for job in planned.jobs]
+
+
+def test_shares_of_the_training_cases(plan: Plan) -> None:
     study = read_study("samples").chosen(["NACL", "LS"])
-    runs, splits = plan_runs(study, [1], SPLITS)
-    assert [(run.method, run.fold) for run in runs] == [
+    planned = plan(study, [1], SPLITS)
+    splits = planned.splits
+    assert numbered(planned) == [
         ("LS 25 %", 5), ("LS 50 %", 6), ("LS 75 %", 7), ("LS 100 %", 1),
         ("NACL 25 %", 5), ("NACL 50 %", 6), ("NACL 75 %", 7), ("NACL 100 %", 1),
     ]  # fmt: skip
-    assert {run.of_fold for run in runs} == {1}
+    assert {job.of_fold for job in planned.jobs} == {1}
+    assert all(job.split == splits[job.fold] for job in planned.jobs)
     assert splits[:5] == SPLITS
     assert all(split["val"] == SPLITS[1]["val"] for split in splits[5:])
     quarter, half, most = (set(split["train"]) for split in splits[5:])
@@ -45,29 +73,30 @@ def test_shares_of_the_training_cases() -> None:
     assert quarter < half < most < set(SPLITS[1]["train"])
     # On every machine, with every Python:
     assert splits[5]["train"] == ["case_13", "case_14", "case_7", "case_9"]
-    assert plan_runs(study, [1], splits) == (runs, splits)  # planned again, nothing is appended twice
+    again = plan(study, [1], splits)
+    assert (numbered(again), again.splits) == (numbered(planned), splits)  # nothing is appended twice
     # In floating point, 7 % of 100 cases are more than 7.
     seven = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases="7%"),))
-    _, (_, split) = plan_runs(seven, [0], [{"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}])
+    hundred = {"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}
+    _, split = plan(seven, [0], [hundred]).splits
     assert len(split["train"]) == 7
 
 
-def test_shares_of_the_patients() -> None:
+def test_shares_of_the_patients(plan: Plan) -> None:
     """ACDC has two images of each patient: a quarter of eight patients are two, with all their images."""
     study = read_study("samples").chosen(["NACL 25 %", "NACL 50 %"])
-    _, (whole, quarter, half) = plan_runs(study, [0], [PATIENTS], by_patient=True)
+    splits = plan(study, [0], [PATIENTS], by_patient=True).splits
+    whole, quarter, half = splits
     assert whole == PATIENTS
     drawn = [{case.partition("_")[0] for case in split["train"]} for split in (quarter, half)]
     assert [len(patients) for patients in drawn] == [2, 4]
     assert drawn[0] < drawn[1]
     assert [len(split["train"]) for split in (quarter, half)] == [4, 8]
     assert {"patient009_frame01", "patient009_frame12"} == set(half["val"])
-    assert plan_runs(study, [0], [PATIENTS], by_patient=r"^(.{10})_") == plan_runs(
-        study, [0], [PATIENTS], by_patient=True
-    )
+    assert plan(study, [0], [PATIENTS], by_patient=r"^(.{10})_").splits == splits
     with pytest.raises(ValueError, match="such as case_1, are of the patient 'case'; expected several"):
-        plan_runs(study, [0], SPLITS, by_patient=True)
-    _, (_, quarter, _) = plan_runs(study, [0], [PATIENTS])
+        plan(study, [0], SPLITS, by_patient=True)
+    _, quarter, _ = plan(study, [0], [PATIENTS]).splits
     assert len({case.partition("_")[0] for case in quarter["train"]}) > 2  # cases, not patients
 
 
@@ -81,16 +110,15 @@ def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp
         plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best")
 
 
-def test_folds_that_cannot_be_put_together() -> None:
+def test_folds_that_cannot_be_put_together(plan: Plan) -> None:
     study = read_study("penalty")
-    runs, _ = plan_runs(study, [2, 2], SPLITS)
-    assert len(runs) == 2  # each fold once
+    assert len(plan(study, [2, 2], SPLITS).jobs) == 2  # each fold once
     with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
-        plan_runs(study, [5], SPLITS)
+        plan(study, [5], SPLITS)
     with pytest.raises(ValueError, match="Folds 1 and 5 both validate on case_1"):
-        plan_runs(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}])
+        plan(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}])
     with pytest.raises(ValueError, match="Fold 0 has no validation cases"):
-        plan_runs(study, [0], [{"train": ["case_9"], "val": []}])
+        plan(study, [0], [{"train": ["case_9"], "val": []}])
 
 
 def test_a_trainer_that_nnunet_does_not_find_is_refused(
@@ -112,7 +140,7 @@ def test_backbones_are_trained_in_configurations_of_their_own(data_set: Preproce
     chosen = study.chosen(["UNet NACL", "nnU-Net NACL", "nnU-Net CE"])
     experiment = plan_experiment(chosen, 901, "2d_small", output=tmp_path)
     base = f"{data_set.name}__nnUNetPlans__2d_small"
-    assert [(job.run.method, job.data.configuration, job.output.name) for job in experiment.jobs] == [
+    assert [(job.method, job.data.configuration, job.output.name) for job in experiment.jobs] == [
         ("UNet NACL", "2d_small_unet", f"{base}_unet"),
         ("nnU-Net CE", "2d_small", base),
         ("nnU-Net NACL", "2d_small", base),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
-from nnunet_nacl.paper.experiments import Experiment, Job, Run, read_study, report_study
+from nnunet_nacl.paper.experiments import Experiment, Job, read_study, report_study
 from tests.report.generated import make_result
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
@@ -18,8 +18,8 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
     output = job.output.parent / f"{data_set}__nnUNetPlans__2d_small"
     jobs = []
     for method in methods:
-        run = Run(method, f"nnUNetTrainer{method[-2:]}", 0, 0)
-        jobs.append(replace(job, run=run, data=data, output=output, checkpoint=checkpoint))
+        trainer = f"nnUNetTrainer{method[-2:]}"
+        jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, checkpoint=checkpoint))
         jobs[-1].predictions.mkdir(parents=True)
         write_result(RESULTS[method], jobs[-1].predictions / SUMMARY_NAME)
     return Experiment(read_study("penalty"), tuple(jobs), data.splits, output / "penalty")

@@ -35,7 +35,7 @@ def test_whatever_goes_wrong_is_that_runs_failure_alone(
         raise RuntimeError(f"{command[0]} failed")
 
     monkeypatch.setattr(_run, "run_command", fail)
-    other = replace(job, run=replace(job.run, trainer="other"))
+    other = replace(job, trainer="other")
     assert set(run_experiments([experiment(job, other)]).values()) == {"nnUNetv2_train failed"}
     printed = capsys.readouterr().out
     assert "[2/2] Dataset901_Labels: NACL, fold 0: failed: nnUNetv2_train failed" in printed
@@ -55,7 +55,7 @@ def test_a_data_set_whose_splits_changed_does_not_take_the_others_with_it(
 
     monkeypatch.setattr(_run, "run_command", work)
     write_splits(job.data, job.data.splits)
-    changed = replace(job, run=replace(job.run, trainer="other"), data=replace(job.data, splits=[]))
+    changed = replace(job, trainer="other", data=replace(job.data, splits=[]))
     other = Experiment(read_study("penalty"), (changed,), [{"train": ["toy_0"], "val": ["toy_1"]}], job.output)
     failures = run_experiments([other, experiment(job)])
     assert "has changed since it was read" in failures[changed]
@@ -77,7 +77,7 @@ def test_what_another_process_has_comes_last(
         raise RuntimeError("failed")
 
     monkeypatch.setattr(_run, "run_command", work)
-    jobs = (job, *(replace(job, run=replace(job.run, trainer=name)) for name in ("second", "third")))
+    jobs = (job, *(replace(job, trainer=name) for name in ("second", "third")))
     holder = threading.Thread(target=run_experiments, args=([experiment(job)],))
     holder.start()
     assert started.wait(30)
@@ -86,7 +86,7 @@ def test_what_another_process_has_comes_last(
     threading.Timer(1, let_go.set).start()
     assert set(run_experiments([experiment(*jobs)])) == set(jobs)
     holder.join()
-    assert order == [job.run.trainer, "second", "third", job.run.trainer]
+    assert order == [job.trainer, "second", "third", job.trainer]
 
 
 def run(program: str, log: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: J
     summary(job.predictions, job.data.test_cases)
     best = replace(job, checkpoint="best")
     assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
-    assert best.predictions == job.output / "predictions_best" / job.run.trainer / "fold_0"
+    assert best.predictions == job.output / "predictions_best" / job.trainer / "fold_0"
     for one, name in ((job, "final"), (best, "best")):
         shutil.rmtree(one.predictions, ignore_errors=True)
         command = steps_left(one)["predict"]
@@ -122,7 +122,7 @@ def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> No
 
 def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """All folds' models predict the same test cases; validation cases belong to one fold each."""
-    jobs = [replace(job, run=replace(job.run, fold=fold, of_fold=fold), split=job.data.splits[fold]) for fold in (0, 1)]
+    jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
     for one in jobs:
         summary(one.predictions, one.data.test_cases)
         summary(one.validation, one.split["val"])

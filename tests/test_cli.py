@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -35,12 +36,18 @@ def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@dataclass(frozen=True)
+class Group:
+    _: KW_ONLY
+    d: int
+    f: Sequence[int] = (0, 1)
+
+
 def example(
     kind: Literal["a", "b"],
     folders: Sequence[str],
+    group: Group,
     *,
-    d: int,
-    f: Sequence[int] = (0, 1),
     np: int | None = None,
     what: Sequence[str] | None = None,
     by: str | bool = False,
@@ -66,11 +73,12 @@ def example(
     """
     if np == 7:
         raise argparse.ArgumentError(None, "not seven.")
-    print((kind, folders, d, tuple(f), np, what, by, share, overwrite, command_line))
+    print((kind, folders, group.d, tuple(group.f), np, what, by, share, overwrite, command_line))
     return 3
 
 
 def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """With its options, and those of a group."""
     command = Command(example)
     assert command.summary == "Do something"
     for line, values in (

@@ -1,7 +1,8 @@
 """From a typed function with a Google docstring to its command line.
 
 Positional parameters are the command's arguments, keyword-only ones its options; an entry of ``Args:`` is the help,
-which begins with the name of the value in capitals. What several commands share is described once, in ``SHARED``.
+which begins with the name of the value in capitals. What several commands share is described once, in ``SHARED``; a
+parameter that is a dataclass stands for its fields.
 An ``argparse.ArgumentError`` says that options do not go together.
 """
 
@@ -9,7 +10,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -36,8 +37,12 @@ class Command:
         """Call the function with what the words say; returns the exit status, or exits after help and wrong usage."""
         parser = self.parser()
         values = vars(parser.parse_args(words))
-        if "command_line" in inspect.signature(self.function).parameters:
-            values["command_line"] = ["nnunet_nacl", *self.name.split(), *words]
+        for name, hint in get_type_hints(self.function).items():
+            if name == "command_line":
+                values[name] = ["nnunet_nacl", *self.name.split(), *words]
+            elif isinstance(hint, type) and is_dataclass(hint):
+                members = [field.name for field in fields(hint)]
+                values[name] = hint(**{member: values.pop(member) for member in members})
         try:
             return self.function(**values)
         except argparse.ArgumentError as error:
@@ -57,18 +62,27 @@ class Command:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        hints = get_type_hints(self.function)
-        for name, parameter in inspect.signature(self.function).parameters.items():
-            if name != "command_line":
-                _add(parser, parameter, hints[name], " ".join(described[name].split()))
+        for parameter in _parameters(self.function):
+            _add(parser, parameter, " ".join(described[parameter.name].split()))
         return parser
 
 
-def _add(
-    parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: Any, text: str
-) -> None:
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The arguments and options that a command line has, with their types."""
+    hints = get_type_hints(function)
+    found = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if is_dataclass(hints[name]):
+            found += _parameters(hints[name])
+        elif name != "command_line":
+            found.append(parameter.replace(annotation=hints[name]))
+    return found
+
+
+def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
     """Declare one parameter's argument or option."""
     name = parameter.name
+    hint = parameter.annotation
     is_option = parameter.kind is parameter.KEYWORD_ONLY
     required = parameter.default is parameter.empty
     default = None if required else parameter.default

@@ -3,7 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 SINGLE_DASH = {"d", "c", "p", "f", "i", "o", "tr", "np", "gt", "chk", "device"}  # as in nnU-Net
@@ -64,27 +65,35 @@ def num_processes(np: int | None = None) -> int:
     return min(int(default), cores)
 
 
-def chosen_predictions(
-    gt_folder: str | None,
-    pred_folder: str | None,
-    d: str | None,
-    c: str | None,
-    *,
-    calibrated: bool = False,
-    **model: Any,
-) -> Any:
-    """Two folders, or the validation cases of a model (``trainer``, ``plans``, ``folds``)."""
-    from nnunet_nacl.nnunet import Predictions
+@dataclass(frozen=True)
+class Chosen:
+    """The arguments that choose predictions: two folders, or the validation cases of a model."""
 
-    if d is not None and c is not None and gt_folder is None:
-        folder = "validation_calibrated" if calibrated else "validation"
-        return Predictions.of_model(d, c, validation=folder, **model)
-    if gt_folder is None or pred_folder is None or d is not None or c is not None or calibrated:
-        raise argparse.ArgumentError(
-            None,
-            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated].",
-        )
-    return Predictions.of_folder(gt_folder, pred_folder)
+    gt_folder: str | None = None
+    pred_folder: str | None = None
+    _: KW_ONLY
+    d: str | None = None
+    c: str | None = None
+    tr: str = "nnUNetTrainer"
+    p: str = "nnUNetPlans"
+    f: Sequence[str] = ("0", "1", "2", "3", "4")
+
+    def predictions(self, *, calibrated: bool = False) -> Any:
+        """The ``Predictions``; with ``calibrated`` those of the calibrated model."""
+        from nnunet_nacl.nnunet import Predictions
+
+        if self.d is not None and self.c is not None and self.gt_folder is None:
+            folder = "validation_calibrated" if calibrated else "validation"
+            return Predictions.of_model(
+                self.d, self.c, trainer=self.tr, plans=self.p, folds=self.f, validation=folder
+            )
+        of_model = self.d is not None or self.c is not None or calibrated
+        if self.gt_folder is None or self.pred_folder is None or of_model:
+            raise argparse.ArgumentError(
+                None,
+                "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated].",
+            )
+        return Predictions.of_folder(self.gt_folder, self.pred_folder)
 
 
 def print_skipped(skipped: Iterable[Any]) -> int:

@@ -3,11 +3,10 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from nnunet_nacl.commands._shared import (
-    chosen_predictions,
+    Chosen,
     find_device,
     num_processes,
     print_skipped,
@@ -16,14 +15,8 @@ from nnunet_nacl.commands._shared import (
 
 
 def calibrate(
-    gt_folder: str | None = None,
-    pred_folder: str | None = None,
+    chosen: Chosen,
     *,
-    d: str | None = None,
-    c: str | None = None,
-    tr: str = "nnUNetTrainer",
-    p: str = "nnUNetPlans",
-    f: Sequence[str] = ("0", "1", "2", "3", "4"),
     chk: str = "checkpoint_final.pth",
     device: str = "auto",
     disable_tta: bool = False,
@@ -57,14 +50,13 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    needs_model = npz or disable_tta or i is not None or gt is not None or method == "head"
-    if d is None and pred_folder is not None and o is not None and not needs_model:
-        predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c)
-        return _of_predictions(predictions, o, method, overwrite=overwrite)
+    settings = [npz, disable_tta, i is not None, gt is not None, method == "head"]
+    if chosen.d is None and o is not None and not any(settings):
+        return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
     if (
-        d is None
-        or c is None
-        or gt_folder is not None
+        chosen.d is None
+        or chosen.c is None
+        or chosen.gt_folder is not None
         or o is not None
         or (i is None) != (gt is None)
     ):
@@ -76,10 +68,10 @@ def calibrate(
     from nnunet_nacl.calibrate import calibrate_model
     from nnunet_nacl.nnunet import PlansJson, model_folder
 
-    model = model_folder(d, c, trainer=tr, plans=p)
+    model = model_folder(chosen.d, chosen.c, trainer=chosen.tr, plans=chosen.p)
     device = find_device(device)
     fits = calibrate_model(
-        model, f, images=i, gt_folder=gt, checkpoint=chk, device=device,
+        model, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=device,
         use_mirroring=not disable_tta, method=method, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
     name = ""
@@ -88,17 +80,23 @@ def calibrate(
         _tell(f"fold {fit.settings['fold']}", fit, file)
         status |= print_skipped(fit.skipped)
         name = file.name
-    of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
-    tta = " --disable_tta" if disable_tta else ""
-    predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}{tta} --save_probabilities"
-    following = [f"{predict} -i IMAGES -o PREDICTIONS"]
-    stage = PlansJson.read(model / "plans.json").previous_stage(c)
-    if stage is not None:  # the second stage of a cascade
-        of_first = shlex.join(["-d", d, "-c", stage, "-tr", tr, "-p", p])
-        following.insert(
-            0, f"nnUNetv2_predict {of_first} -i IMAGES -o FIRST_STAGE -device {device}{tta}"
+
+    def words(configuration: str) -> str:
+        """What chooses the model's trainer, in one of its configurations."""
+        return shlex.join(
+            ["-d", str(chosen.d), "-c", configuration, "-tr", chosen.tr, "-p", chosen.p]
         )
-        following[1] += " -prev_stage_predictions FIRST_STAGE"
+
+    of_model = f"{words(chosen.c)} -f {shlex.join(chosen.f)}"
+    tta = f"-device {device}{' --disable_tta' if disable_tta else ''}"
+    predict = f"nnUNetv2_predict {of_model} -chk {name} {tta} --save_probabilities -i IMAGES -o PREDICTIONS"
+    following = [predict]
+    stage = PlansJson.read(model / "plans.json").previous_stage(chosen.c)
+    if stage is not None:  # the second stage of a cascade
+        following = [
+            f"nnUNetv2_predict {words(stage)} -i IMAGES -o FIRST_STAGE {tta}",
+            f"{predict} -prev_stage_predictions FIRST_STAGE",
+        ]
     if npz:
         following += [
             f"nnunet_nacl {what} {of_model} --calibrated" for what in ("evaluate", "review fit")
@@ -121,24 +119,11 @@ def _of_predictions(predictions: Any, output: str, method: str | None, *, overwr
 def _tell(what: str, fit: Any, written: object) -> None:
     """Print what was tried and written."""
     print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
-    score = fit.tried[fit.method]
-    if score.improves:
-        print(
-            f"{fit.method}: changes how sure nnU-Net is; {100 * score.changed:.1f} % of the predicted foreground "
-            "changes label."
-        )
-    elif fit.method == "as trained":
+    if fit.method == "as trained":
         print("No method lowered the held-out NLL significantly: the logits stay as they are.")
-    else:
+    elif not fit.tried[fit.method].improves:
         print(
             f"{what}: {fit.method} does NOT lower the held-out NLL significantly.", file=sys.stderr
-        )
-    if score.remark:
-        print(f"{what}: of {fit.method}, {score.remark}.", file=sys.stderr)
-    if abs(score.over_confidence) > 0.01:
-        print(
-            f"Near the structures it is {'too sure' if score.over_confidence > 0 else 'not sure enough'}: "
-            f"confidence − accuracy is {score.over_confidence:+.3f}."
         )
     print(f"Wrote {written}")
 

@@ -1,22 +1,15 @@
 """The command ``evaluate``."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from nnunet_nacl.commands._shared import chosen_predictions, num_processes, print_skipped, say_next
+from nnunet_nacl.commands._shared import Chosen, num_processes, print_skipped, say_next
 
 
 def evaluate(
-    gt_folder: str | None = None,
-    pred_folder: str | None = None,
+    chosen: Chosen,
     *,
-    d: str | None = None,
-    c: str | None = None,
-    tr: str = "nnUNetTrainer",
-    p: str = "nnUNetPlans",
-    f: Sequence[str] = ("0", "1", "2", "3", "4"),
     calibrated: bool = False,
     o: str | None = None,
     np: int | None = None,
@@ -50,9 +43,7 @@ def evaluate(
         nnunet_nacl evaluate -d 4 -c 2d -tr nnUNetTrainerCE -f 0 1 2 3 4
         nnunet_nacl evaluate labelsTs predictions -o all.json --num_parts 2 --part_id 0    # all_part0of2.json
     """
-    predictions = chosen_predictions(
-        gt_folder, pred_folder, d=d, c=c, calibrated=calibrated, trainer=tr, plans=p, folds=f
-    )
+    predictions = chosen.predictions(calibrated=calibrated)
     from nnunet_nacl import evaluation
     from nnunet_nacl.metrics import Settings
 
@@ -72,7 +63,8 @@ def evaluate(
         overwrite=overwrite,
     )
     if result.cases:
-        name = Path(pred_folder).resolve().name if pred_folder else tr
+        folder = chosen.pred_folder
+        name = chosen.tr if folder is None else Path(folder).resolve().name
         print(evaluation.format_table({name: result}))
         for note in result.notes:
             print(f"Note: {note}")
@@ -84,7 +76,6 @@ def evaluate(
     status = print_skipped(entry for entry in result.skipped if entry not in forgiven)
     if status or (total and not result.cases):  # there may be fewer cases than parts
         return 1
-    say_next(
-        f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # add other folders to compare them"
-    )
+    evaluated = shlex.quote(o or chosen.pred_folder or str(result.file))
+    say_next(f"nnunet_nacl report {evaluated}    # add other folders to compare them")
     return 0

@@ -45,12 +45,6 @@ def paper_split(
         nnunet_nacl paper split -d 21 -o 121 --test 80 --val 40    # a new data set, with a test set and one fold
         nnunet_nacl paper split -d 18 --folds 7                    # seven cases: each fold leaves one out
     """
-    asked = {test, val, folds} - {None}
-    if (test is None) != (o is None) or not asked or (val is not None and folds is not None):
-        raise argparse.ArgumentError(
-            None,
-            "expected --test with -o, or --val, or --folds, or the first with one of the others.",
-        )
     from nnunet_nacl.paper import datasets
 
     written = datasets.split(d, test=test, output_id=o, val=val, folds=folds, by_patient=by_patient)

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import chosen_predictions, num_processes, print_skipped
+from nnunet_nacl.commands._shared import Chosen, num_processes, print_skipped
 
 
 def review(
@@ -48,14 +48,8 @@ def review(
 
 
 def review_fit(
-    gt_folder: str | None = None,
-    pred_folder: str | None = None,
+    chosen: Chosen,
     *,
-    d: str | None = None,
-    c: str | None = None,
-    tr: str = "nnUNetTrainer",
-    p: str = "nnUNetPlans",
-    f: Sequence[str] = ("0", "1", "2", "3", "4"),
     calibrated: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -68,9 +62,7 @@ def review_fit(
         nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
         nnunet_nacl review fit labelsVal validation_predictions
     """
-    predictions = chosen_predictions(
-        gt_folder, pred_folder, d=d, c=c, calibrated=calibrated, trainer=tr, plans=p, folds=f
-    )
+    predictions = chosen.predictions(calibrated=calibrated)
     from nnunet_nacl.use import fit_review
 
     done = fit_review(predictions, num_processes=num_processes(), overwrite=overwrite)

@@ -14,7 +14,7 @@ from nnunetv2.utilities.crossval_split import generate_crossval_split
 
 from nnunet_nacl.files import link_or_copy, whole_folder, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import RawCase, Split, nnunet_folder, raw_cases
+from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._planned import planned_folder
 
 
@@ -51,31 +51,28 @@ def split(
         RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    if (test is None) != (output_id is None) or (val is not None and folds is not None):
+    asked = {test, val, folds} - {None}
+    if (test is None) != (output_id is None) or not asked or None not in {val, folds}:
         raise ValueError(
-            "Expected a number of test cases together with a new id, and either val or folds."
+            "Expected --test with a new id, or --val, or --folds, or the first with one of the others."
         )
     source, all_cases = raw_cases(dataset)
     folder = source
     drawn: list[str] = []
     if test is not None and output_id is not None:
-        folder = planned_folder(output_id, folder.name.partition("_")[2])
+        folder = planned_folder(output_id, source.name.partition("_")[2])
         drawn = _draw("test", test, all_cases, by_patient)
+    left = [case for case in all_cases if case not in drawn]
+    held_out = []
+    if folds is not None:
+        held_out = _folds(folds, left, by_patient)
+    elif val is not None:
+        held_out = [_draw("val", val, left, by_patient)]
     splits_file = None
-    if val is not None or folds is not None:
-        left = [case for case in all_cases if case not in drawn]
-        held_out = (
-            _folds(folds, left, by_patient)
-            if folds is not None
-            else [_draw("val", val, left, by_patient)]
-        )
-        splits: list[Split] = [
-            {"train": [case for case in left if case not in cases], "val": sorted(cases)}
-            for cases in held_out
-        ]
-        splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
+    if held_out:
+        splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / SPLITS_NAME
         # nnU-Net copies the second when it plans
-        for existing in (splits_file, folder / splits_file.name):
+        for existing in (splits_file, folder / SPLITS_NAME):
             if existing.exists():
                 raise FileExistsError(
                     f"{existing} exists already; models may have been trained by it. Remove it first."
@@ -85,6 +82,10 @@ def split(
         _write_data_set(source, all_cases, drawn, folder)
         written.append(folder)
     if splits_file is not None:
+        splits = [
+            {"train": [case for case in left if case not in cases], "val": sorted(cases)}
+            for cases in held_out
+        ]
         splits_file.parent.mkdir(parents=True, exist_ok=True)
         write_json(splits_file, splits)
         written.append(splits_file)
@@ -110,7 +111,7 @@ def _write_data_set(
 
 
 def _draw(
-    argument: str, amount: int | str | None, cases: Collection[str], by_patient: bool | str
+    argument: str, amount: int | str, cases: Collection[str], by_patient: bool | str
 ) -> list[str]:
     """The cases of this many patients; without patients, each case counts as one."""
     patients = cases_of_patients(cases, by_patient)

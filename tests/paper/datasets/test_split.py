@@ -156,14 +156,14 @@ def test_older_descriptions_and_photos(nnunet: Path) -> None:
         ({"test": "a few"}, r"test must be a number such as 20 or a share such as \"20%\", got 'a few'\."),
         ({"test": 1, "by_patient": "("}, r"'\(' is not a regular expression: "),
         ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
-        ({"test": 4, "output_id": None}, r"together with a new id"),
+        ({"test": 4, "output_id": None}, r"--test with a new id"),
         ({"test": 4, "output_id": 0}, r"must be 1 or above, got 0\."),
         ({"folds": 17, "test": 4}, r"folds: expected 2 to 16, one for each case at most; got 17\."),
         (
             {"folds": 11, "test": None, "output_id": None, "by_patient": True},
             r"expected 2 to 10, one for each patient at",
         ),
-        ({"folds": 5, "val": 2, "test": 4}, r"either val or folds"),
+        ({"folds": 5, "val": 2, "test": 4}, r"or --val, or --folds"),
     ],
 )
 @pytest.mark.usefixtures("acdc")
@@ -191,6 +191,5 @@ def test_the_command(nnunet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = [nnunet / "raw" / "Dataset127_ACDC", nnunet / "preprocessed" / "Dataset127_ACDC" / "splits_final.json"]
     assert capsys.readouterr().out == "".join(f"Wrote {path}\n" for path in written)
     for wrong in ([], ["--test", "3"], ["--val", "1", "-o", "7"], ["--val", "1", "--folds", "5"]):
-        with pytest.raises(SystemExit):
-            main(["paper", "split", "-d", "27", *wrong])
-        assert "usage: nnunet_nacl paper split" in capsys.readouterr().err
+        assert main(["paper", "split", "-d", "27", *wrong]) == 1
+        assert "paper split: error: Expected --test with a new id, or --val" in capsys.readouterr().err

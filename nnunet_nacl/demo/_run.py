@@ -1,6 +1,5 @@
 """The demo from start to end: two losses side by side on generated data, compared with the true posterior."""
 
-import copy
 import multiprocessing
 import os
 import shlex
@@ -9,18 +8,16 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 from nnunet_nacl.demo._generated import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
-from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
     plan_experiment,
-    read_studies,
+    read_study,
     run_command,
     run_experiments,
 )
@@ -62,8 +59,11 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         "[3/4] Train with Dice + CE, nnU-Net's default, and with NACL, side by side; predict, evaluate, calibrate",
         flush=True,
     )
-    experiment = _experiment(folder, device)
-    _side_by_side(folder, device, num_jobs=len(experiment.jobs))
+    study = read_study(str(Path(__file__).with_name("demo.yaml")))
+    experiment = plan_experiment(
+        study, DATASET, CONFIGURATION, suffix=SUFFIX, output=folder, device=device, num_processes=0
+    )
+    _side_by_side(experiment)
 
     predicted = {job.method: job.predictions for job in experiment.jobs}
     predicted |= {f"{job.method}, calibrated": _calibrated(job) for job in experiment.jobs}
@@ -99,25 +99,12 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _experiment(folder: Path, device: str) -> Experiment:
-    (study,) = read_studies(str(Path(__file__).with_name("demo.yaml")))
-    return plan_experiment(
-        study,
-        DATASET,
-        CONFIGURATION,
-        suffix=SUFFIX,
-        output=folder,
-        device=device,
-        num_processes=0,
-    )
-
-
-def _side_by_side(folder: Path, device: str, *, num_jobs: int) -> None:
+def _side_by_side(experiment: Experiment) -> None:
     """Carry out each job in a process of its own, and end all of them when this one is interrupted."""
     context = multiprocessing.get_context("spawn")
     processes = [
-        context.Process(target=_train_and_calibrate, args=(folder, device, number))
-        for number in range(num_jobs)
+        context.Process(target=_train_and_calibrate, args=(replace(experiment, jobs=(job,)),))
+        for job in experiment.jobs
     ]
     try:
         for process in processes:
@@ -133,29 +120,20 @@ def _side_by_side(folder: Path, device: str, *, num_jobs: int) -> None:
         raise RuntimeError("a step failed: see above. The same command runs what is left to do.")
 
 
-def _train_and_calibrate(folder: Path, device: str, number: int) -> None:
-    """What a process does: one of the experiment's jobs, then its calibration; 1 as exit status if a step failed."""
-    for number_of_signal in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number_of_signal, _interrupt)
-    experiment = _experiment(folder, device)
-    job = experiment.jobs[number]
+def _train_and_calibrate(experiment: Experiment) -> None:
+    """What a process does: an experiment of one job, then its calibration; 1 as exit status if a step failed."""
+    # The terminal interrupts all processes; this one's parent then ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    (job,) = experiment.jobs
     try:
-        failures = run_experiments([replace(experiment, jobs=(job,))])
-        if failures:
+        if run_experiments([experiment]):
             sys.exit(1)
         _calibrate(job)
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
-        print(f"{job}: failed: {error}", file=sys.stderr)
-        sys.exit(1)
-
-
-def _interrupt(_: int, __: FrameType | None) -> None:
-    """Stop cleanly, once: the terminal interrupts all processes, and this one's parent does so again."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+        sys.exit(f"{job}: failed: {error}")
 
 
 def _run(command: list[str], log: Path, *, prefix: str = "", **environment: str) -> None:
@@ -177,9 +155,9 @@ def _plan(folder: Path) -> None:
     command = f"nnUNetv2_plan_and_preprocess -d {DATASET[7:10]} -c 2d -npfp 1 -np 1".split()
     # nnU-Net crashes without a process for augmentation
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1")
-    plans = PlansJson.read(plans_file).content
-    architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
+    plans = PlansJson.read(plans_file)
     # Only the first stages of nnU-Net's network, with half the features.
+    architecture = plans.configurations["2d"]["architecture"]
     network = architecture["arch_kwargs"]
     stages = 3
     network["n_stages"] = stages
@@ -187,12 +165,8 @@ def _plan(folder: Path) -> None:
         network[name] = network[name][:stages]
     network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: stages - 1]
     network["features_per_stage"] = [number // 2 for number in network["features_per_stage"]]
-    plans["configurations"][CONFIGURATION] = {
-        "inherits_from": "2d",
-        "batch_size": 8,
-        "architecture": architecture,
-    }
-    write_json(plans_file, plans)
+    small = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
+    plans.add(CONFIGURATION, small)
 
 
 def _calibrated(job: Job) -> Path:

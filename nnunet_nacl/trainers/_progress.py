@@ -79,7 +79,11 @@ class EpochCalibration:
             of_patches = [patch[1:].float().logsumexp(0) - patch[0].float() for patch in logits]
             above = torch.stack(of_patches)[:, None]
         core = ~(above <= _CORE_LOGIT)  # NaN, after divergence, is in the core
-        near = _near(core, self._spacing_mm)
+        # On a CPU near_core takes a tenth of the time; a GPU would wait for it
+        if core.is_cuda:
+            near = near_core_on_device(core, self._spacing_mm)
+        else:
+            near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM))
         chosen = near.movedim(1, -1).reshape(len(rows), -1) & valid[:, None]
         tables = _near_tables(rows, labels, chosen, regions=self._regions)
         self._batches.append((*tables, max_logits))
@@ -92,15 +96,19 @@ class EpochCalibration:
 
     def values(self) -> dict[str, float]:
         """``VALUES``; NaN where there are no voxels."""
-        errors = [math.nan] * 3
-        counted = zip(*(batch[:2] for batch in self._batches), strict=True)
-        tables = [BinCounts.stack([*of_batches]).sum() for of_batches in counted]
-        if tables:
-            each = [*map(expected_calibration_error, tables), tables[0].over_confidence]
-            errors = [float(mean_of_known(error)) for error in each]
+        values = dict.fromkeys(VALUES, math.nan)
+        if self._batches:
+            tops, classes, _ = zip(*self._batches, strict=True)
+            top = BinCounts.stack([*tops]).sum()
+            classwise = BinCounts.stack([*classes]).sum()
+            values["ece_near"] = float(mean_of_known(expected_calibration_error(top)))
+            values["cece_near"] = float(mean_of_known(expected_calibration_error(classwise)))
+            values["over_confidence_near"] = float(mean_of_known(top.over_confidence))
         max_logits = self._all_max_logits()
-        levels = np.percentile(max_logits, LEVELS) if max_logits.size else [np.nan] * len(LEVELS)
-        return dict(zip(VALUES, [*errors, *map(float, levels)], strict=True))
+        if max_logits.size:
+            levels = map(float, np.percentile(max_logits, LEVELS))
+            values |= zip(MAX_LOGIT_QUANTILES, levels, strict=True)
+        return values
 
     def histogram(self) -> list[int]:
         """Voxels by maximum logit, between ``MAX_LOGIT_EDGES``."""
@@ -119,13 +127,6 @@ def covers(patch_size: Sequence[int], spacing_mm: Sequence[float]) -> bool:
     return math.hypot(*sides) <= MARGIN_MM
 
 
-def _near(core: Tensor, spacing_mm: Sequence[float]) -> Tensor:
-    # On a CPU near_core takes a tenth of the time; a GPU would wait for it
-    if core.is_cuda:
-        return near_core_on_device(core, spacing_mm)
-    return torch.from_numpy(near_core(core, spacing_mm, MARGIN_MM))
-
-
 def near_core_on_device(core: Tensor, spacing_mm: Sequence[float]) -> Tensor:
     """``metrics.near_core`` within ``MARGIN_MM``, on the core's device.
 
@@ -142,7 +143,8 @@ def near_core_on_device(core: Tensor, spacing_mm: Sequence[float]) -> Tensor:
         max(1, math.ceil(min(limit / step, length) / _MOST_STEPS))
         for step, length in zip(spacing_mm, core.shape[2:], strict=True)
     ]
-    coarse = _in_blocks(core, blocks)
+    pool = F.max_pool2d if core.ndim == 4 else F.max_pool3d
+    coarse = pool(core.float(), tuple(blocks), ceil_mode=True) > 0
     squared = torch.where(coarse, 0.0, torch.inf)
     steps = [step * block for step, block in zip(spacing_mm, blocks, strict=True)]
     for axis, step in enumerate(steps, start=2):
@@ -157,17 +159,8 @@ def near_core_on_device(core: Tensor, spacing_mm: Sequence[float]) -> Tensor:
         squared = nearest
     near = squared <= limit**2
     for axis, block in enumerate(blocks, start=2):
-        if block > 1:
-            near = near.repeat_interleave(block, axis).narrow(axis, 0, core.shape[axis])
+        near = near.repeat_interleave(block, axis).narrow(axis, 0, core.shape[axis])
     return near
-
-
-def _in_blocks(core: Tensor, blocks: Sequence[int]) -> Tensor:
-    """Whether any voxel of a block of so many voxels along each axis is in the core."""
-    if all(block == 1 for block in blocks):
-        return core
-    pool = F.max_pool2d if core.ndim == 4 else F.max_pool3d
-    return pool(core.float(), tuple(blocks), ceil_mode=True) > 0
 
 
 def _near_tables(
@@ -204,12 +197,17 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     import matplotlib.style
     from matplotlib.figure import Figure
 
-    labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in LEVELS))
+    labels = {
+        "ece_near": "ECE",
+        "cece_near": "CECE",
+        "over_confidence_near": "confidence − accuracy",
+    }
+    labels |= {name: f"{level} %" for name, level in zip(MAX_LOGIT_QUANTILES, LEVELS, strict=True)}
     # Not seaborn's style, which nnU-Net's own plot sets, with letters of 27 points
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(8, 6), layout="constrained")
         errors, logits = figure.subplots(2, 1, sharex=True)
-        for name, label in zip(VALUES, labels, strict=True):
+        for name, label in labels.items():
             axes = logits if name in MAX_LOGIT_QUANTILES else errors
             axes.plot(logged[name], ".-", label=label)
         errors.axhline(0, color="0.5", linewidth=0.8)

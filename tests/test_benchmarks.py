@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.linking import trainers_path
-from tests.conftest import KINDS, NUM_CASES, Preprocessed, copy_data_set
+from tests.conftest import KINDS, NUM_CASES, NNUNet, Preprocessed, copy_data_set
 from tests.generated import write_folder
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -91,6 +92,14 @@ def generated(run: Run, folder: Path) -> None:
     run("generated_cases", "--untrained", 901, "2d_small")
     (checkpoint,) = folder.glob("results/*/nnUNetTrainerDiceCE__nnUNetPlans__2d_small/fold_0/checkpoint_final.pth")
     assert "network_weights" in torch.load(checkpoint, weights_only=False)
+    NNUNet(folder).run("nnUNetv2_plan_and_preprocess", "-d", 4, "-c", "2d", "--no_pp", "-npfp", 1)
+    run("generated_cases", "--planned", 4)
+    planned = folder / "preprocessed" / "Dataset004_Hippocampus"
+    splits = json.loads((planned / "splits_final.json").read_text())
+    names = [f"case_{number:03}" for number in range(60)]
+    assert splits == [{"train": names[:20], "val": names[20:]}] * 5
+    small = PlansManager(str(planned / "nnUNetPlans.json")).get_configuration("2d_bs8")
+    assert (small.batch_size, small.data_identifier) == (8, "nnUNetPlans_2d")
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {

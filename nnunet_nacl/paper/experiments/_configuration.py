@@ -3,10 +3,15 @@
 from collections import ChainMap
 from typing import Literal
 
+from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization import (
+    get_normalization_scheme,
+)
+
 from nnunet_nacl.nnunet import PlansJson
 from nnunet_nacl.typing import Record
 
 Normalization = Literal["rescale_to_0_1"]
+"""nnU-Net's name of the scheme that scales images to 0 ... 1."""
 
 
 def add_configuration(
@@ -26,7 +31,7 @@ def add_configuration(
         configuration: the configuration to inherit from.
         plans: such as ``nnUNetPlans``.
         batch_size: of a training step.
-        normalization: nnU-Net's name of a scheme, used for all channels; its data is to be preprocessed.
+        normalization: used for all channels; its data is to be preprocessed.
 
     Returns:
         The name of the configuration; without batch size and normalization, the given one.
@@ -37,32 +42,23 @@ def add_configuration(
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more; got {batch_size}.")
     if normalization is not None:
-        configuration = _normalized(PlansJson.find(dataset, configuration, plans), configuration)
+        found = PlansJson.find(dataset, configuration, plans)
+        channels = len(ChainMap(*found.lineage(configuration))["normalization_schemes"])
+        name = f"{configuration}_{normalization}"
+        content = {
+            "inherits_from": configuration,
+            "data_identifier": f"{found.content['plans_name']}_{name}",
+            "normalization_schemes": [get_normalization_scheme(normalization).__name__] * channels,
+            "use_mask_for_norm": [False] * channels,
+        }
+        _add(found, name, content)
+        configuration = name
     if batch_size is not None:
         found = PlansJson.find(dataset, configuration, plans)
         name = f"{configuration}_bs{batch_size}"
         _add(found, name, {"inherits_from": configuration, "batch_size": batch_size})
         configuration = name
     return configuration
-
-
-def _normalized(plans: PlansJson, configuration: str) -> str:
-    """Add one whose images nnU-Net scales to 0 ... 1."""
-    from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization import (
-        get_normalization_scheme,
-    )
-
-    inherited = ChainMap(*plans.lineage(configuration))
-    channels = len(inherited["normalization_schemes"])
-    name = f"{configuration}_rescale_to_0_1"
-    content = {
-        "inherits_from": configuration,
-        "data_identifier": f"{plans.content['plans_name']}_{name}",
-        "normalization_schemes": [get_normalization_scheme("rescale_to_0_1").__name__] * channels,
-        "use_mask_for_norm": [False] * channels,
-    }
-    _add(plans, name, content)
-    return name
 
 
 def _add(plans: PlansJson, name: str, content: Record) -> None:

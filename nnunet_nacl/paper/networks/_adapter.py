@@ -15,19 +15,11 @@ class Adapter(nn.Module):
 
     Args:
         deep_supervision: whether ``forward`` returns a list.
-        strides: as in the plans: for each scale the stride of each axis, all 1.
-
-    Raises:
-        ValueError: other strides.
+        strides: as in the plans: for each of three scales or more the stride of each axis, all 1.
     """
 
     def __init__(self, deep_supervision: bool, strides: Sequence[Sequence[int]]) -> None:
         super().__init__()
-        if len(strides) < 3 or any(stride != 1 for scale in strides for stride in scale):
-            raise ValueError(
-                f"strides of {type(self).__name__}: expected three scales or more with strides of 1, since all of its "
-                f"outputs have full resolution; got {[list(scale) for scale in strides]}."
-            )
         self.deep_supervision = deep_supervision
         self.num_outputs = len(strides) - 1
 

@@ -15,7 +15,7 @@ from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 from torch import nn
 
 from nnunet_nacl import trainers
-from nnunet_nacl.paper.networks import NETWORKS, AttentionUNet
+from nnunet_nacl.paper.networks import NETWORKS
 from tests.conftest import KINDS, NNUNet, trainer_on_cpu
 from tests.paper.networks.conftest import IN_2D_AND_3D, SMALL, add_small_network, patch_size
 
@@ -67,11 +67,6 @@ def test_without_deep_supervision_nnunet_still_weighs_the_only_output(network: s
     outputs = build(network, 2)(images(network, 2))
     assert len(outputs) >= 2
     assert torch.equal(outputs[-1], outputs[-2])
-
-
-def test_strides_that_would_ask_for_lower_resolutions() -> None:
-    with pytest.raises(ValueError, match=r"strides of AttentionUNet: expected three scales or more with strides of 1"):
-        AttentionUNet(1, 2, strides=[[1, 1], [2, 2], [2, 2]], channels=[4, 8])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
 
 
 def _list_trainers() -> None:
-    from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, default_of, trainer_names
+    from nnunet_nacl.trainers import LOSSES, SCHEDULE, default_of, trainer_names
 
     print(
         "Trainers (nnUNetTrainerDice... add nnU-Net's Dice loss; nnUNetTrainerDiceCE has nnU-Net's default loss):"
@@ -49,12 +49,10 @@ def _list_trainers() -> None:
         print(f"{name}: {loss.summary}")
         for setting in loss.settings:
             default = str(default_of(name, setting.name))
-            print(f"    _{setting.shown():<44} default {default:<8} paper: {setting.paper}")
-    print(
-        "all of them",
-        *(f"    _{suffix:<44} {meaning}" for suffix, meaning in SCHEDULE_SUFFIXES.items()),
-        sep="\n",
-    )
+            print(f"    _{setting.shown():<44} default {default:<8} paper: {setting.about}")
+    print("all of them")
+    for setting in SCHEDULE:
+        print(f"    _{setting.shown():<44} {setting.about}")
 
 
 def export(model_folder: str) -> int:

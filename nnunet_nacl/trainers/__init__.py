@@ -16,7 +16,7 @@ from nnunet_nacl.trainers._logged import (
 )
 from nnunet_nacl.trainers._recipes import (
     LOSSES,
-    SCHEDULE_SUFFIXES,
+    SCHEDULE,
     Recipe,
     parse_name,
     trainer_names,
@@ -30,7 +30,7 @@ __all__ = [
     "MAX_LOGIT_EDGES",
     "MAX_LOGIT_HISTOGRAM",
     "MAX_LOGIT_QUANTILES",
-    "SCHEDULE_SUFFIXES",
+    "SCHEDULE",
     "CalibratedLossMixin",
     "Recipe",
     "build_loss",

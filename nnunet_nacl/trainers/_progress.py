@@ -14,6 +14,7 @@ from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
+    Activation,
     BinCounts,
     expected_calibration_error,
     mean_of_known,
@@ -49,7 +50,7 @@ class EpochCalibration:
     def __init__(
         self, *, regions: bool, ignore_label: int | None, spacing_mm: Sequence[float]
     ) -> None:
-        self._regions = regions
+        self._activation = Activation.SIGMOID if regions else Activation.SOFTMAX
         self._ignore_label = ignore_label
         self._spacing_mm = spacing_mm
         self._watched = 0
@@ -70,11 +71,13 @@ class EpochCalibration:
         labels = target.movedim(1, -1).reshape(len(rows), -1)
         if self._ignore_label is None:
             valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        elif self._activation.exclusive:
+            valid = labels[:, 0] != self._ignore_label
         else:
-            valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
+            valid = labels[:, -1] == 0
         max_logits = rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy()
         above = logits
-        if not self._regions:
+        if self._activation.exclusive:
             # ln((1 - p_0) / p_0), a patch at a time, so that all logits are never held in single precision
             of_patches = [patch[1:].float().logsumexp(0) - patch[0].float() for patch in logits]
             above = torch.stack(of_patches)[:, None]
@@ -85,7 +88,7 @@ class EpochCalibration:
         else:
             near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM))
         chosen = near.movedim(1, -1).reshape(len(rows), -1) & valid[:, None]
-        tables = _near_tables(rows, labels, chosen, regions=self._regions)
+        tables = _near_tables(rows, labels, chosen, self._activation)
         self._batches.append((*tables, max_logits))
 
     def gather(self) -> None:
@@ -164,24 +167,21 @@ def near_core_on_device(core: Tensor, spacing_mm: Sequence[float]) -> Tensor:
 
 
 def _near_tables(
-    rows: Tensor, labels: Tensor, chosen: Tensor, *, regions: bool
+    rows: Tensor, labels: Tensor, chosen: Tensor, activation: Activation
 ) -> tuple[BinCounts, BinCounts]:
-    """Of the label and of each channel; with regions, each has two sides, and a label of its own."""
+    """Of the label and of each channel; each region is a decision of its own, over voxels of its own."""
     top = []
     classwise = []
     for number in range(chosen.shape[1]):
-        few = _spread(chosen[:, number], 1 if regions else rows.shape[1])
-        truth = labels[few, number].long().cpu().numpy()
-        if regions:
-            inside = rows[few, number].float().sigmoid()
-            p = torch.stack([1 - inside, inside], 1).cpu().numpy()
-        else:
-            p = rows[few].float().softmax(1).cpu().numpy()
-        p = np.nan_to_num(p, nan=1 / p.shape[1])  # after divergence: it shows in the values
-        top.append(BinCounts.of(p.max(1), p.argmax(1) == truth))
-        # Of a region, what is outside is not counted again
-        counted = range(int(regions), p.shape[1])
-        classwise += [BinCounts.of(p[:, k], truth == k) for k in counted]
+        few = _spread(chosen[:, number], rows.shape[1] if activation.exclusive else 1)
+        logits = (rows[few] if activation.exclusive else rows[few, number, None]).float().T
+        truth = labels[few, number].cpu().numpy()[None]
+        # After divergence 1/2: it shows in the values
+        p = np.nan_to_num(activation.probabilities(logits).cpu().numpy(), nan=0.5)
+        (hits,) = activation.predicted(logits.cpu().numpy()) == truth
+        top.append(BinCounts.of(activation.confidence(p), hits))
+        members = activation.members(truth, len(p))
+        classwise += [BinCounts.of(*channel) for channel in zip(p, members, strict=True)]
     return BinCounts.stack(top), BinCounts.stack(classwise)
 
 

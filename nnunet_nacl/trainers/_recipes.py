@@ -38,26 +38,30 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Setting:
-    """A keyword of a loss class, its values in the paper, and the suffixes that set it.
+    """A keyword of a loss class or of a recipe, and the suffixes that set it.
 
-    A suffix is either one of ``words``, each with the value that it stands for, or ``prefix`` and a number.
+    Attributes:
+        name: the keyword.
+        about: its values in the paper, or what it does.
+        form: a suffix with ``<number>``, or ``<N>`` for a whole one, in place of the value.
+        words: instead, suffixes and the values that they stand for.
     """
 
     name: str
-    paper: str
-    prefix: str = ""
-    words: Mapping[str, str] = field(default_factory=dict)
+    about: str
+    form: str = ""
+    words: Mapping[str, object] = field(default_factory=dict)
 
     def shown(self) -> str:
-        return " | ".join(self.words) if self.words else f"{self.prefix}<number>"
+        return self.form or " | ".join(self.words)
 
     def read(self, suffix: str) -> object | None:
         """The value that ``suffix`` gives this setting, or None if it belongs to another setting."""
-        whole = self.name == "kernel_size"
-        number = re.fullmatch(self.prefix + (r"(\d+)" if whole else r"(\d+(?:p\d+)?)"), suffix)
+        pattern = self.form.replace("<N>", r"([1-9]\d*)").replace("<number>", r"(\d+(?:p\d+)?)")
+        number = re.fullmatch(pattern, suffix)
         if self.words or number is None:
             return self.words.get(suffix)
-        return int(number[1]) if whole else float(number[1].replace("p", "."))
+        return int(number[1]) if "<N>" in self.form else float(number[1].replace("p", "."))
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ class Loss:
     settings: tuple[Setting, ...] = ()
 
 
-_ALPHA = Setting("alpha", "0.1, 0.2, 0.3", "alpha")
-_KERNEL_SIZE = Setting("kernel_size", "3", "kernel")
+_ALPHA = Setting("alpha", "0.1, 0.2, 0.3", "alpha<number>")
+_KERNEL_SIZE = Setting("kernel_size", "3", "kernel<N>")
 _PRIORS = {"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"}
 _CLASS_REDUCTIONS = {"classMean": "mean", "classSum": "sum"}
 _BORDERS = {"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"}
@@ -80,9 +84,9 @@ LOSSES: Mapping[str, Loss] = {
         "NACLLoss",
         "CE + weight · |class shares of the neighborhood - logits|",
         (
-            Setting("weight", "0.1, 0.2, 0.3", "weight"),
+            Setting("weight", "0.1, 0.2, 0.3", "weight<number>"),
             Setting("prior", "mean, gaussian", words=_PRIORS),
-            Setting("sigma", "1, 2, 3", "sigma"),
+            Setting("sigma", "1, 2, 3", "sigma<number>"),
             _KERNEL_SIZE,
             Setting("penalty", "l1, l2", words={"l1": "l1", "l2": "l2"}),
             Setting(
@@ -95,7 +99,7 @@ LOSSES: Mapping[str, Loss] = {
         ),
     ),
     "CE": Loss("CrossEntropyLoss", "cross-entropy"),
-    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "1, 2, 3", "gamma"),)),
+    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "1, 2, 3", "gamma<number>"),)),
     "ECP": Loss(
         "ECPLoss",
         "CE - alpha · entropy of the prediction",
@@ -105,23 +109,32 @@ LOSSES: Mapping[str, Loss] = {
     "SVLS": Loss(
         "SVLSLoss",
         "spatially varying label smoothing",
-        (Setting("sigma", "0.5, 1, 2", "sigma"), _KERNEL_SIZE),
+        (Setting("sigma", "0.5, 1, 2", "sigma<number>"), _KERNEL_SIZE),
     ),
     "MbLS": Loss(
         "MbLSLoss",
         "margin-based label smoothing (labels only, no regions)",
-        (Setting("margin", "3, 5, 10", "margin"), Setting("weight", "0.1", "weight")),
+        (
+            Setting("margin", "3, 5, 10", "margin<number>"),
+            Setting("weight", "0.1", "weight<number>"),
+        ),
     ),
 }
 
-SCHEDULE_SUFFIXES: Mapping[str, str] = {
-    "<N>epochs": "train N epochs (nnU-Net: 1000)",
-    "<N>iterations": "N training steps an epoch (nnU-Net: 250)",
-    "paperSchedule": f"Adam, 1e-3 then 1e-4 from half time, {PAPER_EPOCHS} epochs unless <N>epochs is given",
-}
+SCHEDULE = (
+    Setting("num_epochs", "train N epochs (nnU-Net: 1000)", "<N>epochs"),
+    Setting(
+        "num_iterations_per_epoch", "N training steps an epoch (nnU-Net: 250)", "<N>iterations"
+    ),
+    Setting(
+        "paper_schedule",
+        f"Adam, 1e-3 then 1e-4 from half time, {PAPER_EPOCHS} epochs unless <N>epochs is given",
+        words={"paperSchedule": True},
+    ),
+)
+"""The settings of a recipe that the names of all losses can carry."""
 
 _NAME = re.compile(rf"{PREFIX}(?P<dice>Dice)?(?P<loss>{'|'.join(LOSSES)})(?P<suffixes>|_.*)")
-_COUNTS = {"epochs": "num_epochs", "iterations": "num_iterations_per_epoch"}
 
 
 def trainer_names() -> list[str]:
@@ -151,12 +164,7 @@ paper_schedule=False)
     settings: dict[str, object] = {}
     set_by: dict[str, str] = {}
     for suffix in match["suffixes"].split("_")[1:]:
-        values: dict[str, object] = {
-            setting.name: setting.read(suffix) for setting in LOSSES[loss].settings
-        }
-        if count := re.fullmatch(r"([1-9]\d*)(epochs|iterations)", suffix):
-            values[_COUNTS[count[2]]] = int(count[1])
-        values["paper_schedule"] = True if suffix == "paperSchedule" else None
+        values = {setting.name: setting.read(suffix) for setting in _settings_of(loss)}
         what = next((setting for setting, value in values.items() if value is not None), None)
         if what is None:
             raise _error(name, loss, f"does not know the suffix '_{suffix}'")
@@ -169,16 +177,18 @@ paper_schedule=False)
             name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'"
         )
     schedule = {
-        what: settings.pop(what)
-        for what in (*_COUNTS.values(), "paper_schedule")
-        if what in settings
+        setting.name: settings.pop(setting.name) for setting in SCHEDULE if setting.name in settings
     }
     return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 
+def _settings_of(loss: str) -> tuple[Setting, ...]:
+    return (*LOSSES[loss].settings, *SCHEDULE)
+
+
 def _error(name: str, loss: str, problem: str) -> ValueError:
-    valid = [setting.shown() for setting in LOSSES[loss].settings] + list(SCHEDULE_SUFFIXES)
+    valid = "; ".join(setting.shown() for setting in _settings_of(loss))
     return ValueError(
         f"Trainer name {name} {problem}. Valid suffixes for {loss}, each after an underscore, in any order, with p "
-        f"for the decimal point: {'; '.join(valid)}."
+        f"for the decimal point: {valid}."
     )

@@ -176,14 +176,13 @@ def experiment(
     if not planned:
         raise ValueError("None of the data sets can be trained on.")
     words = [word for word in command_line if word != "--dry_run"]
-    pages = []
     if dry_run:
         failures = experiments.print_commands(planned, words)
     else:
         failures = experiments.run_experiments(planned)
         for table in tables:
             of_study = [plan for plan in planned if plan.study.name == table.name]
-            pages += experiments.report_study(of_study, shlex.join(words))
+            experiments.report_study(of_study, shlex.join(words))
     for job, failure in failures.items():
         print(f"\nfailed: {job}: {failure}", file=sys.stderr)
     if failures:
@@ -191,11 +190,7 @@ def experiment(
             "Look into the logs named above; the same command runs what is left to do.",
             file=sys.stderr,
         )
-    if failures or left_out:
-        return 1
-    for page in pages:
-        print(f"Open {page.resolve().as_uri()} in a browser")
-    return 0
+    return 1 if failures or left_out else 0
 
 
 def demo() -> int:

@@ -110,7 +110,6 @@ def plan_experiment(
     """
     data = PreprocessedDataSet.find(dataset, configuration, plans)
     study = _suitable(study, data, suffix)
-    study.plot()  # which checks it
     folds = list(dict.fromkeys(folds))
     _check_folds(folds, data.splits)
     splits = list(data.splits)

@@ -43,7 +43,7 @@ def report_study(experiments: Sequence[Experiment], command: str = "") -> list[P
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")
-        print(f"\nReport: {page}")
+        print(f"\nOpen {page.resolve().as_uri()} in a browser")
     return written
 
 

@@ -93,11 +93,7 @@ class StudyTable:
         )
 
     def plot(self) -> Study | None:
-        """What the report draws of the study, if its table names a plot.
-
-        Raises:
-            ValueError: its methods do not suit its plot.
-        """
+        """What the report draws of the study, if its table names a plot."""
         if self.figure is None:
             return None
         variants = (Variant(row.name, row.group, row.value) for row in self.runs)  # type: ignore[arg-type]

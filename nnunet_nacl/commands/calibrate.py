@@ -50,16 +50,11 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    settings = [npz, disable_tta, i is not None, gt is not None, method == "head"]
-    if chosen.d is None and o is not None and not any(settings):
+    of_model = npz or disable_tta or i is not None or gt is not None or method == "head"
+    if chosen.d is None and chosen.pred_folder is not None and o is not None and not of_model:
         return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
-    if (
-        chosen.d is None
-        or chosen.c is None
-        or chosen.gt_folder is not None
-        or o is not None
-        or (i is None) != (gt is None)
-    ):
+    to_folder = chosen.gt_folder is not None or o is not None
+    if chosen.d is None or chosen.c is None or to_folder or (i is None) != (gt is None):
         usage = (
             "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
             "-o FIT.json"
@@ -81,25 +76,21 @@ def calibrate(
         status |= print_skipped(fit.skipped)
         name = file.name
 
-    def words(configuration: str) -> str:
-        """What chooses the model's trainer, in one of its configurations."""
-        return shlex.join(
-            ["-d", str(chosen.d), "-c", configuration, "-tr", chosen.tr, "-p", chosen.p]
-        )
-
-    of_model = f"{words(chosen.c)} -f {shlex.join(chosen.f)}"
-    tta = f"-device {device}{' --disable_tta' if disable_tta else ''}"
-    predict = f"nnUNetv2_predict {of_model} -chk {name} {tta} --save_probabilities -i IMAGES -o PREDICTIONS"
+    trainer = ["-tr", chosen.tr, "-p", chosen.p]
+    selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *chosen.f])
+    how = f"-device {device}{' --disable_tta' if disable_tta else ''}"
+    predict = f"nnUNetv2_predict {selected} -chk {name} {how} --save_probabilities -i IMAGES -o PREDICTIONS"
     following = [predict]
     stage = PlansJson.read(model / "plans.json").previous_stage(chosen.c)
     if stage is not None:  # the second stage of a cascade
+        first = shlex.join(["-d", chosen.d, "-c", stage, *trainer])
         following = [
-            f"nnUNetv2_predict {words(stage)} -i IMAGES -o FIRST_STAGE {tta}",
+            f"nnUNetv2_predict {first} -i IMAGES -o FIRST_STAGE {how}",
             f"{predict} -prev_stage_predictions FIRST_STAGE",
         ]
     if npz:
         following += [
-            f"nnunet_nacl {what} {of_model} --calibrated" for what in ("evaluate", "review fit")
+            f"nnunet_nacl {what} {selected} --calibrated" for what in ("evaluate", "review fit")
         ]
     say_next(*following)
     return status

@@ -75,8 +75,10 @@ class Loss:
 
 _ALPHA = Setting("alpha", "0.1, 0.2, 0.3", "alpha<number>")
 _KERNEL_SIZE = Setting("kernel_size", "3", "kernel<N>")
+_CLASS_REDUCTION = Setting(
+    "class_reduction", "mean", words={"classMean": "mean", "classSum": "sum"}
+)
 _PRIORS = {"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"}
-_CLASS_REDUCTIONS = {"classMean": "mean", "classSum": "sum"}
 _BORDERS = {"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"}
 
 LOSSES: Mapping[str, Loss] = {
@@ -94,7 +96,7 @@ LOSSES: Mapping[str, Loss] = {
                 "logits, softmax",
                 words={"logits": "logits", "softmax": "softmax"},
             ),
-            Setting("class_reduction", "mean", words=_CLASS_REDUCTIONS),
+            _CLASS_REDUCTION,
             Setting("border", "background", words=_BORDERS),
         ),
     ),
@@ -103,7 +105,7 @@ LOSSES: Mapping[str, Loss] = {
     "ECP": Loss(
         "ECPLoss",
         "CE - alpha · entropy of the prediction",
-        (_ALPHA, Setting("class_reduction", "mean", words=_CLASS_REDUCTIONS)),
+        (_ALPHA, _CLASS_REDUCTION),
     ),
     "LS": Loss("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
     "SVLS": Loss(

@@ -1,7 +1,8 @@
 """The folder of a data set that is made here."""
 
-import os
 from pathlib import Path
+
+from nnunetv2.utilities.dataset_name_id_conversion import find_candidate_datasets
 
 from nnunet_nacl.nnunet import nnunet_folder
 
@@ -14,14 +15,12 @@ def planned_folder(number: int, title: str) -> Path:
     """
     if number < 1:
         raise ValueError(f"The id of a data set must be 1 or above, got {number}.")
-    raw = nnunet_folder("nnUNet_raw")
-    folder = raw / f"Dataset{number:03d}_{title}"
-    others = (os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results"))
-    for other in (raw, *(Path(other) for other in others if other)):
-        for taken in other.glob(f"Dataset{number:03d}_*"):
-            # Old results of the same name do no harm
-            if taken == folder or taken.name != folder.name:
-                raise FileExistsError(
-                    f"{taken} exists already: choose another id than {number}, or remove it."
-                )
+    folder = nnunet_folder("nnUNet_raw") / f"Dataset{number:03d}_{title}"
+    taken = {str(name) for name in find_candidate_datasets(number)}
+    if not folder.exists():
+        taken -= {folder.name}  # old results of the same name do no harm
+    if taken:
+        raise FileExistsError(
+            f"{min(taken)} exists already: choose another id than {number}, or remove it from nnU-Net's folders."
+        )
     return folder

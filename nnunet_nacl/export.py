@@ -1,6 +1,7 @@
 """Copy a trained model so that a stock nnU-Net can run it without this package."""
 
 import shutil
+from collections import ChainMap
 from pathlib import Path
 
 from nnunet_nacl.files import check_input, whole_folder
@@ -46,15 +47,10 @@ def export_model(model_folder: str | Path) -> Path:
         raise FileExistsError(f"{output} exists; move it away to export anew.")
     check_input(source / "dataset.json")
     lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])
-    networks = [
-        plan["architecture"]["network_class_name"] for plan in lineage if plan.get("architecture")
-    ]
-    of_ours = networks and networks[0].startswith("nnunet_nacl.paper.networks.")
-    needed = (
-        f"The network is {networks[0]}: it needs nnunet_nacl, monai and timm.\n\n"
-        if of_ours
-        else ""
-    )
+    network = ChainMap(*lineage).get("architecture", {}).get("network_class_name", "")
+    needed = ""
+    if network.startswith("nnunet_nacl.paper.networks."):
+        needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"
     trainers = sorted({content["trainer_name"] for content in checkpoints.values()})
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"

@@ -1,6 +1,7 @@
 """Convert published data sets, whose layouts are in ``layouts.yaml``, to nnU-Net's raw format."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +113,11 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
             f"{source} is not laid out as published; expected in it: {layout.expected}."
         )
     files = [file for case in cases for file in (*case.images, case.mask) if file is not None]
-    problems = [f"{file} is missing." for file in files if not file.is_file()]
+    counts = Counter(case.name for case in cases)
+    problems = [
+        f"{name} is the name of several cases." for name, times in counts.items() if times > 1
+    ]
+    problems += [f"{file} is missing." for file in files if not file.is_file()]
     endings = sorted(
         {".nii.gz" if file.suffix == ".gz" else ".nii" for case in cases for file in case.images}
     )

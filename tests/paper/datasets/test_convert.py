@@ -143,9 +143,12 @@ def test_another_layout(name: str, missing: str, expected: str, request: pytest.
 def test_all_that_is_missing_is_listed(flare21: Path, nnunet: Path) -> None:
     (flare21 / "TrainingMask" / "train_000.nii.gz").unlink()
     (flare21 / "TrainingImg" / "train_001_0000.nii.gz").unlink()
+    (flare21 / "TestImg").mkdir()
+    shutil.copy(flare21 / "ValidationImg" / "validation_001_0000.nii.gz", flare21 / "TestImg")
     with pytest.raises(ValueError, match=r"FLARE21 cannot be converted; nothing was written\.") as caught:
         convert("flare21", flare21, dataset_id=1)
     assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
+        "validation_001 is the name of several cases.",
         f"{flare21 / 'TrainingMask' / 'train_000.nii.gz'} is missing.",
         f"{flare21 / 'TrainingImg' / 'train_001_0000.nii.gz'} is missing.",
     ]

@@ -123,7 +123,7 @@ def _count_classes(
             taker.add(channel, part, p)
         if channel > 0:
             sums.add_structure(channel, p, truth[part] != meaning.ignored)
-        count_class(
+        sums.entropy[channel] += count_class(
             channel,
             p,
             background[part],
@@ -133,7 +133,7 @@ def _count_classes(
             edges,
             THRESHOLDS,
             sums.channels[channel],
-            sums.scores[channel],
+            sums.nll[channel],
             sums.missed[channel],
         )
     if case.saved_as is not None:
@@ -167,15 +167,15 @@ def _count_regions(case: CaseArrays, truth: Labels) -> CellSums:
             if meaning.lost_regions:
                 mask = above(p[part], thresholds[channel])
             counted = truth[part] != meaning.ignored
-            sums.add_structure(channel, p[part], counted)
             cells = _cells(counted, inside, p[part] > 0.5, near[part], mask)
-            count_region(
+            sums.add_structure(channel, p[part], counted)
+            sums.entropy[channel] += count_region(
                 p[part],
                 cells,
                 edges,
                 THRESHOLDS,
                 sums.channels[channel],
-                sums.scores[channel],
+                sums.nll[channel],
                 sums.missed[channel],
                 top_edges,
                 sums.top[channel],

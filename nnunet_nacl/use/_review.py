@@ -240,6 +240,7 @@ def _structure(
 
     counts = counted.counts.of_structure(number)
     sums = counts.sums
+    doubt = counts.doubt
     truth = counts.truth
     voxel_ml = counts.voxel_ml
     dice = None
@@ -261,9 +262,9 @@ def _structure(
             **predicted,
             "segmented_ml": voxel_ml * sums.segmented,
             "max_probability": sums.max_probability,
-            "mean_error": ratio(sums.doubt, sums.near),
-            "mean_entropy": ratio(sums.entropy, sums.near),
-            "unsure_ml": voxel_ml * sums.unsure,
+            "mean_error": ratio(doubt.errors, doubt.near),
+            "mean_entropy": ratio(doubt.entropy, doubt.near),
+            "unsure_ml": voxel_ml * doubt.unsure,
             "agreement": None if agreements is None else agreements[:, number],
             "dice": dice,
             "true_ml": true_ml,

@@ -18,6 +18,7 @@ from nnunet_nacl.metrics._compiled import (
     PRODUCTS,
     SQUARES,
     TOP,
+    Bytes,
 )
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._record import Counts, Doubt, StructureSums, TruthCounts
@@ -67,8 +68,9 @@ class CellSums:
         self.unsure = np.zeros(meaning.num_channels, np.int64)
         self.entropy = np.zeros(meaning.num_channels)
 
-    def add_structure(self, channel: int, p: Floats, counted: Mask) -> None:
+    def add_block(self, channel: int, p: Floats, cells: Bytes) -> None:
         """Add what takes NumPy less time than a loop."""
+        counted = cells & IMAGE > 0
         inside = p if counted.all() else p[counted]
         for row, voxels in enumerate((p, inside)):
             highest = float(voxels.max(initial=0))

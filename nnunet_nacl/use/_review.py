@@ -28,7 +28,7 @@ from nnunet_nacl.use._judging import (
     rows_of,
 )
 from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._quantities import mean_pairwise_dice, structure_names
+from nnunet_nacl.use._quantities import mean_pairwise_dice
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -144,7 +144,7 @@ def review_folder(
         check_any_used(looks, unseen)
         rows = [row for row, case in enumerate(counted.cases) if case in looks]
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *unseen])
-    names = structure_names(data_set.meaning)
+    names = data_set.meaning.names
     fits = chosen.structures if chosen else {}
     table = _table(counted, names, fits, looks)
     of_truth = [] if gt_folder is None else judged(counted, names, fits)
@@ -366,7 +366,7 @@ def _write_page(
         },
         "looks": looks,
         "known": {*review.table.columns[review.table.notna().any()]},
-        "structures": sorted(structure_names(meaning)),
+        "structures": sorted(meaning.names),
         "outlines": {
             label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)])
             for label in outlined

@@ -141,8 +141,7 @@ class FolderResult:
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean``, except for absent ones."""
-        means = [mean_of_known(self.segmentation(name, metric)) for name in self.structures]
-        return float(mean_of_known(means))
+        return self.counts.foreground_mean(metric)
 
     def row(self) -> Numbers:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""

@@ -43,14 +43,14 @@ class StructureFit:
     """What was fitted for a structure.
 
     ``volume`` is None if too few cases are without ignored voxels, ``dice`` if too few have something segmented.
-    ``missed`` (T,) is the mean share of the structure that
-    masks of p ≥ threshold miss, for ``THRESHOLDS``, over the ``num_present`` cases that have it.
+    ``missed`` (T,) is the mean share of the structure that masks of p ≥ threshold miss, for ``THRESHOLDS``, over the
+    ``num_present`` cases that have it. By default nothing was fitted.
     """
 
-    volume: VolumeFit | None
-    dice: DiceFit | None
-    missed: tuple[float, ...]
-    num_present: int
+    volume: VolumeFit | None = None
+    dice: DiceFit | None = None
+    missed: tuple[float, ...] = ()
+    num_present: int = 0
 
     @classmethod
     def to(cls, counts: Counts, coverage: float) -> "StructureFit":
@@ -78,6 +78,22 @@ class StructureFit:
         rates = truth.missed[present] / truth.voxels[present, np.newaxis]
         missed = tuple(rates.mean(0).tolist()) if present.any() else ()
         return cls(volume, dice, missed, int(present.sum()))
+
+    def predict(self, sums: StructureSums, voxel_ml: Floats) -> dict[str, Floats]:
+        """(cases,) interval of the volume; if the structure is segmented, the fitted Dice and its bound; NaN else."""
+        low = high = dice = bound = np.full(voxel_ml.shape, np.nan)
+        if self.volume is not None:
+            low, high = self.volume.interval_ml(voxel_ml * sums.probability)
+        if self.dice is not None:
+            segmented = sums.segmented > 0
+            dice = np.where(segmented, self.dice.expected(sums.predicted_dice), np.nan)
+            bound = np.where(segmented, self.dice.lower_bound(sums.predicted_dice), np.nan)
+        return {
+            "volume_low_ml": low,
+            "volume_high_ml": high,
+            "fitted_dice": dice,
+            "dice_low": bound,
+        }
 
 
 @dataclass(frozen=True)
@@ -272,26 +288,6 @@ def fit_review(
     return replace(result, file=file)
 
 
-def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: Floats) -> dict[str, Floats]:
-    """(cases,) of a structure: interval of the volume; where it is segmented, the fitted Dice and its bound.
-
-    NaN without a fit.
-    """
-    names = ("volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low")
-    found = {name: np.full(voxel_ml.shape, np.nan) for name in names}
-    if fit is None:
-        return found
-    if fit.volume is not None:
-        low, high = fit.volume.interval_ml(voxel_ml * sums.probability)
-        found |= {"volume_low_ml": low, "volume_high_ml": high}
-    if fit.dice is not None:
-        segmented = sums.segmented > 0
-        predicted = sums.predicted_dice
-        found["fitted_dice"] = np.where(segmented, fit.dice.expected(predicted), np.nan)
-        found["dice_low"] = np.where(segmented, fit.dice.lower_bound(predicted), np.nan)
-    return found
-
-
 def dice_of(truth: TruthCounts) -> Floats:
     """(cases,) the Dice of a structure, 1 where it is in neither segmentation nor ground truth."""
     return np.nan_to_num(truth.dice, nan=1.0)
@@ -312,7 +308,7 @@ def judged(
 
     frames = []
     for number, name in enumerate(names):
-        fit = fits.get(name)
+        fit = fits.get(name, StructureFit())
         counts = counted.counts.of_structure(number)
         truth = counts.truth
         assert truth is not None
@@ -323,12 +319,12 @@ def judged(
             "dice": dice_of(truth),
             "expected_ml": counts.voxel_ml * truth.sums.probability,
             "true_ml": counts.voxel_ml * truth.voxels,
-            **predict(fit, truth.sums, counts.voxel_ml),
+            **fit.predict(truth.sums, counts.voxel_ml),
             "missed": np.nan,
         }
         for unknown in ("true_ml", "volume_low_ml", "volume_high_ml"):
             columns[unknown] = np.where(truth.ignored == 0, columns[unknown], np.nan)
-        if fit is not None and coverage is not None:
+        if coverage is not None:
             with suppress(ValueError):  # too few cases have the structure
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
                 at = int(np.searchsorted(THRESHOLDS, threshold))
@@ -340,10 +336,7 @@ def judged(
 def _fit_structures(
     counts: Counts, names: Sequence[str], coverage: float
 ) -> dict[str, StructureFit]:
-    try:
-        check_enough(len(counts), coverage)
-    except ValueError as error:
-        raise ValueError(f"{names[0]}: {error}") from error
+    check_enough(len(counts), coverage)
     return {
         name: StructureFit.to(counts.of_structure(number), coverage)
         for number, name in enumerate(names)

@@ -123,7 +123,8 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
     for (_, _, p_0), (channel, part, p) in zip(cycle(background), chain(background, blocks)):
         for taker in {given, argmax}:
             taker.add(channel, part, p)
-        sums.add_block(channel, p, cells[part])
+        if channel > 0:
+            sums.add_structure(channel, p, truth[part] != meaning.ignored)
         sums.entropy[channel] += count_class(
             channel,
             p,
@@ -167,16 +168,17 @@ def _count_regions(case: CaseArrays) -> CellSums:
             mask = np.isin(saved[part], labels)
             if meaning.lost_regions:
                 mask = above(p, thresholds[channel])
+            counted = truth[part] != meaning.ignored
             cells = _cells(
                 {
-                    IMAGE: truth[part] != meaning.ignored,
+                    IMAGE: counted,
                     FOREGROUND: np.isin(truth[part], labels),
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
                     TOP: mask,
                 }
             )
-            sums.add_block(channel, p, cells)
+            sums.add_structure(channel, p, counted)
             sums.entropy[channel] += count_region(
                 p,
                 cells,

@@ -347,16 +347,16 @@ def _hold_out(
     counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[str]], coverage: float
 ) -> list[Row]:
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
+    row_of = {case: row for row, case in enumerate(counted.cases)}
+    rows = [[row_of[case] for case in part if case in row_of] for part in parts]
     found = []
-    for part in parts:
-        is_held_out = np.isin(counted.cases, part)
-        others = np.flatnonzero(~is_held_out).tolist()
+    for held_out in rows:
+        others = [row for part in rows if part is not held_out for row in part]
         try:
             fits = _fit_structures(counted.counts.take(others), names, coverage)
         except ValueError:
             return []
-        rows = np.flatnonzero(is_held_out).tolist()
-        found += judged(counted.take(rows), names, fits, coverage)
+        found += judged(counted.take(held_out), names, fits, coverage)
     return judge_structures(found)
 
 

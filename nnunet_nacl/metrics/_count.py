@@ -60,8 +60,9 @@ class CaseArrays:
     def labels(self) -> tuple[Labels, Labels]:
         """(n,) of the ground truth, or without any the ignored label everywhere; and of the segmentation."""
         saved = self.saved.reshape(-1)
-        truth = np.full_like(saved, self.meaning.ignored)
-        return truth if self.truth is None else self.truth.reshape(-1), saved
+        if self.truth is None:
+            return np.full_like(saved, self.meaning.ignored), saved
+        return self.truth.reshape(-1), saved
 
 
 def count_case(case: CaseArrays) -> Counts:

@@ -9,13 +9,12 @@ from nnunet_nacl.evaluation._files import (
 )
 from nnunet_nacl.evaluation._folder import count_for_review, default_summary, evaluate
 from nnunet_nacl.evaluation._origin import Folders, Origin
-from nnunet_nacl.evaluation._result import Column, FolderResult
+from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.evaluation._table import format_table
 
 __all__ = [
     "SUMMARY_NAME",
-    "Column",
     "FolderResult",
     "Folders",
     "Origin",

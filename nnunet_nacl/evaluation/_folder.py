@@ -24,7 +24,6 @@ from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.files import check_output, only_writer
 from nnunet_nacl.metrics import MARGIN_MM, CaseArrays, Settings, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
-from nnunet_nacl.typing import Record
 
 
 def evaluate(
@@ -200,27 +199,24 @@ def _known(
 ) -> dict[str, FolderResult]:
     """What was counted in the same way before, from files that have not changed since."""
     by_name = {case.name: case for case in cases}
+    counted = ["prediction", "probabilities"]
+    if origin.has_truth:
+        counted.append("reference")
     known = {}
     for result in stored:
-        if result.origin.difference(origin) is not None:
-            continue
-        if origin.has_truth > result.origin.has_truth:
+        lacks_truth = origin.has_truth and not result.origin.has_truth
+        if lacks_truth or result.origin.difference(origin) is not None:
             continue
         counts = result.counts if origin.has_truth else result.counts.without_truth()
         needed = replace(result, counts=counts, origin=origin)
         for row, name in enumerate(result.cases):
-            case = by_name.get(name)
-            if case is not None and _is_unchanged(case, result.states[row], origin):
-                known[name] = replace(needed.take([row]), files=[case])
+            if name not in by_name:
+                continue
+            now = by_name[name].states()
+            then = result.states[row]
+            if all(now[file] == then[file] for file in counted):
+                known[name] = replace(needed.take([row]), files=[by_name[name]])
     return known
-
-
-def _is_unchanged(case: CaseFiles, states: Record, origin: Origin) -> bool:
-    counted = ["prediction", "probabilities"]
-    if origin.has_truth:
-        counted.append("reference")
-    now = case.states()
-    return all(now[file] == states[file] for file in counted)
 
 
 def default_summary(predictions: Predictions) -> Path:

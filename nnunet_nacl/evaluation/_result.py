@@ -39,16 +39,6 @@ if TYPE_CHECKING:
 _WIDE = 0.95  # of the images' voxels
 
 
-@dataclass(frozen=True)
-class Column:
-    """A metric of each case (cases,): of a voxel set or a class in it, or, without a voxel set, of a structure."""
-
-    voxels: str
-    label: str
-    metric: str
-    values: Floats
-
-
 @dataclass(frozen=True, repr=False)
 class FolderResult:
     """What ``evaluate`` returns: evaluated cases by name, skipped cases, and their files and settings.
@@ -119,14 +109,9 @@ class FolderResult:
         """The tables, whose first axis is that of the cases."""
         return self.counts.calibration[voxels]
 
-    def values(self, voxels: Voxels, metric: str) -> Floats:
-        """(cases,) a calibration metric; NaN where its voxel set is empty or the metric was not computed."""
-        values: Floats = self.tables(voxels).metrics().get(metric, self._unknown)
-        return values
-
-    @property
-    def _unknown(self) -> Floats:
-        return np.full(len(self.cases), np.nan)
+    def values(self, voxels: str, metric: str, label: str = "") -> Floats:
+        """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown."""
+        return self.columns.get((voxels, label, metric), np.full(len(self.cases), np.nan))
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
@@ -134,15 +119,11 @@ class FolderResult:
 
     def segmentation(self, name: Structure, metric: str) -> Floats:
         """(cases,) a segmentation metric of a label or region; NaN where it was not computed."""
-        metrics = self.counts.segmentation_metrics
-        return (
-            metrics[metric][:, self.structures.index(name)] if metric in metrics else self._unknown
-        )
+        return self.values("", metric, str(name))
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean``, except for absent ones."""
-        means = [mean_of_known(self.segmentation(name, metric)) for name in self.structures]
-        return float(mean_of_known(means))
+        return self.counts.foreground_mean(metric)
 
     def row(self) -> Numbers:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
@@ -152,8 +133,7 @@ class FolderResult:
             values[title] = self.pooled(voxels).get(metric, np.nan)
         for metric in PAPER_METRICS:
             for voxels in VOXEL_SETS[:2]:
-                title = METRICS[metric].titled(voxels)
-                values[title] = self.mean(voxels, metric) if voxels in self.voxels else np.nan
+                values[METRICS[metric].titled(voxels)] = self.mean(voxels, metric)
         return values
 
     @cached_property
@@ -228,9 +208,12 @@ class FolderResult:
         }
 
     @cached_property
-    def columns(self) -> list[Column]:
-        """All metrics of the cases."""
-        found: list[Column] = []
+    def columns(self) -> dict[tuple[str, str, str], Floats]:
+        """All metrics of the cases: voxel set, label, metric -> (cases,) values.
+
+        The label is that of a class in a voxel set, or of a structure; a segmentation's metrics have no voxel set.
+        """
+        found: dict[tuple[str, str, str], Floats] = {}
         if not self.files:
             return found
         for voxels, tables in self.counts.calibration.items():
@@ -238,10 +221,11 @@ class FolderResult:
             if self._has_scores(voxels):
                 of_set[""] |= tables.score_sums()
             for label, metrics in (of_set | self.by_class(tables)).items():
-                found += [Column(voxels, label, *item) for item in metrics.items()]
+                for metric, values in metrics.items():
+                    found[voxels, label, metric] = values
         for number, structure in enumerate(self.structures):
             for metric, values in self.counts.segmentation_metrics.items():
-                found.append(Column("", str(structure), metric, values[:, number]))
+                found["", str(structure), metric] = values[:, number]
         return found
 
     def figures(self, function: Callable[[Floats], Any]) -> Record:
@@ -251,15 +235,15 @@ class FolderResult:
         structure -> metric -> value.
         """
         found: Record = {"calibration": {}, "segmentation": {}}
-        for column in self.columns:
-            path = ["segmentation", column.label]
-            if column.voxels:
-                of_class = ["classes", column.label] if column.label else []
-                path = ["calibration", column.voxels, *of_class]
+        for (voxels, label, metric), values in self.columns.items():
+            path = ["segmentation", label]
+            if voxels:
+                of_class = ["classes", label] if label else []
+                path = ["calibration", voxels, *of_class]
             home = found
             for key in path:
                 home = home.setdefault(key, {})
-            home[column.metric] = function(column.values)
+            home[metric] = function(values)
         return found
 
     def figures_of(self, row: int) -> Record:
@@ -271,9 +255,9 @@ class FolderResult:
         import pandas
 
         rows = [
-            (case, column.voxels, column.label, column.metric, column.values[row])
+            (case, *key, values[row])
             for row, case in enumerate(self.cases)
-            for column in self.columns
+            for key, values in self.columns.items()
         ]
         return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
 

@@ -34,7 +34,7 @@ from nnunet_nacl.metrics._estimate import Estimate
 from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice, dice_of_sizes
-from nnunet_nacl.metrics._record import Counts, StructureSums, TruthCounts
+from nnunet_nacl.metrics._record import Counts, Doubt, StructureSums, TruthCounts
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -72,6 +72,7 @@ __all__ = [
     "CaseArrays",
     "Channels",
     "Counts",
+    "Doubt",
     "Estimate",
     "Interval",
     "LabelMeaning",

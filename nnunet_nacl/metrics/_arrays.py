@@ -16,8 +16,10 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 SUM_TOLERANCE = 1e-3
 """By how much a voxel's sum may differ from 1; in half precision, it differs by up to 0.00025."""
 
-Blocks = Iterator[tuple[int, slice, Floats]]
+Block = tuple[int, slice, Floats]
+"""A channel, some of its voxels, and their values (n,)."""
 
+Blocks = Iterator[Block]
 
 Array = Any
 """A NumPy array or a tensor."""

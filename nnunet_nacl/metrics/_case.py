@@ -183,31 +183,25 @@ def _segmentation_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
             "Missed": float(not is_predicted) if is_there else np.nan,
             "Spurious": np.nan if is_there else float(is_predicted),
         }
-        if case.settings.surface and is_there and is_predicted:
-            own = np.isin(truth, labels)
-            other = np.isin(case.saved, labels) & (truth != ignored)
-            metrics |= _surface_metrics(case, own, other)
-        elif case.settings.surface:
-            # From the center of one corner's voxel to the opposite one's
-            steps = np.array(truth.shape) - 1
-            diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
-            worst = [*diagonals, *diagonals, 0.0]
-            unknown = [np.nan] * len(SURFACE_METRICS)
-            found = worst if is_there or is_predicted else unknown
-            metrics |= dict(zip(SURFACE_METRICS, found, strict=True))
+        if case.settings.surface:
+            saved = np.isin(case.saved, labels) & (truth != ignored)
+            metrics |= _surface_metrics(case, np.isin(truth, labels), saved)
         of_structures.append(metrics)
     names = of_structures[0] if of_structures else {}
     return {name: np.array([[metrics[name] for metrics in of_structures]]) for name in names}
 
 
 def _surface_metrics(case: CaseArrays, truth: Mask, saved: Mask) -> Numbers:
-    mm = SurfaceDistances.between(truth, saved, case.spacing)
-    voxels = SurfaceDistances.between(truth, saved, [1] * truth.ndim)
-    found = [
-        mm.hd95(),
-        voxels.hd95(),
-        mm.assd(),
-        voxels.assd(),
-        mm.nsd(case.settings.tolerance_mm),
-    ]
+    if truth.any() and saved.any():
+        mm = SurfaceDistances.between(truth, saved, case.spacing)
+        voxels = SurfaceDistances.between(truth, saved, [1] * truth.ndim)
+        nsd = mm.nsd(case.settings.tolerance_mm)
+        found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
+    elif truth.any() or saved.any():
+        # From the center of one corner's voxel to the opposite one's
+        steps = np.array(truth.shape) - 1
+        diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
+        found = [*diagonals, *diagonals, 0.0]
+    else:
+        found = [np.nan] * len(SURFACE_METRICS)
     return dict(zip(SURFACE_METRICS, found, strict=True))

@@ -26,10 +26,6 @@ COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES = range(5)
 COLUMNS = 5
 """What is summed in each cell and bin: 1, c, q, cq, c², of confidences c and probabilities q of the foreground."""
 
-NLL, ENTROPY = range(2)
-SCORES = 2
-"""What is summed in each cell besides: −ln p of the hits, and −p ln p over near."""
-
 _SMALLEST = 1e-300  # has a logarithm, which 0 has not
 _LOWEST_LOG = np.log(NLL_CLIP)
 
@@ -65,7 +61,8 @@ def _reached(p: float, log_p: float, thresholds: Floats) -> int:
         return thresholds.size
     if p < thresholds[1]:
         return 1
-    row = int((log_p - np.log(1 - p)) * ODDS_STEPS + thresholds.size // 2) + 1
+    log_of_rest = np.log(np.float32(1 - p))  # single precision takes less time
+    row = int((log_p - log_of_rest) * ODDS_STEPS + thresholds.size // 2) + 1
     while thresholds[row] <= p:
         row += 1
     while thresholds[row - 1] > p:
@@ -76,9 +73,9 @@ def _reached(p: float, log_p: float, thresholds: Floats) -> int:
 @compiled
 def count_class(
     k: int, p: Floats, background: Floats, truth: Labels, saved: Labels, cells: Bytes, edges: Floats,
-    thresholds: Floats, sums: Floats, scores: Floats, missed: NDArray[np.int64],
-) -> None:  # fmt: skip
-    """Add the voxels (n,) of class k.
+    thresholds: Floats, sums: Floats, nll: Floats, missed: NDArray[np.int64],
+) -> float:  # fmt: skip
+    """Add the voxels (n,) of class k, and return Σ −p ln p of those near.
 
     Args:
         k: the class; a hit is where it is the truth.
@@ -89,10 +86,11 @@ def count_class(
         cells: (n,) without ``TOP`` and ``HIT``.
         edges: (M + 1,) of the bins, from 0 to 1, in whose dtype confidences are binned.
         thresholds: (T,) ``THRESHOLDS`` of masks that miss voxels of the class.
-        sums: (NUM_CELLS, M + 1, COLUMNS) takes the sums.
-        scores: (NUM_CELLS, SCORES) takes the others.
+        sums: (NUM_CELLS, M + 1, COLUMNS) takes the sums in bins.
+        nll: (NUM_CELLS,) takes −ln p of the hits.
         missed: (T + 1,) takes the hits by how many thresholds their p reaches; not of k = 0.
     """
+    entropy = 0.0
     for i in range(p.size):
         cell = cells[i]
         exact = np.float64(p[i])
@@ -101,42 +99,45 @@ def count_class(
         if exact < 1 and (is_hit or cell & NEAR):
             log = np.log(max(exact, _SMALLEST))
         if cell & NEAR:
-            scores[cell, ENTROPY] -= exact * log
+            entropy -= exact * log
         if saved[i] == k:
             cell += TOP
         if is_hit:
             cell += HIT
-            scores[cell, NLL] -= max(log, _LOWEST_LOG)
+            nll[cell] -= max(log, _LOWEST_LOG)
             if k > 0:
                 missed[_reached(exact, log, thresholds)] += 1
         _add(sums, cell, edges, exact, 1 - np.float64(background[i]))
+    return entropy
 
 
 @compiled
 def count_region(
-    p: Floats, cells: Bytes, edges: Floats, thresholds: Floats, sums: Floats, scores: Floats,
+    p: Floats, cells: Bytes, edges: Floats, thresholds: Floats, sums: Floats, nll: Floats,
     missed: NDArray[np.int64], top_edges: Floats, top_sums: Floats,
-) -> None:  # fmt: skip
+) -> float:  # fmt: skip
     """Add the voxels (n,) of a region: their p to ``sums``, a hit within it; max(p, 1 − p) to ``top_sums``.
 
     The arguments are those of ``count_class``, but for ``TOP``, which cells have; the negative log-likelihood is that
-    of being within the region or not, and the entropy counts 1 − p, too.
+    of being within the region or not, and the entropy has −(1 − p) ln(1 − p), too.
     """
+    entropy = 0.0
     for i in range(p.size):
         within = np.float64(p[i])
         is_within = cells[i] & FOREGROUND > 0
         cell = cells[i] + HIT if is_within else cells[i]
         log = np.log(max(within, _SMALLEST))
         log_of_rest = np.log(max(1 - within, _SMALLEST))
-        scores[cell, NLL] -= max(log if is_within else log_of_rest, _LOWEST_LOG)
+        nll[cell] -= max(log if is_within else log_of_rest, _LOWEST_LOG)
         if is_within:
             missed[_reached(within, log, thresholds)] += 1
         if cell & NEAR:
-            scores[cell, ENTROPY] -= within * log + (1 - within) * log_of_rest
+            entropy -= within * log + (1 - within) * log_of_rest
         _add(sums, cell, edges, within, within)
         is_right = (within > 0.5) == is_within
         cell = cells[i] + HIT if is_right else cells[i]
         _add(top_sums, cell, top_edges, max(within, 1 - within), within)
+    return entropy
 
 
 @compiled

@@ -9,14 +9,14 @@ each), background and largest probability (four bytes each): 13 bytes a voxel, h
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 
 import numpy as np
 
 from nnunet_nacl.metrics._agreement import Argmax, SavedAs, Thresholded, labels_given
-from nnunet_nacl.metrics._arrays import Blocks, above, checked_blocks
+from nnunet_nacl.metrics._arrays import Block, above, checked_blocks
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._compiled import (
@@ -57,11 +57,12 @@ class CaseArrays:
     thresholds: tuple[float, ...] | None = None
 
     @property
-    def labels(self) -> Labels:
-        """(n,) the ground truth; without any, the ignored label everywhere."""
+    def labels(self) -> tuple[Labels, Labels]:
+        """(n,) of the ground truth, or without any the ignored label everywhere; and of the segmentation."""
+        saved = self.saved.reshape(-1)
         if self.truth is None:
-            return np.full(self.saved.size, self.meaning.ignored, self.saved.dtype)
-        return self.truth.reshape(-1)
+            return np.full_like(saved, self.meaning.ignored), saved
+        return self.truth.reshape(-1), saved
 
 
 def count_case(case: CaseArrays) -> Counts:
@@ -69,18 +70,16 @@ def count_case(case: CaseArrays) -> Counts:
 
     Raises a ValueError if values are not probabilities or give another segmentation.
     """
-    meaning = case.meaning
-    truth = case.labels
-    if not meaning.activation.exclusive:
-        sums = _count_regions(case, truth)
-        by_argmax = sums
-    else:
-        sums, argmax = _count_classes(case, truth, case.saved.reshape(-1))
+    if case.meaning.activation.exclusive:
+        sums, argmax = _count_classes(case)
         by_argmax = sums
         # Postprocessed: tables need the predicted class, which is known only after the pass.
         if argmax is not None:
-            unchecked = replace(case, saved_as=None, thresholds=None)
-            by_argmax, _ = _count_classes(unchecked, truth, argmax)
+            unchecked = replace(case, saved=argmax, saved_as=None, thresholds=None)
+            by_argmax, _ = _count_classes(unchecked)
+    else:
+        sums = _count_regions(case)
+        by_argmax = sums
     voxel_ml = voxel_volume_ml(case.saved.shape, case.spacing)
     return sums.counts(by_argmax, voxel_ml, has_truth=case.truth is not None)
 
@@ -98,53 +97,58 @@ def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
     return math.prod(steps) / 1000
 
 
-def _count_classes(
-    case: CaseArrays, truth: Labels, saved: Labels
-) -> tuple[CellSums, Labels | None]:
-    """The sums by this segmentation (n,), and the argmax if it differs."""
+def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
+    """The sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
-    parts = case.channels.parts
+    truth, saved = case.labels
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
     sums = CellSums(meaning, case.settings)
     blocks = checked_blocks(case.channels, meaning.activation)
-    background = _whole_channel(blocks, case)
+    # The first channel says which voxels are near, before any of them is counted
+    background = list(islice(blocks, len(case.channels.parts)))
     near = _near(background, case)
     cells = np.empty(truth.size, np.uint8)
-    for part in parts:
-        counted = truth[part] != meaning.ignored
-        cells[part] = _cells(counted, truth[part] > 0, saved[part] > 0, near[part])
+    for part in case.channels.parts:
+        cells[part] = _cells(
+            {
+                IMAGE: truth[part] != meaning.ignored,
+                FOREGROUND: truth[part] > 0,
+                PREDICTED: saved[part] > 0,
+                NEAR: near[part],
+            }
+        )
     del near
     given = labels_given(saved, meaning, case.thresholds, dtype)
     argmax = Argmax(saved, meaning, dtype) if isinstance(given, Thresholded) else given
-    first: Blocks = ((0, part, background[part]) for part in parts)
-    for channel, part, p in chain(first, blocks):
+    for (_, _, p_0), (channel, part, p) in zip(cycle(background), chain(background, blocks)):
         for taker in {given, argmax}:
             taker.add(channel, part, p)
         if channel > 0:
             sums.add_structure(channel, p, truth[part] != meaning.ignored)
-        count_class(
+        sums.entropy[channel] += count_class(
             channel,
             p,
-            background[part],
+            p_0,
             truth[part],
             saved[part],
             cells[part],
             edges,
             THRESHOLDS,
             sums.channels[channel],
-            sums.scores[channel],
+            sums.nll[channel],
             sums.missed[channel],
         )
     if case.saved_as is not None:
         given.check(case.saved_as)
     sums.add_tops()
-    return sums, None if np.array_equal(argmax.label, saved) else argmax.label
+    is_argmax = np.array_equal(argmax.label, saved)
+    return sums, None if is_argmax else argmax.label.reshape(case.saved.shape)
 
 
-def _count_regions(case: CaseArrays, truth: Labels) -> CellSums:
+def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
-    saved = case.saved.reshape(-1)
+    truth, saved = case.labels
     thresholds = case.thresholds or (0.5,) * meaning.num_channels
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
@@ -155,27 +159,34 @@ def _count_regions(case: CaseArrays, truth: Labels) -> CellSums:
     if case.saved_as is not None:
         given = labels_given(saved, meaning, case.thresholds, dtype)
     blocks = checked_blocks(case.channels, meaning.activation)
-    for channel, structure in enumerate(meaning.structures):
-        p = _whole_channel(blocks, case)
-        near = _near(p, case)
-        for part in case.channels.parts:
+    for structure in meaning.structures:
+        labels = region_of(structure)
+        of_region = list(islice(blocks, len(case.channels.parts)))
+        near = _near(of_region, case)
+        for channel, part, p in of_region:
             if given is not None:
-                given.add(channel, part, p[part])
-            labels = region_of(structure)
-            inside = np.isin(truth[part], labels)
+                given.add(channel, part, p)
             mask = np.isin(saved[part], labels)
             if meaning.lost_regions:
-                mask = above(p[part], thresholds[channel])
+                mask = above(p, thresholds[channel])
             counted = truth[part] != meaning.ignored
-            sums.add_structure(channel, p[part], counted)
-            cells = _cells(counted, inside, p[part] > 0.5, near[part], mask)
-            count_region(
-                p[part],
+            cells = _cells(
+                {
+                    IMAGE: counted,
+                    FOREGROUND: np.isin(truth[part], labels),
+                    PREDICTED: p > 0.5,
+                    NEAR: near[part],
+                    TOP: mask,
+                }
+            )
+            sums.add_structure(channel, p, counted)
+            sums.entropy[channel] += count_region(
+                p,
                 cells,
                 edges,
                 THRESHOLDS,
                 sums.channels[channel],
-                sums.scores[channel],
+                sums.nll[channel],
                 sums.missed[channel],
                 top_edges,
                 sums.top[channel],
@@ -187,14 +198,6 @@ def _count_regions(case: CaseArrays, truth: Labels) -> CellSums:
     return sums
 
 
-def _whole_channel(blocks: Iterator[tuple[int, slice, Floats]], case: CaseArrays) -> Floats:
-    """(n,) probabilities of the next channel."""
-    whole = np.empty(case.saved.size, np.result_type(case.channels.dtype, np.float32))
-    for _, part, p in islice(blocks, len(case.channels.parts)):
-        whole[part] = p
-    return whole
-
-
 def _edges(
     num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
 ) -> Floats:
@@ -203,22 +206,16 @@ def _edges(
     return edges
 
 
-def _near(p: Floats, case: CaseArrays) -> Mask:
-    """(n,) where 1 − p_0, or a region's p (n,), exceeds the core's probability, and around that."""
-    core = np.empty(p.size, bool)
-    for part in case.channels.parts:
-        core[part] = case.meaning.activation.foreground(p[part]) > CORE_PROBABILITY
+def _near(channel: list[Block], case: CaseArrays) -> Mask:
+    """(n,) where 1 − p_0, or a region's p, exceeds the core's probability, and around that."""
+    foreground = case.meaning.activation.foreground
+    core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
     near = near_core(core.reshape(case.saved.shape), case.spacing, case.settings.margin_mm)
     return near.reshape(-1)
 
 
-def _cells(
-    counted: Mask, foreground: Mask, predicted: Mask, near: Mask, top: Mask | None = None
-) -> Bytes:
-    members = {IMAGE: counted, FOREGROUND: foreground, PREDICTED: predicted, NEAR: near}
-    if top is not None:
-        members[TOP] = top
-    cells = np.zeros(counted.size, np.uint8)
-    for member, chosen in members.items():
-        cells |= chosen.view(np.uint8) * np.uint8(member)
+def _cells(members: dict[int, Mask]) -> Bytes:
+    """(n,) the numbers of the cells of voxels with these memberships."""
+    bits = [np.uint8(member) * chosen for member, chosen in members.items()]
+    cells: Bytes = np.bitwise_or.reduce(bits)
     return cells

@@ -87,6 +87,11 @@ class LabelMeaning:
         return next(named, str(structure))
 
     @property
+    def names(self) -> list[str]:
+        """What ``dataset.json`` calls the structures."""
+        return [self.name_of(structure) for structure in self.structures]
+
+    @property
     def lost_regions(self) -> dict[Region, tuple[int, int]]:
         """Regions that label maps cannot hold, each with a label that shows it and what that label becomes.
 

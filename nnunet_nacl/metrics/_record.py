@@ -27,21 +27,13 @@ class StructureSums:
         probability: Σ p.
         segmented: Σ s.
         overlap: Σ p s.
-        unsure: voxels with p above 0.1 and below 0.9.
         max_probability: the largest p.
-        near: voxels of the set near, which classes share, as the next two.
-        doubt: over near, Σ (1 − c), the errors to expect: c is max_k p_k, of a region max(p, 1 − p).
-        entropy: over near, −Σ Σ_k p_k ln p_k, of a region −Σ (p ln p + (1 − p) ln(1 − p)).
     """
 
     probability: Floats
     segmented: NDArray[np.int64]
     overlap: Floats
-    unsure: NDArray[np.int64]
     max_probability: Floats
-    near: NDArray[np.int64]
-    doubt: Floats
-    entropy: Floats
 
     @property
     def predicted_dice(self) -> Floats:
@@ -61,6 +53,23 @@ class StructureSums:
     def dice_to_expect(self) -> Floats:
         """Predicted Dice; where nothing is segmented 1 − max p, the chance that the structure is absent, roughly."""
         return np.where(self.segmented > 0, self.predicted_dice, 1 - self.max_probability)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """How unsure a model is, for each structure of each case: (cases, structures).
+
+    Attributes:
+        unsure: voxels with p above 0.1 and below 0.9.
+        near: voxels of the set near, which classes share, as the next two.
+        errors: over near, Σ (1 − c), the errors to expect: c is max_k p_k, of a region max(p, 1 − p).
+        entropy: over near, −Σ Σ_k p_k ln p_k, of a region −Σ (p ln p + (1 − p) ln(1 − p)).
+    """
+
+    unsure: NDArray[np.int64]
+    near: NDArray[np.int64]
+    errors: Floats
+    entropy: Floats
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class Counts:
     Attributes:
         structures: foreground labels, or regions.
         voxel_ml: (cases,) volume of a voxel.
-        sums: over all voxels.
+        sums: over all voxels, as ``doubt``.
         truth: what needs ground truth, as the next two; without it None, and these are empty.
         calibration: tables by voxel set.
         segmentation_metrics: metric -> (cases, structures).
@@ -105,6 +114,7 @@ class Counts:
     structures: tuple[Structure, ...]
     voxel_ml: Floats
     sums: StructureSums
+    doubt: Doubt
     truth: TruthCounts | None
     calibration: dict[Voxels, CalibrationTables]
     segmentation_metrics: dict[str, Floats]
@@ -148,7 +158,12 @@ class Counts:
                 of_structure[metric] = float(mean)
         return found
 
+    def foreground_mean(self, metric: str) -> float:
+        """Mean over structures of their means over cases; NaN where it was not computed."""
+        values = self.segmentation_metrics.get(metric, np.zeros((0, 0)))
+        return float(mean_of_known(mean_of_known(values.T)))
+
     @property
     def Dice(self) -> float:  # noqa: N802 - as in papers
         """Mean over structures, as nnU-Net's ``foreground_mean``."""
-        return float(mean_of_known([metrics["Dice"] for metrics in self.segmentation.values()]))
+        return self.foreground_mean("Dice")

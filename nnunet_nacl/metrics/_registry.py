@@ -5,13 +5,11 @@ Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._activation import Activation
-from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bins import BinCounts, Tables
 from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
 from nnunet_nacl.metrics._calibration import (
     average_calibration_error,
@@ -19,29 +17,6 @@ from nnunet_nacl.metrics._calibration import (
     maximum_calibration_error,
 )
 from nnunet_nacl.typing import Floats
-
-
-class Tables(Protocol):
-    """What a metric is computed from: ``CalibrationTables``, of a case, of cases added up or with leading axes."""
-
-    @property
-    def top(self) -> BinCounts: ...
-    @property
-    def classwise(self) -> BinCounts: ...
-    @property
-    def expected_top(self) -> BinCounts | None: ...
-    @property
-    def expected_classwise(self) -> BinCounts | None: ...
-    @property
-    def nll(self) -> Floats: ...
-    @property
-    def brier(self) -> Floats: ...
-    @property
-    def image_voxels(self) -> NDArray[np.int64]: ...
-    @property
-    def num_classes(self) -> NDArray[np.int64]: ...
-    @property
-    def activation(self) -> Activation: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +92,7 @@ def _expected_class_errors(tables: Tables) -> Floats | None:
 
 
 def _per_foreground(sums: Floats, tables: Tables) -> Floats:
-    of_structures = tables.classwise.hits[..., tables.activation.first_structure :, :]
-    return ratio(sums.sum(-1, keepdims=True), of_structures.sum((-2, -1))[..., None])
+    return ratio(sums.sum(-1, keepdims=True), tables.foreground_voxels[..., None])
 
 
 _CALIBRATION = (

@@ -14,8 +14,7 @@ from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolde
 from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._notes import means_of
-from nnunet_nacl.use._quantities import structure_names
+from nnunet_nacl.use._quantities import means_of
 
 Decoded = tuple[Labels, Record]
 """Labels, and what the folder's mark says about the case: ``thresholds`` and more."""
@@ -52,7 +51,7 @@ def decode_folder(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     predictions = PredictionFolder.read(pred_folder)
-    names = structure_names(predictions.data_set.meaning)
+    names = predictions.data_set.meaning.names
     lost = predictions.data_set.meaning.what_is_lost
     decode: Decode = _for_dice
     mark: Record = {"metric": "dice", "alpha": None, "fit": None}

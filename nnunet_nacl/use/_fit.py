@@ -33,7 +33,6 @@ from nnunet_nacl.use._judging import (
     judgement_table,
     rows_of,
 )
-from nnunet_nacl.use._quantities import structure_names
 
 FIT_NAME = "review_fit.json"
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
@@ -44,14 +43,14 @@ class StructureFit:
     """What was fitted for a structure.
 
     ``volume`` is None if too few cases are without ignored voxels, ``dice`` if too few have something segmented.
-    ``missed`` (T,) is the mean share of the structure that
-    masks of p ≥ threshold miss, for ``THRESHOLDS``, over the ``num_present`` cases that have it.
+    ``missed`` (T,) is the mean share of the structure that masks of p ≥ threshold miss, for ``THRESHOLDS``, over the
+    ``num_present`` cases that have it. By default nothing was fitted.
     """
 
-    volume: VolumeFit | None
-    dice: DiceFit | None
-    missed: tuple[float, ...]
-    num_present: int
+    volume: VolumeFit | None = None
+    dice: DiceFit | None = None
+    missed: tuple[float, ...] = ()
+    num_present: int = 0
 
     @classmethod
     def to(cls, counts: Counts, coverage: float) -> "StructureFit":
@@ -79,6 +78,22 @@ class StructureFit:
         rates = truth.missed[present] / truth.voxels[present, np.newaxis]
         missed = tuple(rates.mean(0).tolist()) if present.any() else ()
         return cls(volume, dice, missed, int(present.sum()))
+
+    def predict(self, sums: StructureSums, voxel_ml: Floats) -> dict[str, Floats]:
+        """(cases,) interval of the volume; if the structure is segmented, the fitted Dice and its bound; NaN else."""
+        low = high = dice = bound = np.full(voxel_ml.shape, np.nan)
+        if self.volume is not None:
+            low, high = self.volume.interval_ml(voxel_ml * sums.probability)
+        if self.dice is not None:
+            segmented = sums.segmented > 0
+            dice = np.where(segmented, self.dice.expected(sums.predicted_dice), np.nan)
+            bound = np.where(segmented, self.dice.lower_bound(sums.predicted_dice), np.nan)
+        return {
+            "volume_low_ml": low,
+            "volume_high_ml": high,
+            "fitted_dice": dice,
+            "dice_low": bound,
+        }
 
 
 @dataclass(frozen=True)
@@ -148,27 +163,24 @@ class ReviewFit:
                 "on held-out cases, predicted and true Dice have a rank correlation of "
                 f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
-        notes = [
-            f"The fit uses {len(self.cases)} cases; {told}.",
-            *self.shortfalls(),
-            *self.sparse_notes(),
-        ]
-        unknown = f"The folder {folder} does not say which checkpoint made it: the fit is valid only for the"
-        calibration = calibration_of(folder)
-        if calibration == self.calibration:
-            twins = [Path(own).with_name(FOLD_CHECKPOINT) for own in self.pred_folders]
-            if calibration is None and any(twin.exists() for twin in twins):
-                notes.append(f"The fit is to predictions as trained. {unknown} one as trained.")
-            return notes
-        of_folds = set[str]()  # the methods, if each fold has a fit of its own
-        if self.calibration is not None and self.calibration.fingerprint is None:
-            of_folds.update(self.calibration.methods)
-        if calibration is None and of_folds:
-            note = f"The fit is to calibrated predictions ({self.calibration})."
-            return [*notes, f"{note} {unknown} calibrated one."]
-        if calibration is None or not of_folds.issuperset(calibration.methods):
-            expected = _told("calibrated", self.calibration)
-            raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
+        notes = [f"The fit uses {len(self.cases)} cases; {told}."]
+        notes += self.shortfalls() + self.sparse_notes()
+        own = self.calibration
+        made = calibration_of(folder)
+        # The methods, if each fold has a fit of its own
+        of_folds = () if own is None or own.fingerprint is not None else own.methods
+        if made is None and (own is None or of_folds):
+            twins = [Path(predicted).with_name(FOLD_CHECKPOINT) for predicted in self.pred_folders]
+            if of_folds or any(twin.exists() for twin in twins):
+                one = "calibrated one" if of_folds else "one as trained"
+                notes.append(
+                    f"The fit is to {_told('calibrated', own)}. The folder {folder} does not say which checkpoint made "
+                    f"it: the fit is valid only for the {one}."
+                )
+        elif made != own and (made is None or not set(made.methods) <= set(of_folds)):
+            raise ValueError(
+                f"{refused} {_told('calibrated', own)}; these are {_told('calibrated', made)}."
+            )
         return notes
 
     def sparse_notes(self) -> list[str]:
@@ -188,15 +200,12 @@ class ReviewFit:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
         for row in self.held_out:
+            structure = row["structure"]
             variance = self.coverage * (1 - self.coverage) / row["num_cases"]
+            least = self.coverage - 2 * math.sqrt(variance)
             for what, of in (("bound", "Dice"), ("interval", "volume")):
                 held = row[f"{what}_coverage"]
-                structure = row["structure"]
-                if (
-                    structure != ALL
-                    and held is not None
-                    and held < self.coverage - 2 * math.sqrt(variance)
-                ):
+                if structure != ALL and held is not None and held < least:
                     notes.append(
                         f"Do not rely on the {what} of the {of} of {structure}: it held in {100 * held:.0f} % of the "
                         f"held-out cases, not in {100 * self.coverage:.0f} %."
@@ -258,19 +267,17 @@ def fit_review(
         num_processes=num_processes,
     )
     assert counted.counts.truth is not None
-    row_of = {case: row for row, case in enumerate(counted.cases)}
     parts = [[case.name for case in cases] for cases in predicted.groups.values()]
-    held_out = [[row_of[case] for case in part if case in row_of] for part in parts]
-    if sum(map(bool, held_out)) == 1:
-        held_out = [[row_of[case] for case in part] for part in split_cases(counted.cases)]
-    names = structure_names(data_set.meaning)
+    if sum(not set(part).isdisjoint(counted.cases) for part in parts) == 1:
+        parts = split_cases(counted.cases)
+    names = data_set.meaning.names
     result = ReviewFit(
         model=Model.of_folder(home, predictions.plans, data_set),
         calibration=calibration,
         decoded=decoded.pop(),
         coverage=coverage,
         structures=_fit_structures(counted.counts, names, coverage),
-        held_out=_hold_out(counted, names, held_out, coverage),
+        held_out=_hold_out(counted, names, parts, coverage),
         cases=counted.cases,
         ignored=counted.counts.truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder),
@@ -279,26 +286,6 @@ def fit_review(
     )
     write_json(file, asdict(result))
     return replace(result, file=file)
-
-
-def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: Floats) -> dict[str, Floats]:
-    """(cases,) of a structure: interval of the volume; where it is segmented, the fitted Dice and its bound.
-
-    NaN without a fit.
-    """
-    names = ("volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low")
-    found = {name: np.full(voxel_ml.shape, np.nan) for name in names}
-    if fit is None:
-        return found
-    if fit.volume is not None:
-        low, high = fit.volume.interval_ml(voxel_ml * sums.probability)
-        found |= {"volume_low_ml": low, "volume_high_ml": high}
-    if fit.dice is not None:
-        segmented = sums.segmented > 0
-        predicted = sums.predicted_dice
-        found["fitted_dice"] = np.where(segmented, fit.dice.expected(predicted), np.nan)
-        found["dice_low"] = np.where(segmented, fit.dice.lower_bound(predicted), np.nan)
-    return found
 
 
 def dice_of(truth: TruthCounts) -> Floats:
@@ -321,7 +308,7 @@ def judged(
 
     frames = []
     for number, name in enumerate(names):
-        fit = fits.get(name)
+        fit = fits.get(name, StructureFit())
         counts = counted.counts.of_structure(number)
         truth = counts.truth
         assert truth is not None
@@ -332,12 +319,12 @@ def judged(
             "dice": dice_of(truth),
             "expected_ml": counts.voxel_ml * truth.sums.probability,
             "true_ml": counts.voxel_ml * truth.voxels,
-            **predict(fit, truth.sums, counts.voxel_ml),
+            **fit.predict(truth.sums, counts.voxel_ml),
             "missed": np.nan,
         }
         for unknown in ("true_ml", "volume_low_ml", "volume_high_ml"):
             columns[unknown] = np.where(truth.ignored == 0, columns[unknown], np.nan)
-        if fit is not None and coverage is not None:
+        if coverage is not None:
             with suppress(ValueError):  # too few cases have the structure
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
                 at = int(np.searchsorted(THRESHOLDS, threshold))
@@ -349,10 +336,7 @@ def judged(
 def _fit_structures(
     counts: Counts, names: Sequence[str], coverage: float
 ) -> dict[str, StructureFit]:
-    try:
-        check_enough(len(counts), coverage)
-    except ValueError as error:
-        raise ValueError(f"{names[0]}: {error}") from error
+    check_enough(len(counts), coverage)
     return {
         name: StructureFit.to(counts.of_structure(number), coverage)
         for number, name in enumerate(names)
@@ -360,17 +344,19 @@ def _fit_structures(
 
 
 def _hold_out(
-    counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[int]], coverage: float
+    counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[str]], coverage: float
 ) -> list[Row]:
-    """Judge each part of the cases (rows) with a fit to the others; empty if any leaves too few others to fit to."""
+    """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
+    row_of = {case: row for row, case in enumerate(counted.cases)}
+    rows = [[row_of[case] for case in part if case in row_of] for part in parts]
     found = []
-    for part in parts:
-        others = [row for other in parts if other is not part for row in other]
+    for held_out in rows:
+        others = [row for part in rows if part is not held_out for row in part]
         try:
             fits = _fit_structures(counted.counts.take(others), names, coverage)
         except ValueError:
             return []
-        found += judged(counted.take(part), names, fits, coverage)
+        found += judged(counted.take(held_out), names, fits, coverage)
     return judge_structures(found)
 
 
@@ -386,16 +372,16 @@ def decoding_of(folder: Path) -> str | None:
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
     """How the predictions were calibrated: all alike, or each folder by its own fit."""
     found = {folder: calibration_of(folder) for folder in folders}
-    calibrations = {how for how in found.values() if how is not None}
-    if not calibrations:
+    known = [how for how in found.values() if how is not None]
+    if not known:
         return None
-    if None in found.values():
+    if len(known) < len(folders):
         listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
         raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
-    if len(calibrations) > 1 or all(folder.name == "validation_calibrated" for folder in folders):
-        methods = {method for how in calibrations for method in how.methods}
+    if len(set(known)) > 1 or all(folder.name == "validation_calibrated" for folder in folders):
+        methods = {method for how in known for method in how.methods}
         return Calibration(tuple(sorted(methods)), None)
-    return calibrations.pop()
+    return known[0]
 
 
 def _told(done: str, how: Calibration | str | None) -> str:

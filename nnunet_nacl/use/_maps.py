@@ -12,12 +12,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.typing import Floats, Labels
-from nnunet_nacl.use._quantities import (
-    add_confidence,
-    add_entropy,
-    structure_names,
-    whole_channels,
-)
+from nnunet_nacl.use._quantities import add_confidence, add_entropy, whole_channels
 
 _ADD = {"confidence": add_confidence, "entropy": add_entropy}
 
@@ -46,7 +41,7 @@ def write_maps(
     predictions = PredictionFolder.read(pred_folder)
     data_set = predictions.data_set
     meaning = data_set.meaning
-    names = structure_names(meaning)
+    names = meaning.names
     for kind in what:
         if kind not in {*_ADD, *(f"structure:{name}" for name in names)}:
             raise ValueError(
@@ -90,7 +85,7 @@ def _write_case(
 ) -> None:
     case = SavedCase(files, data_set)
     activation = data_set.meaning.activation
-    structures = [f"structure:{name}" for name in structure_names(data_set.meaning)]
+    structures = [f"structure:{name}" for name in data_set.meaning.names]
     of_channel = [""] * activation.first_structure + structures
     images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
     if not activation.exclusive and "confidence" in images:

@@ -14,8 +14,7 @@ from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import segmentation
 from nnunet_nacl.nnunet import CaseFiles, Model, PredictionFolder
 from nnunet_nacl.use._fit import decoding_of
-from nnunet_nacl.use._notes import means_of
-from nnunet_nacl.use._quantities import mean_pairwise_dice, structure_names, whole_channels
+from nnunet_nacl.use._quantities import mean_pairwise_dice, means_of, whole_channels
 
 AGREEMENT_NAME = "members_agreement.csv"
 
@@ -45,7 +44,7 @@ def combine_members(
         for member in folders[1:]:
             if how(member.folder) != how(first):
                 raise ValueError(f"members: {first} and {member.folder} are not {done} alike.")
-    names = structure_names(folders[0].data_set.meaning)
+    names = folders[0].data_set.meaning.names
     with write_folder(
         folders,
         output,

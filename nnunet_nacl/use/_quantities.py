@@ -1,6 +1,6 @@
-"""Quantities of one case: confidence and entropy of its voxels, agreement of members."""
+"""Quantities of one case: confidence and entropy of its voxels, agreement of members; means over cases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, groupby
 from operator import itemgetter
 
@@ -35,11 +35,6 @@ def add_entropy(entropy: Floats, p: Floats, activation: Activation) -> Floats:
     return largest
 
 
-def structure_names(meaning: LabelMeaning) -> list[str]:
-    """The names in ``dataset.json`` of the classes except the background, or of the regions."""
-    return [meaning.name_of(structure) for structure in meaning.structures]
-
-
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
     """Agreement of members: for each structure the mean over pairs of ``2 |A ∩ B| / (|A| + |B|)``, 1 for 0 / 0.
 
@@ -52,3 +47,9 @@ def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -
         confusion = confusion_matrix(*pair, meaning.ignored + 1)
         found.append([dice(confusion, region_of(one)) for one in meaning.structures])
     return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())
+
+
+def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:
+    """Each structure's mean over the cases, as a text for users."""
+    means = np.mean([*cases], axis=0)
+    return ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))

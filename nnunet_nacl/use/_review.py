@@ -18,7 +18,7 @@ from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.typing import Record
 from nnunet_nacl.use._doubt import doubtful_slices
-from nnunet_nacl.use._fit import ReviewFit, StructureFit, dice_of, judged, predict
+from nnunet_nacl.use._fit import ReviewFit, StructureFit, dice_of, judged
 from nnunet_nacl.use._judging import (
     Row,
     Rows,
@@ -28,7 +28,7 @@ from nnunet_nacl.use._judging import (
     rows_of,
 )
 from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._quantities import mean_pairwise_dice, structure_names
+from nnunet_nacl.use._quantities import mean_pairwise_dice
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -144,13 +144,11 @@ def review_folder(
         check_any_used(looks, unseen)
         rows = [row for row, case in enumerate(counted.cases) if case in looks]
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *unseen])
-    names = structure_names(data_set.meaning)
+    names = data_set.meaning.names
     fits = chosen.structures if chosen else {}
     table = _table(counted, names, fits, looks)
     of_truth = [] if gt_folder is None else judged(counted, names, fits)
-    notes = [*_region_notes(data_set.meaning), *_volume_notes(table), *notes]
-    if counted.counts.truth is not None:
-        notes = [*_sparse_notes(counted.counts.truth.ignored.tolist()), *notes]
+    notes = [*_notes(counted, table), *notes]
     review = Review(table, judge_structures(of_truth), counted.cases, counted.skipped, notes, file)
     _write(review, of_truth, chosen)
     if page is not None:
@@ -160,9 +158,9 @@ def review_folder(
 
 @dataclass(frozen=True)
 class _Look:
-    """What a review sees in a case's files: agreement of members, pictures for the page with what they lack."""
+    """What a review sees in a case's files: agreement of members on each structure (NaN without), pictures."""
 
-    agreement: tuple[float, ...] | None
+    agreement: tuple[float, ...]
     pictures: list[Record]
     problem: str | None
 
@@ -177,7 +175,7 @@ def _look(
 ) -> _Look:
     """Look at a case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
     case = SavedCase(files, data_set)
-    agreement = None
+    agreement = (np.nan,) * len(data_set.meaning.structures)
     if members:
         labels = [case.read_like(member / files.prediction.name)[0] for member in members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
@@ -212,12 +210,40 @@ def _table(
     fits: Mapping[str, StructureFit],
     looks: Mapping[str, _Look],
 ) -> "DataFrame":
-    from pandas import concat
+    from pandas import DataFrame, concat
 
-    tables = [
-        _structure(counted, number, name, fits.get(name), looks)
-        for number, name in enumerate(names)
-    ]
+    agreements = np.full((len(counted.cases), len(names)), np.nan)
+    if looks:
+        agreements[:] = [looks[case].agreement for case in counted.cases]
+    tables = []
+    for number, name in enumerate(names):
+        counts = counted.counts.of_structure(number)
+        sums = counts.sums
+        doubt = counts.doubt
+        voxel_ml = counts.voxel_ml
+        predicted = fits.get(name, StructureFit()).predict(sums, voxel_ml)
+        fitted = predicted["fitted_dice"]
+        columns = {
+            "case": counted.cases,
+            "structure": name,
+            "predicted_dice": sums.predicted_dice,
+            "volume_ml": voxel_ml * sums.probability,
+            **predicted,
+            "segmented_ml": voxel_ml * sums.segmented,
+            "max_probability": sums.max_probability,
+            "mean_error": ratio(doubt.errors, doubt.near),
+            "mean_entropy": ratio(doubt.entropy, doubt.near),
+            "unsure_ml": voxel_ml * doubt.unsure,
+            "agreement": agreements[:, number],
+            "dice": np.nan,
+            "true_ml": np.nan,
+            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
+        }
+        if counts.truth is not None:
+            true_ml = voxel_ml * counts.truth.voxels
+            columns["dice"] = dice_of(counts.truth)
+            columns["true_ml"] = np.where(counts.truth.ignored > 0, np.nan, true_ml)
+        tables.append(DataFrame(columns))
     table = concat(tables).sort_values(
         ["trust", "predicted_dice", "volume_ml", "case", "structure"],
         ascending=[True, True, False, True, True],
@@ -226,50 +252,6 @@ def _table(
     table["reasons"] = list(map(_reasons, rows_of(table)))
     table["rank"] = table.groupby("structure").cumcount() + 1
     return table
-
-
-def _structure(
-    counted: FolderResult,
-    number: int,
-    name: str,
-    fit: StructureFit | None,
-    looks: Mapping[str, _Look],
-) -> "DataFrame":
-    """What is known of a structure in each case."""
-    from pandas import DataFrame
-
-    counts = counted.counts.of_structure(number)
-    sums = counts.sums
-    truth = counts.truth
-    voxel_ml = counts.voxel_ml
-    dice = None
-    true_ml = None
-    if truth is not None:
-        dice = dice_of(truth)
-        true_ml = np.where(truth.ignored > 0, np.nan, voxel_ml * truth.voxels)
-    agreements = None
-    if looks and counted.cases and looks[counted.cases[0]].agreement is not None:
-        agreements = np.array([looks[case].agreement for case in counted.cases])
-    predicted = predict(fit, sums, voxel_ml)
-    fitted = predicted["fitted_dice"]
-    return DataFrame(
-        {
-            "case": counted.cases,
-            "structure": name,
-            "predicted_dice": sums.predicted_dice,
-            "volume_ml": voxel_ml * sums.probability,
-            **predicted,
-            "segmented_ml": voxel_ml * sums.segmented,
-            "max_probability": sums.max_probability,
-            "mean_error": ratio(sums.doubt, sums.near),
-            "mean_entropy": ratio(sums.entropy, sums.near),
-            "unsure_ml": voxel_ml * sums.unsure,
-            "agreement": None if agreements is None else agreements[:, number],
-            "dice": dice,
-            "true_ml": true_ml,
-            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
-        }
-    )
 
 
 def _reasons(row: Row) -> list[str]:
@@ -303,31 +285,29 @@ def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> Pa
     return folder
 
 
-def _region_notes(meaning: LabelMeaning) -> list[str]:
-    lost = meaning.what_is_lost
-    if lost is None:
-        return []
-    masks = "Segmented volumes and Dice are those of the regions' own masks, p > ½ or as decoded."
-    return [f"{lost} {masks}"]
-
-
-def _sparse_notes(shares: Sequence[float]) -> list[str]:
-    ignored = ignored_note(shares)
-    if ignored is None:
-        return []
-    return [
-        f"{ignored}. True volumes of these are unknown and left out; the Dice is that of labelled voxels."
-    ]
-
-
-def _volume_notes(table: "DataFrame") -> list[str]:
+def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
+    """What to know before reading the list."""
+    notes = []
+    truth = counted.counts.truth
+    ignored = None if truth is None else ignored_note(truth.ignored.tolist())
+    if ignored is not None:
+        notes.append(
+            f"{ignored}. True volumes of these are unknown and left out; the Dice is that of labelled voxels."
+        )
+    lost = counted.meaning.what_is_lost
+    if lost is not None:
+        notes.append(
+            f"{lost} Segmented volumes and Dice are those of the regions' own masks, p > ½ or as decoded."
+        )
     sums = table.groupby("structure", sort=False)[["volume_ml", "segmented_ml"]].sum()
     shares = (sums.volume_ml / sums.segmented_ml - 1)[sums.segmented_ml > 0]
-    return [
-        f"{name}: the expected volumes add up to {1 + share:.2f} times the segmented ones. Either segmentations are "
-        f"too {'small' if share > 0 else 'large'}, or the probabilities are not calibrated (see nnunet_nacl calibrate)."
-        for name, share in shares[shares.abs() > _BIASED].items()
-    ]
+    for name, share in shares[shares.abs() > _BIASED].items():
+        notes.append(
+            f"{name}: the expected volumes add up to {1 + share:.2f} times the segmented ones. Either segmentations "
+            f"are too {'small' if share > 0 else 'large'}, or the probabilities are not calibrated (see nnunet_nacl "
+            "calibrate)."
+        )
+    return notes
 
 
 @dataclass(frozen=True)
@@ -365,7 +345,7 @@ def _write_page(
         },
         "looks": looks,
         "known": {*review.table.columns[review.table.notna().any()]},
-        "structures": sorted(structure_names(meaning)),
+        "structures": sorted(meaning.names),
         "outlines": {
             label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)])
             for label in outlined

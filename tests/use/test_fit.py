@@ -148,7 +148,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
 
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     folders = Predictions.of_folder(*write_folder(tmp_path, "abcd", structure=True))
-    with pytest.raises(ValueError, match=r"^one: 4 calibration cases are too few: a coverage of 0.9 needs at least 19"):
+    with pytest.raises(ValueError, match=r"^4 calibration cases are too few: a coverage of 0.9 needs at least 19"):
         fit_review(folders)
     assert not (folders.pred_folders[0] / "review_fit.json").exists()
     with pytest.raises(ValueError, match=r"^coverage must be above 0 and below 1; got 1\.0"):

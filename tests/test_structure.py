@@ -36,7 +36,7 @@ IMPORTS = {
     "folders": {"files", "cases", "nnunet"},
     "evaluation": _BASE,
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
-    "calibrate": {*_BASE, "names", "evaluation", "folders"},
+    "calibrate": {*_BASE, "names", "evaluation", "folders", "trainers"},
     "use": {*_BASE, "evaluation", "folders", "calibrate", "pages", "pictures"},
     "report": {"files", "metrics", "nnunet", "evaluation", "use", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},

@@ -16,6 +16,7 @@ from nnunet_nacl.calibrate._methods import Layer, flat_layer
 from nnunet_nacl.calibrate._sample import Drawn, Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.nnunet import (
+    DEFAULT_TRAINER,
     DataSet,
     Model,
     PreprocessedCases,
@@ -25,6 +26,7 @@ from nnunet_nacl.nnunet import (
     read_checkpoint,
     write_checkpoint,
 )
+from nnunet_nacl.trainers import parse_name
 from nnunet_nacl.typing import Floats, Labels, Record, Singles
 
 if TYPE_CHECKING:
@@ -161,8 +163,14 @@ class Network:
                 f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
                 "trained, such as checkpoint_final.pth."
             )
+        is_ours = parse_name(self._checkpoint["trainer_name"]) is not None
         self.predictor = build_predictor(
-            model_folder, self._checkpoint, device, use_mirroring=mirroring
+            model_folder,
+            self._checkpoint,
+            device,
+            use_mirroring=mirroring,
+            # Our trainers change no network, and importing them takes seconds
+            built_by=DEFAULT_TRAINER if is_ours else None,
         )
         plans = model_folder / "plans.json"
         data_set = DataSet.read(model_folder / "dataset.json", plans, [])

@@ -8,7 +8,13 @@ from nnunet_nacl.nnunet._data import (
     raw_cases,
     read_splits,
 )
-from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._dataset import (
+    DEFAULT_TRAINER,
+    DataSet,
+    Model,
+    PlansJson,
+    read_dataset_json,
+)
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
 from nnunet_nacl.nnunet._names import cases_in, dataset_in, model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import (
@@ -35,6 +41,7 @@ __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
     "DECODED_NAME",
+    "DEFAULT_TRAINER",
     "SPLITS_NAME",
     "CaseFiles",
     "DataSet",

@@ -26,6 +26,7 @@ from nnunet_nacl.nnunet._names import (
 )
 from nnunet_nacl.typing import Record
 
+DEFAULT_TRAINER = "nnUNetTrainer"
 NamedLabels = dict[str, int | list[int]]
 
 
@@ -118,9 +119,10 @@ class PlansJson:
             write_json(self.file, plans.content)
 
     def build_network(
-        self, configuration: str, trainer: str = "nnUNetTrainer", *, deep_supervision: bool = True
+        self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True
     ) -> tuple[Any, int]:
         """The network as its trainer builds it, and how many channels its images have."""
+        from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -129,15 +131,20 @@ class PlansJson:
         settings = manager.get_configuration(configuration)
         channels = int(determine_num_input_channels(manager, settings, described))
         outputs = manager.get_label_manager(described).num_segmentation_heads
+        planned = (
+            settings.network_arch_class_name,
+            settings.network_arch_init_kwargs,
+            settings.network_arch_init_kwargs_req_import,
+        )
+        if trainer == DEFAULT_TRAINER:  # the same without importing it, which takes seconds
+            network = get_network_from_plans(
+                *planned, channels, outputs, deep_supervision=deep_supervision
+            )
+            return network, channels
         build = find_trainer(trainer).build_network_architecture
-        if "plans_manager" in inspect.signature(build).parameters:
-            architecture = [manager, settings]
-        else:  # trainers written for nnU-Net before 2.7
-            architecture = [
-                settings.network_arch_class_name,
-                settings.network_arch_init_kwargs,
-                settings.network_arch_init_kwargs_req_import,
-            ]
+        is_current = "plans_manager" in inspect.signature(build).parameters
+        # The plans' own words for trainers written for nnU-Net before 2.7
+        architecture = (manager, settings) if is_current else planned
         network = build(*architecture, channels, outputs, enable_deep_supervision=deep_supervision)
         return network, channels
 

@@ -157,9 +157,22 @@ def load_predictor(
 
 
 def build_predictor(
-    model: Path, content: Record, device: str, *, use_mirroring: bool = True
+    model: Path,
+    content: Record,
+    device: str,
+    *,
+    use_mirroring: bool = True,
+    built_by: str | None = None,
 ) -> Any:
-    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights."""
+    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
+
+    Args:
+        model: the model's folder.
+        content: of a checkpoint.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        use_mirroring: whether it predicts with test-time augmentation.
+        built_by: the trainer that builds the network, if it is known to build the same as the checkpoint's own.
+    """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
@@ -177,7 +190,7 @@ def build_predictor(
         name = content["init_args"]["configuration"]
         trainer = content["trainer_name"]
         plans_json = PlansJson.read(model / "plans.json")
-        network, _ = plans_json.build_network(name, trainer, deep_supervision=False)
+        network, _ = plans_json.build_network(name, built_by or trainer, deep_supervision=False)
         weights = content["network_weights"]
         network.load_state_dict(weights)
         plans = PlansManager(plans_json.content)

@@ -244,6 +244,24 @@ def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
         assert len(found) <= 1
 
 
+ONLY_WHAT_IT_NEEDS = """
+import sys
+from pathlib import Path
+from nnunet_nacl.calibrate import Network
+Network(Path(sys.argv[1]), 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=False)
+trainer = "nnunetv2.training.nnUNetTrainer.nnUNetTrainer"
+found = {trainer, "matplotlib", "seaborn", "sklearn", "timm", "torchvision"} & set(sys.modules)
+assert not found, found
+"""
+
+
+def test_trainers_are_not_imported(copy_of: Callable[..., Copy]) -> None:
+    """Of nnU-Net and ours: all that they import takes longer than everything else before the first case."""
+    command = [sys.executable, "-c", ONLY_WHAT_IT_NEEDS, str(copy_of("labels", "2d_small", OURS).model)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("regions", "3d_small", OF_REGIONS)
     network = open_fold(copy.model, mirroring=True)

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import PreprocessedCases, load_predictor, read_checkpoint, write_checkpoint
+from nnunet_nacl.nnunet import PlansJson, PreprocessedCases, load_predictor, read_checkpoint, write_checkpoint
 from tests.conftest import Trained
 
 TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
@@ -48,6 +50,20 @@ def test_predictors_are_those_of_nnunet(trained: Trained, tmp_path: Path, monkey
         assert ours.configuration_name == "2d_small"
     old = load_predictor(model, 0, "cpu", checkpoint="checkpoint_old.pth", use_mirroring=False)
     assert torch.equal(old.predict_logits_from_preprocessed_data(image), logits[0])
+
+
+def test_the_default_network_is_nnunets(trained: Trained) -> None:
+    model = trained("labels", "2d_small", TRAINER)
+    for deep_supervision in (True, False):
+        plans = PlansManager(json.loads((model / "plans.json").read_bytes()))
+        network, channels = PlansJson.read(model / "plans.json").build_network(
+            "2d_small", deep_supervision=deep_supervision
+        )
+        expected = nnUNetTrainer.build_network_architecture(
+            plans, plans.get_configuration("2d_small"), channels, 3, enable_deep_supervision=deep_supervision
+        )
+        assert str(network) == str(expected)
+        assert network.decoder.deep_supervision is deep_supervision
 
 
 def test_what_is_missing(tmp_path: Path) -> None:

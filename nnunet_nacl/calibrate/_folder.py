@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.calibrate._methods import Method
-from nnunet_nacl.calibrate._sample import Drawn, Sample, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
@@ -75,10 +75,15 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
     meaning = data_set.meaning
     p = case.probabilities(np.float32)
     labels, geometry = case.read_truth()
-    foreground = meaning.activation.foreground(p[: meaning.num_tops])
-    drawn = Drawn.of(files.name, meaning, foreground, labels, geometry.spacing, most)
-    logits = meaning.activation.logits(p.reshape(len(p), -1)[:, drawn.indices])
-    return Sample.of_drawn(files.name, meaning, drawn, logits)
+    return Sample.draw(
+        files.name,
+        meaning,
+        labels,
+        foreground=meaning.activation.foreground(p[: meaning.num_tops]),
+        spacing_mm=geometry.spacing,
+        most=most,
+        values=lambda index: (meaning.activation.logits(p.reshape(len(p), -1)[:, index]), None),
+    )
 
 
 def apply_folder(

@@ -1,6 +1,5 @@
 """The calibrations of logits: temperature and vector scaling; and what every calibration can do."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,16 +86,11 @@ class Unchanged:
         return weight, bias
 
 
-class _OfLogits(ABC):
+class _OfLogits(Method, Protocol):
     """A calibration that needs the logits alone."""
 
     activation: Activation
     needs_features: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def num_channels(self) -> int | None:
-        """K or R; None if it was not saved."""
 
     @classmethod
     def fit(
@@ -118,15 +112,6 @@ class _OfLogits(ABC):
             logits, labels, weights=weights, ignore_label=ignore_label, channel_axis=channel_axis
         )
         return cls.of(sample)
-
-    @classmethod
-    @abstractmethod
-    def of(cls, sample: Sample, _: Layer | None = None) -> "Self":
-        """Fit to a sample."""
-
-    @abstractmethod
-    def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
-        """Calibrated logits of logits (C, n)."""
 
     def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
         """Calibrated probabilities of logits: a tensor of their shape and dtype, or a float32 array."""

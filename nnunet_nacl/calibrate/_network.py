@@ -1,19 +1,18 @@
 """A fold's network and the features that enter its last layer: predicted, scaled, kept, and drawn from."""
 
-import math
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
-from nnunet_nacl.calibrate._sample import Drawn, Sample, check_enough, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.nnunet import (
     DEFAULT_TRAINER,
@@ -27,10 +26,12 @@ from nnunet_nacl.nnunet import (
     write_checkpoint,
 )
 from nnunet_nacl.trainers import parse_name
-from nnunet_nacl.typing import Floats, Labels, Record, Singles
+from nnunet_nacl.typing import Floats, Record, Singles
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Result = TypeVar("Result")
 
 _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""
@@ -267,29 +268,6 @@ class Network:
         self._scale = needed.where(self._largest > 0, 1)
         return True
 
-    def foreground(self, blocks: Iterable[tuple[slice, "Tensor"]], shape: Sequence[int]) -> Floats:
-        """(1, *shape) the probability of the foreground, or (R, *shape) of each region, of logits in blocks."""
-        activation = self.meaning.activation
-        tops = self.meaning.num_tops
-        found = np.empty((tops, math.prod(shape)), np.float64)
-        for where, logits in blocks:
-            p = activation.probabilities(logits)
-            found[:, where] = activation.foreground(p[:tops].cpu().numpy())
-        return found.reshape(tops, *shape)
-
-    def draw(
-        self, name: str, foreground: Floats, labels: Labels, properties: Record, most: int
-    ) -> Drawn:
-        """Voxels drawn from a preprocessed case."""
-        if not np.isfinite(foreground).all():
-            raise ValueError("the network's output is not finite.")
-        spacing = list(self.predictor.configuration_manager.spacing)
-        if len(spacing) == 2:
-            across = self.predictor.plans_manager.transpose_forward[0]
-            spacing.insert(0, properties["spacing"][across])
-        labels = np.maximum(labels, 0)  # −1: outside the crop to what is not 0
-        return Drawn.of(name, self.meaning, foreground, labels, spacing, most)
-
     def sample(self, kept: Kept | None = None) -> tuple[Sample, list[Skipped]]:
         """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
         cases = self.cases
@@ -299,19 +277,54 @@ class Network:
         def sample_of(case: CaseName) -> Sample:
             image, labels, properties = cases.load(case.name)
             features = self.features(image)
-            foreground = self.foreground(features.blocks(self.layer), image.shape[1:])
-            drawn = self.draw(case.name, foreground, labels, properties, most)
+
+            def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
+                drawn = features.at(index)
+                return weight @ drawn + bias[:, None], drawn
+
+            sample = Sample.draw(
+                case.name,
+                self.meaning,
+                np.maximum(labels, 0),  # −1: outside the crop to what is not 0
+                foreground=self._foreground(features),
+                spacing_mm=self._spacing(properties),
+                most=most,
+                values=values,
+            )
             if kept is not None:
                 kept.save(case.name, features)
-            of_drawn = features.at(drawn.indices)
-            logits = weight @ of_drawn + bias[:, None]
-            return Sample.of_drawn(case.name, self.meaning, drawn, logits, of_drawn)
+            return sample
 
-        found, skipped = each_case(
-            _case_names(cases), sample_of, doing=f"{self.folder.name}: features"
-        )
+        found, skipped = self._each_case(sample_of, "features")
         check_any_used(found, skipped)
         return replace(Sample.join(list(found.values())), device=self.fits_on), skipped
+
+    def _foreground(self, features: Features) -> Floats:
+        """(1, *spatial) the probability of the foreground, or (R, *spatial) of each region."""
+        activation = self.meaning.activation
+        tops = self.meaning.num_tops
+        shape = features.values.shape[1:]
+        found = np.empty((tops, shape.numel()), np.float64)
+        for where, logits in features.blocks(self.layer):
+            p = activation.probabilities(logits)
+            found[:, where] = activation.foreground(p[:tops].cpu().numpy())
+        if not np.isfinite(found).all():
+            raise ValueError("the network's output is not finite.")
+        return found.reshape(tops, *shape)
+
+    def _spacing(self, properties: Record) -> list[float]:
+        """Of a preprocessed case, in mm; a 2D configuration leaves the slices where they are."""
+        spacing = list(self.predictor.configuration_manager.spacing)
+        if len(spacing) == 2:
+            across = self.predictor.plans_manager.transpose_forward[0]
+            spacing.insert(0, properties["spacing"][across])
+        return spacing
+
+    def _each_case(
+        self, work: Callable[[CaseName], Result], doing: str
+    ) -> tuple[dict[str, Result], list[Skipped]]:
+        names = [CaseName(name) for name in self.cases.names]
+        return each_case(names, work, doing=f"{self.folder.name}: {doing}")
 
     def check_labels(self) -> None:
         """Raise a ValueError unless there are enough cases with a structure."""
@@ -320,9 +333,8 @@ class Network:
         def has_structure(case: CaseName) -> bool:
             return bool(np.isin(self.cases.labels(case.name), structures).any())
 
-        what = self.folder.name
-        found, _ = each_case(_case_names(self.cases), has_structure, doing=f"{what}: labels")
-        check_enough(sum(found.values()), len(self.cases.names), f"{what}: ")
+        found, _ = self._each_case(has_structure, "labels")
+        check_enough(sum(found.values()), len(self.cases.names), f"{self.folder.name}: ")
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
@@ -365,11 +377,6 @@ def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
             "nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
         )
     return last
-
-
-def _case_names(cases: PreprocessedCases) -> list[CaseName]:
-    """The cases, for ``each_case``."""
-    return [CaseName(name) for name in cases.names]
 
 
 def _unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:

@@ -2,9 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,54 +32,6 @@ def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
     rows = np.moveaxis(to_numpy(values), channel_axis, 0)
     rows = rows.reshape(len(rows), -1)
     return rows if rows.dtype == bool else rows.astype(np.float32, copy=False)
-
-
-class Drawn(NamedTuple):
-    """Voxels drawn from a case, chosen without their logits, so that only these need be held.
-
-    Attributes:
-        indices: (n,) ascending, of the flattened case.
-        weights: (n,) how many voxels of the case each represents.
-        near: bool (1, n), for regions (R, n), whether a voxel is near the prediction.
-        labels: (n,) the ground truth.
-    """
-
-    indices: NDArray[np.intp]
-    weights: Singles
-    near: Mask
-    labels: Labels
-
-    @classmethod
-    def of(  # noqa: PLR0917
-        cls,
-        name: str,
-        meaning: LabelMeaning,
-        foreground: Floats,
-        labels: Labels,
-        spacing_mm: Sequence[float],
-        most: int,
-    ) -> "Drawn":
-        """Draw voxels of a case.
-
-        Near are voxels within 5 mm of a voxel where the prediction gives the foreground, or the region, a probability
-        above 0.05.
-
-        Args:
-            name: of the case.
-            meaning: of labels and channels.
-            foreground: (1, *spatial) the probability of the foreground by the model as trained, or (R, *spatial) of
-                each region.
-            labels: (*spatial), the ground truth.
-            spacing_mm: distance between voxel centers along each axis.
-            most: how many voxels to draw; a few more if a label is rare.
-        """
-        near = near_core(foreground > CORE_PROBABILITY, spacing_mm, MARGIN_MM)
-        near = near.reshape(len(near), -1)
-        labels = labels.reshape(-1)
-        index, weights = _draw_voxels(
-            np.any(near, axis=0), labels, labels != meaning.ignored, most, name
-        )
-        return cls(index, weights, near[:, index], labels[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,25 +68,49 @@ class Sample:
         return self.meaning.activation
 
     @classmethod
-    def of_drawn(
+    def draw(
         cls,
         name: str,
         meaning: LabelMeaning,
-        drawn: Drawn,
-        logits: Floats,
-        features: Floats | None = None,
+        labels: Labels,
+        *,
+        foreground: Floats,
+        spacing_mm: Sequence[float],
+        most: int,
+        values: Callable[[NDArray[np.intp]], tuple[Floats, Floats | None]],
     ) -> "Sample":
-        """Voxels drawn from a case of that name, with their logits (C, n) and features (F, n)."""
-        activation = meaning.activation
-        logits = activation.centered(logits)
+        """Draw voxels of a case.
+
+        Near are voxels within 5 mm of a voxel where the prediction gives the foreground, or the region, a probability
+        above 0.05.
+
+        Args:
+            name: of the case.
+            meaning: of labels and channels.
+            labels: (*spatial), the ground truth.
+            foreground: (1, *spatial) the probability of the foreground by the model as trained, or (R, *spatial) of
+                each region.
+            spacing_mm: distance between voxel centers along each axis.
+            most: how many voxels to draw; a few more if a label is rare.
+            values: takes the drawn voxels' indices (n,) in the flattened case, ascending; returns their logits (C, n)
+                and, if there are any, features (F, n).
+        """
+        near = near_core(foreground > CORE_PROBABILITY, spacing_mm, MARGIN_MM)
+        near = near.reshape(len(near), -1)
+        labels = labels.reshape(-1)
+        index, weights = _draw_voxels(
+            np.any(near, axis=0), labels, labels != meaning.ignored, most, name
+        )
+        logits, features = values(index)
+        logits = meaning.activation.centered(logits)
         return cls(
             meaning,
             logits,
-            activation.predicted(logits),
-            meaning.truth(drawn.labels),
-            drawn.weights,
-            drawn.near,
-            np.zeros(drawn.indices.size, np.int32),
+            meaning.activation.predicted(logits),
+            meaning.truth(labels[index]),
+            weights,
+            near[:, index],
+            np.zeros(index.size, np.int32),
             (name,),
             features,
         )

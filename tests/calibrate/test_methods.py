@@ -23,7 +23,6 @@ from nnunet_nacl.calibrate import (
     split_cases,
     try_methods,
 )
-from nnunet_nacl.calibrate._sample import Drawn
 from nnunet_nacl.calibrate._search import Objective
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Model
@@ -408,15 +407,24 @@ def test_parameters_that_are_none(method: Any, parameters: tuple[Any, ...], mess
         method(*parameters)
 
 
+def draw(name: str, channels: int, labels: np.ndarray, foreground: np.ndarray, most: int) -> Sample:
+    """Of a row of voxels 10 mm apart; its one feature is the voxel's index."""
+    return Sample.draw(
+        name, meaning_of(SOFTMAX, channels), labels, foreground=foreground, spacing_mm=(10.0,), most=most,
+        values=lambda index: (np.zeros((channels, index.size)), index[None]),
+    )  # fmt: skip
+
+
 def test_drawn_voxels_stand_for_all() -> None:
     generator = np.random.default_rng(0)
     near, counted = generator.random(10_000) < 0.02, generator.random(10_000) < 0.9
 
     def drawn_from(near: np.ndarray, most: int, name: str = "case") -> tuple[np.ndarray, np.ndarray]:
-        of_case = Drawn.of(name, meaning_of(SOFTMAX, 2), near[None] * 1.0, np.where(counted, 1, 2), (10.0,), most)
-        assert np.array_equal(of_case.near[0], near[of_case.indices])
-        assert (of_case.labels == 1).all()
-        return of_case.indices, of_case.weights
+        of_case = draw(name, 2, np.where(counted, 1, 2), near[None] * 1.0, most)
+        index = of_case.features[0]
+        assert np.array_equal(of_case.near[0], near[index])
+        assert (of_case.truth == 1).all()
+        return index, of_case.weights
 
     index, weights = drawn_from(near, 600)
     assert index.size == 600
@@ -450,12 +458,12 @@ def test_each_label_of_a_case_is_drawn_without_a_bias() -> None:
     values = np.random.default_rng(0).normal(size=labels.size) + labels**2
     estimates = []
     for number in range(300):
-        drawn = Drawn.of(f"case {number}", meaning_of(SOFTMAX, 4), near, labels, (10.0,), 400)
-        counts = np.bincount(drawn.labels)
+        drawn = draw(f"case {number}", 4, labels, near, 400)
+        counts = np.bincount(drawn.truth)
         assert counts[3] == 3
         assert counts[2] == 10
-        assert drawn.weights[drawn.labels == 3] == pytest.approx(1)
-        assert drawn.weights[drawn.labels == 2] == pytest.approx(4)
+        assert drawn.weights[drawn.truth == 3] == pytest.approx(1)
+        assert drawn.weights[drawn.truth == 2] == pytest.approx(4)
         assert drawn.weights.sum() == pytest.approx(labels.size)
-        estimates.append(drawn.weights @ values[drawn.indices])
+        estimates.append(drawn.weights @ values[drawn.features[0]])
     assert abs(np.mean(estimates) - values.sum()) < 3 * np.std(estimates) / np.sqrt(300)

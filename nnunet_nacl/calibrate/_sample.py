@@ -41,7 +41,6 @@ class Sample:
     Attributes:
         meaning: of the channels: classes or regions.
         logits: (C, n) as trained; for classes minus their mean in each voxel.
-        kept: what the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n).
         truth: (n,) classes, or bool (R, n).
         weights: (n,) how many voxels of its case each voxel represents.
         near: (1, n), for regions (R, n), whether a voxel is near the prediction as trained, as in docs/metrics.md.
@@ -53,7 +52,6 @@ class Sample:
 
     meaning: LabelMeaning
     logits: Floats
-    kept: Truth
     truth: Truth
     weights: Singles
     near: Mask
@@ -66,6 +64,11 @@ class Sample:
     def activation(self) -> Activation:
         """Softmax for classes, sigmoid for regions."""
         return self.meaning.activation
+
+    @property
+    def kept(self) -> Truth:
+        """What the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n)."""
+        return self.activation.predicted(self.logits)
 
     @classmethod
     def draw(
@@ -102,11 +105,9 @@ class Sample:
             np.any(near, axis=0), labels, labels != meaning.ignored, most, name
         )
         logits, features = values(index)
-        logits = meaning.activation.centered(logits)
         return cls(
             meaning,
-            logits,
-            meaning.activation.predicted(logits),
+            meaning.activation.centered(logits),
             meaning.truth(labels[index]),
             weights,
             near[:, index],
@@ -132,25 +133,8 @@ class Sample:
         whole = np.shape(logits)
         spatial = tuple(np.delete(whole, channel_axis).tolist())
         rows = flattened(logits, channel_axis)
-        channels, size = rows.shape
-        truth = to_numpy(labels)
-        counted = np.ones(size, bool)
-        if truth.dtype == bool:
-            truth = flattened(_shaped("masks of regions", truth, whole), channel_axis)
-            if ignore_label is not None:
-                raise ValueError("ignore_label: masks have no labels. Give these voxels weight 0.")
-            regions = tuple((label,) for label in range(1, channels + 1))
-            meaning = LabelMeaning(tuple(range(channels + 1)), regions)
-        else:
-            truth = _shaped("labels", truth, spatial).reshape(-1)
-            meaning = LabelMeaning(tuple(range(channels)))
-            if ignore_label is not None:
-                counted = truth != ignore_label
-            if not np.isin(truth[counted], meaning.known).all():
-                raise ValueError(
-                    f"labels: expected the whole numbers 0 to {channels - 1}; got others."
-                )
-            truth = truth.astype(np.int64)
+        size = rows.shape[1]
+        meaning, truth, counted = _truth_of(labels, whole, channel_axis, ignore_label)
         images = spatial[:1] if channel_axis == 1 else ()
         if cases is None:
             cases = np.arange(math.prod(images)).reshape(images)
@@ -177,11 +161,9 @@ class Sample:
             expected = list(whole)
             expected[channel_axis] = np.shape(features)[channel_axis]
             of_features = flattened(_shaped("features", features, tuple(expected)), channel_axis)
-        centered = meaning.activation.centered(rows)
         sample = cls(
             meaning,
-            centered,
-            meaning.activation.predicted(centered),
+            meaning.activation.centered(rows),
             truth,
             represented.astype(np.float32),
             np.broadcast_to(around.reshape(-1, size), (meaning.num_tops, size)),
@@ -233,6 +215,31 @@ class Sample:
         """Raise a ValueError unless there are enough cases with a structure."""
         cases = np.unique(self.case[self.structures().any(0)])
         check_enough(cases.size, len(self.names))
+
+
+def _truth_of(
+    labels: Array, logits_shape: tuple[int, ...], channel_axis: int, ignore_label: int | None
+) -> tuple[LabelMeaning, Truth, Mask]:
+    """What labels or masks mean; the truth, (n,) or bool (R, n); and which voxels (n,) are not ignored."""
+    truth = to_numpy(labels)
+    channels = logits_shape[channel_axis]
+    if truth.dtype == bool:
+        if ignore_label is not None:
+            raise ValueError("ignore_label: masks have no labels. Give these voxels weight 0.")
+        regions = tuple((label,) for label in range(1, channels + 1))
+        masks = flattened(_shaped("masks of regions", truth, logits_shape), channel_axis)
+        return (
+            LabelMeaning(tuple(range(channels + 1)), regions),
+            masks,
+            np.ones(masks[0].shape, bool),
+        )
+    spatial = tuple(np.delete(logits_shape, channel_axis).tolist())
+    truth = _shaped("labels", truth, spatial).reshape(-1)
+    meaning = LabelMeaning(tuple(range(channels)))
+    counted = np.ones(truth.shape, bool) if ignore_label is None else truth != ignore_label
+    if not np.isin(truth[counted], meaning.known).all():
+        raise ValueError(f"labels: expected the whole numbers 0 to {channels - 1}; got others.")
+    return meaning, truth.astype(np.int64), counted
 
 
 MIN_CASES = 5

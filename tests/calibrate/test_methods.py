@@ -43,7 +43,6 @@ def sample_of(
     size = logits.shape[1]
     logits = activation.centered(logits.astype(np.float32))
     fields = {
-        "kept": activation.predicted(logits),
         "weights": np.ones(size, np.float32),
         "near": np.ones((1 if activation is SOFTMAX else len(logits), size), bool),
         "case": (np.arange(size) * cases // size).astype(np.int32),
@@ -350,9 +349,10 @@ def test_which_method_is_written() -> None:
 
 def test_scores_by_hand() -> None:
     p = np.array([[0.7, 0.2, 0.9, 0.4], [0.3, 0.8, 0.1, 0.6]])
-    sample = sample_of(SOFTMAX, np.log(p), np.array([0, 1, 1, 1]), cases=1, weights=np.array([1, 2, 1, 1], np.float32),
-                       near=np.array([[True, True, False, True]]), kept=np.array([1, 1, 0, 1]))  # fmt: skip
-    score = judge(sample, sample.logits)
+    trained = np.array([[0.4, 0.2, 0.9, 0.4], [0.6, 0.8, 0.1, 0.6]])
+    weights, near = np.array([1, 2, 1, 1], np.float32), np.array([[True, True, False, True]])
+    sample = sample_of(SOFTMAX, np.log(trained), np.array([0, 1, 1, 1]), cases=1, weights=weights, near=near)
+    score = judge(sample, np.log(p))
     assert pytest.approx(-(np.log(0.7) + 2 * np.log(0.8) + np.log(0.1) + np.log(0.6)) / 4, rel=1e-6) == score.NLL
     assert score.over_confidence == pytest.approx((0.7 + 2 * 0.8 + 0.6) / 4 - 1, rel=1e-6)
     assert pytest.approx(1 - (0.7 + 2 * 0.8 + 0.6) / 4, rel=1e-6) == score.ECE
@@ -368,7 +368,7 @@ def test_scores_of_regions_by_hand() -> None:
     meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)), (1, 2))
     logits = np.log(p / (1 - p)).astype(np.float32)
     ones = np.ones(3, np.float32)
-    sample = Sample(meaning, logits, logits > 0, truth, ones, near, np.zeros(3, np.int32), ("a",))
+    sample = Sample(meaning, logits, truth, ones, near, np.zeros(3, np.int32), ("a",))
     score = judge(sample, logits)
     likelihood = np.where(truth, p, 1 - p)
     assert pytest.approx(-np.log(likelihood).sum() / 3, rel=1e-6) == score.NLL

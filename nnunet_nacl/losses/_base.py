@@ -106,7 +106,7 @@ class SegmentationLoss(nn.Module, ABC):
 
     def total(self, logits: Tensor, target: Target) -> Tensor:
         """The sum of ``voxel_loss`` over the voxels that count."""
-        values = self.voxel_loss(target.poisoned(_computable(logits, target)), target)
+        values = target.poisoned(self.voxel_loss(_computable(logits, target), target))
         if target.valid is not None:
             values = torch.where(target.valid[:, 0], values, 0)
         return values.sum()

@@ -43,14 +43,14 @@ def compiled_sum(loss: Loss, *, with_dice: bool) -> Sum:
 class _Compiled:
     """What torch compiled for a loss, and the shapes and dtypes for which it did."""
 
-    function: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    function: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]
     known: set[tuple[object, ...]] = field(default_factory=set)
 
 
 _compiled: WeakKeyDictionary[Loss, _Compiled] = WeakKeyDictionary()
 
 
-def _for_one_loss() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def _for_one_loss() -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     # With a code object of its own: torch compiles each of them at most eight times
     own = FunctionType(_sum_and_gradient.__code__.replace(), globals())
     return torch.compile(own, fullgraph=True, backend=BACKEND)
@@ -69,17 +69,17 @@ def _call(
     # Without what differs between training and validation: torch would compile once more for that
     with torch.no_grad():
         if kind in compiled.known:
-            return compiled.function(loss, logits.detach(), target, with_dice)
+            return compiled.function(loss, logits.detach(), target, with_dice)[:3]
         with warnings.catch_warnings():  # which are torch's, of its own code
             warnings.simplefilter("ignore")
-            found = compiled.function(loss, logits.detach(), target, with_dice)
+            found = compiled.function(loss, logits.detach(), target, with_dice)[:3]
         compiled.known.add(kind)
         return found
 
 
 def _sum_and_gradient(
     loss: Loss, logits: Tensor, target: Tensor, with_dice: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     canonical = loss.canonical(target, logits.shape)
     count = canonical.num_valid().clamp_min(1)
 
@@ -90,4 +90,8 @@ def _sum_and_gradient(
     # Half floats do not hold Dice's gradient times the number of voxels
     leaf = logits.float() if with_dice and logits.dtype != torch.float64 else logits
     gradient, value = torch.func.grad_and_value(total)(leaf)
-    return value, count, gradient
+    labels = None
+    if canonical.around is not None and not canonical.regions:
+        # What is returned is written down: Inductor would check each neighbor's label anew for each class
+        labels = canonical.around.map
+    return value, count, gradient, labels

@@ -34,7 +34,8 @@ def cross_entropy(logits: Tensor, target: Tensor, *, regions: bool = False) -> T
     """
     if regions:
         return soft_cross_entropy(logits, target, regions=True)
-    return -logits.log_softmax(1).gather(1, target).squeeze(1)
+    # Not log_softmax and gather, whose gradient Inductor would fill with zeros and then add to
+    return F.cross_entropy(logits, target.squeeze(1), reduction="none")
 
 
 def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool = False) -> Tensor:

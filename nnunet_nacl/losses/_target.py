@@ -41,11 +41,14 @@ class Target:
         return torch.full((), self.map[:, 0].numel(), device=self.map.device)
 
     def poisoned(self, values: Tensor) -> Tensor:
-        """Values (b, K or R, *spatial), but NaN, and with gradients of NaN, where the target held what is not allowed.
+        """Losses (b, *spatial), but NaN, and with gradients of NaN, where the target held what is not allowed.
 
-        Voxel by voxel, so that a GPU need not go through the labels once more before it begins.
+        Voxel by voxel, so that a GPU need not go through the labels once more before it begins. And not the logits:
+        Inductor would compute the softmax of scaled logits in two ways, one of them for negative scales.
         """
-        return values if self.wrong is None else values * torch.where(self.wrong, torch.nan, 1.0)
+        return (
+            values if self.wrong is None else values * torch.where(self.wrong[:, 0], torch.nan, 1.0)
+        )
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks."""

@@ -11,6 +11,7 @@ from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import SegmentationLoss, _compiled, _gradient, _target
@@ -225,6 +226,19 @@ def test_with_inductor(name: str, regions: bool, generator: torch.Generator) -> 
     for logits, target in of_scales(generator, "2d", regions=regions, ignore=regions):
         check(loss, logits, target, rtol=3e-6)  # on a CPU, what it compiles adds up one by one, in single precision
     assert counters["stats"]["unique_graphs"] <= MOST
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiling")
+def test_labels_are_checked_in_few_places(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not anew for each class and neighbor: wherever a label is checked, the code holds what stands for a wrong one."""
+    monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
+    logits, labels = draw(generator, (20, 20, 20))
+    loss = losses.NACLLoss(compiled=True)
+    _, codes = run_and_get_code(value_and_gradient, loss, logits.float(), labels.float())
+    code = "".join(codes)
+    assert 0 < code.count(str(abs(_target._NOT_WHOLE))) <= 6
+    assert "atomic_add" not in code  # as of a gather's gradient
 
 
 SCALED = 2.0**16

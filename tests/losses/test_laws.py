@@ -353,7 +353,7 @@ def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) 
     loss(logits, target).backward()
     assert logits.grad.shape == logits.shape
     # what is compiled on CUDA
-    _, _, gradient = _compiled._sum_and_gradient(loss, logits.detach(), target, not regions)
+    _, _, gradient, _ = _compiled._sum_and_gradient(loss, logits.detach(), target, not regions)
     assert gradient.shape == logits.shape
 
 

@@ -95,17 +95,12 @@ class Reader:
 
     def num_channels(self, files: Sequence[Path]) -> int:
         """How many channels the images of a case hold together."""
-        for file in files:
-            check_image_file(file)
-        with naming(files[0], problem=" cannot be read"):
-            image, _ = self._reader.read_images(list(map(str, files)))
+        image, _ = self._read_images(files)
         return len(image)
 
     def read_image(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
         """Read an image file (C, Z, Y, X); a ValueError says that it does not lie where a label map does."""
-        check_image_file(file)
-        with naming(file, problem=" cannot be read"):
-            image, properties = self._reader.read_images([str(file)])
+        image, properties = self._read_images([file])
         shape = image.shape[1:]
         if shape != like.labels.shape:
             raise ValueError(
@@ -115,6 +110,14 @@ class Reader:
             beside = file.with_name(f"{file.stem[: -len('_0000')]}.json")
             _geometry_of(properties, file, beside).check_same(like.geometry)
         return np.asarray(image, np.float32)
+
+    def _read_images(self, files: Sequence[Path]) -> tuple[Any, Record]:
+        """What the files of a case hold, (C, Z, Y, X), and its properties."""
+        for file in files:
+            check_image_file(file)
+        with naming(files[0], problem=" cannot be read"):
+            image, properties = self._reader.read_images(list(map(str, files)))
+        return image, properties
 
     def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
         """Write labels (Z, Y, X) with the geometry of another label map; completely or not at all."""

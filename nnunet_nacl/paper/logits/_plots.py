@@ -64,7 +64,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
             axes.set_title(f"true: {true_class}")
         handles = [container[0] for container in panels[0].containers]
         figure.legend(
-            handles, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS)
+            handles, names, loc="outside upper center", ncols=min(len(names), 2 * _COLUMNS)
         )
     return figure
 

@@ -20,6 +20,7 @@ import platform
 import subprocess
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +162,25 @@ def measure(options: argparse.Namespace) -> None:
         ]
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)
         first = networks[0]
-        foreground = first.foreground([(slice(None), torch.from_numpy(mean))], trained[0].shape[1:])
-        voxels = first.draw(name, foreground, labels, properties, 10**9)
-        sample = Sample.of_drawn(name, first.meaning, voxels, mean[:, voxels.indices])
+        activation = first.meaning.activation
+        p = activation.probabilities(mean)[: first.meaning.num_tops]
+        sample = Sample.draw(
+            name,
+            first.meaning,
+            np.maximum(labels, 0),
+            foreground=activation.foreground(p).reshape(-1, *trained[0].shape[1:]),
+            spacing_mm=first.spacing(properties),
+            most=10**9,
+            values=partial(with_places, mean),
+        )
+        places = sample.features[0].astype(int)
+        sample = replace(sample, features=None)
         samples.append(sample)
         means: dict[str, Any] = {}
         for of_fold, of_trained, methods in zip(features, trained, fitted, strict=True):
-            drawn = of_fold.at(voxels.indices)
+            drawn = of_fold.at(places)
             as_trained = sample.activation.centered(
-                of_trained.reshape(len(of_trained), -1)[:, voxels.indices]
+                of_trained.reshape(len(of_trained), -1)[:, places]
             )
             for method, calibration in {**methods, **few}.items():
                 calibrated = sample.activation.centered(calibration.logits(as_trained, drawn))
@@ -278,6 +289,11 @@ def write(
         ["method", "NLL", "ECE", "over_confidence", "Dice", "changed", "T_left"]
     ]
     print(shown[~shown["method"].str.contains("cases")].to_string())
+
+
+def with_places(logits: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The logits of drawn voxels, and where these are in place of their features."""
+    return logits[:, index], index[None].astype(float)
 
 
 def main() -> None:

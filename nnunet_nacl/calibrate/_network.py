@@ -21,6 +21,7 @@ from nnunet_nacl.nnunet import (
     PreprocessedCases,
     build_predictor,
     check_as_trained,
+    defines_trainer,
     find_checkpoint,
     read_checkpoint,
     write_checkpoint,
@@ -164,14 +165,13 @@ class Network:
                 f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
                 "trained, such as checkpoint_final.pth."
             )
-        is_ours = parse_name(self._checkpoint["trainer_name"]) is not None
         self.predictor = build_predictor(
             model_folder,
             self._checkpoint,
             device,
             use_mirroring=mirroring,
             # Our trainers change no network, and importing them takes seconds
-            built_by=DEFAULT_TRAINER if is_ours else None,
+            built_by=DEFAULT_TRAINER if _is_ours(self._checkpoint["trainer_name"]) else None,
         )
         plans = model_folder / "plans.json"
         data_set = DataSet.read(model_folder / "dataset.json", plans, [])
@@ -287,7 +287,7 @@ class Network:
                 self.meaning,
                 np.maximum(labels, 0),  # −1: outside the crop to what is not 0
                 foreground=self._foreground(features),
-                spacing_mm=self._spacing(properties),
+                spacing_mm=self.spacing(properties),
                 most=most,
                 values=values,
             )
@@ -312,7 +312,7 @@ class Network:
             raise ValueError("the network's output is not finite.")
         return found.reshape(tops, *shape)
 
-    def _spacing(self, properties: Record) -> list[float]:
+    def spacing(self, properties: Record) -> list[float]:
         """Of a preprocessed case, in mm; a 2D configuration leaves the slices where they are."""
         spacing = list(self.predictor.configuration_manager.spacing)
         if len(spacing) == 2:
@@ -348,6 +348,15 @@ class Network:
                         torch.from_numpy(new).to(old.dtype).reshape(old.shape)
                     )
         write_checkpoint({**self._checkpoint, "network_weights": weights, _MARK: method}, file)
+
+
+def _is_ours(trainer: str) -> bool:
+    """Whether it is made from its name here, and nobody wrote a class of that name, which nnU-Net would find."""
+    try:
+        recipe = parse_name(trainer)
+    except ValueError:
+        return False
+    return recipe is not None and not defines_trainer(trainer)
 
 
 def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:

@@ -2,6 +2,8 @@
 
 import glob
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._origin import Origin
+from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.files import check_input, whole_file, write_csv
 from nnunet_nacl.metrics import (
@@ -163,17 +165,29 @@ def save_counts(result: FolderResult, file: Path) -> None:
 
 
 def load_counts(file: Path) -> FolderResult:
-    """Read what ``save_counts`` wrote; a ValueError if the file is damaged or something else."""
+    """Read what ``save_counts`` wrote; a ValueError if the file is damaged, of another version or something else."""
     check_input(file)
-    try:
+    with _reading(file):
         with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
             arrays = dict(archive)
         origin, files, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
+    if origin.counting != COUNTING:
+        raise ValueError(
+            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {origin.evaluate_command}"
+        )
+    with _reading(file):
         empty = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
         like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
         counts = each_column(lambda name, _: arrays[name], like)
-        of_cases = [of_case for of_case, _ in files]
-        states: list[Record] = [dict(of_case) for _, of_case in files]
-        return FolderResult(of_cases, states, counts, skipped, origin)
-    except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
+    of_cases = [of_case for of_case, _ in files]
+    states: list[Record] = [dict(of_case) for _, of_case in files]
+    return FolderResult(of_cases, states, counts, skipped, origin)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """A damaged file makes zipfile and NumPy raise nearly anything."""
+    try:
+        yield
+    except Exception as error:
         raise ValueError(f"{file} cannot be read as bin tables: {error}") from error

@@ -110,7 +110,14 @@ class FolderResult:
         return self.counts.calibration[voxels]
 
     def values(self, voxels: str, metric: str, label: str = "") -> Floats:
-        """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown."""
+        """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown.
+
+        Raises a ValueError for a metric that does not exist, or a voxel set that was not evaluated.
+        """
+        if metric not in METRICS or voxels not in {"", *self.voxels}:
+            raise ValueError(
+                f"expected a metric of METRICS over {', '.join(self.voxels)}; got {metric} over {voxels}."
+            )
         return self.columns.get((voxels, label, metric), np.full(len(self.cases), np.nan))
 
     def mean(self, voxels: Voxels, metric: str) -> float:

@@ -41,6 +41,7 @@ class SegmentationLoss(nn.Module, ABC):
             ``MemoryEfficientSoftDiceLoss`` fits.
         compiled: on CUDA, let torch.compile make one piece of code for value and gradient, in up to half a minute. If
             that fails, ``tell`` gets one line and the loss is computed without. On other devices it changes nothing.
+            A ``dice`` with an attribute ``ddp`` that is False, as nnU-Net's, is part of that code.
     """
 
     _neighborhood: Neighborhood | None = None

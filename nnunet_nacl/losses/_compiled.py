@@ -11,15 +11,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from nnunet_nacl.losses import _pieces
-from nnunet_nacl.losses._pieces import Sum
+from nnunet_nacl.losses._pieces import Sum, SummedLoss
 from nnunet_nacl.losses._target import Target
 
 BACKEND = "inductor"
 """Of torch.compile."""
 
 
-class Loss(_pieces.Loss, Protocol):
+class CompilableLoss(SummedLoss, Protocol):
     """A sum over voxels, and Dice: see ``SegmentationLoss``."""
 
     dice: nn.Module | None
@@ -28,7 +27,7 @@ class Loss(_pieces.Loss, Protocol):
         """Dice, of a target that ``canonical`` gave."""
 
 
-def compiled_sum(loss: Loss, *, with_dice: bool) -> Sum:
+def compiled_sum(loss: CompilableLoss, *, with_dice: bool) -> Sum:
     """The sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient.
 
     With Dice, the sum is that number times mean plus Dice. The result raises an exception of any kind if torch cannot
@@ -47,7 +46,7 @@ class _Compiled:
     known: set[tuple[object, ...]] = field(default_factory=set)
 
 
-_compiled: WeakKeyDictionary[Loss, _Compiled] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[CompilableLoss, _Compiled] = WeakKeyDictionary()
 
 
 def _for_one_loss() -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]:
@@ -58,7 +57,7 @@ def _for_one_loss() -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None
 
 def _call(
     compiled: _Compiled,
-    loss: Loss,
+    loss: CompilableLoss,
     with_dice: bool,
     logits: Tensor,
     target: Tensor,
@@ -78,7 +77,7 @@ def _call(
 
 
 def _sum_and_gradient(
-    loss: Loss, logits: Tensor, target: Tensor, with_dice: bool
+    loss: CompilableLoss, logits: Tensor, target: Tensor, with_dice: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     canonical = loss.canonical(target, logits.shape)
     count = canonical.num_valid().clamp_min(1)

@@ -34,8 +34,9 @@ def cross_entropy(logits: Tensor, target: Tensor, *, regions: bool = False) -> T
     """
     if regions:
         return soft_cross_entropy(logits, target, regions=True)
-    # Not log_softmax and gather, whose gradient Inductor would fill with zeros and then add to
-    return F.cross_entropy(logits, target.squeeze(1), reduction="none")
+    # Not log_softmax and gather, whose gradient Inductor would fill with zeros and then add to. No label is ignored:
+    # PyTorch's -100 would be.
+    return F.cross_entropy(logits, target.squeeze(1), reduction="none", ignore_index=-1)
 
 
 def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool = False) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses import _compiled, _pieces
-from nnunet_nacl.losses._compiled import compiled_sum
+from nnunet_nacl.losses import _pieces
+from nnunet_nacl.losses._compiled import CompilableLoss, compiled_sum
 from nnunet_nacl.losses._pieces import Sum, sum_in_pieces
 from nnunet_nacl.losses._target import Target
 
@@ -23,7 +23,7 @@ Formula = Callable[[Tensor, Tensor], Tensor]
 """From logits and target to a value, all at once."""
 
 
-class Loss(_compiled.Loss, Protocol):
+class Loss(CompilableLoss, Protocol):
     """A mean over voxels, and Dice: see ``SegmentationLoss``."""
 
     compiled: bool
@@ -70,8 +70,8 @@ def _in_pieces(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
 
 
 def _in_one(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
-    # Dice over several processes waits for the others, which compiled code cannot
-    if getattr(loss.dice, "ddp", False):
+    # Any other module may wait for other processes, count its calls, or have parameters
+    if getattr(loss.dice, "ddp", loss.dice is not None):
         mean = _with_gradient(compiled_sum(loss, with_dice=False), loss.mean, logits, target)
         return mean + _dice(loss, logits, target)
     return _with_gradient(compiled_sum(loss, with_dice=True), loss.at_once, logits, target)

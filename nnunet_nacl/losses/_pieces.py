@@ -18,7 +18,7 @@ PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 On a GPU each call costs time, so it gets few large pieces."""
 
 
-class Loss(Protocol):
+class SummedLoss(Protocol):
     """A sum over voxels: see ``SegmentationLoss``."""
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
@@ -37,7 +37,7 @@ class Sum(Protocol):
 
 
 def sum_in_pieces(
-    loss: Loss, logits: Tensor, target: Tensor, *, with_gradient: bool
+    loss: SummedLoss, logits: Tensor, target: Tensor, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
     gradient = torch.empty_like(logits) if with_gradient else None

@@ -62,7 +62,8 @@ def _reached(p: float, log_p: float, thresholds: Floats) -> int:
     if p < thresholds[1]:
         return 1
     log_of_rest = np.log(np.float32(1 - p))  # single precision takes less time
-    row = int((log_p - log_of_rest) * ODDS_STEPS + thresholds.size // 2) + 1
+    guess = int((log_p - log_of_rest) * ODDS_STEPS + thresholds.size // 2) + 1
+    row = min(guess, thresholds.size - 1)
     while thresholds[row] <= p:
         row += 1
     while thresholds[row - 1] > p:

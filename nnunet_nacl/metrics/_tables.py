@@ -15,7 +15,7 @@ from nnunet_nacl.typing import Floats, Record
 
 @dataclass(frozen=True)
 class CalibrationTables(Tables):
-    """Those of one voxel set, and its metrics."""
+    """Counts and sums over one voxel set, the fields of ``Tables``, and the metrics that follow from them."""
 
     def __repr__(self) -> str:
         return ", ".join(f"{name} {value:.3f}" for name, value in self.metrics().items())

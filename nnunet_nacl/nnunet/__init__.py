@@ -16,7 +16,13 @@ from nnunet_nacl.nnunet._dataset import (
     read_dataset_json,
 )
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
-from nnunet_nacl.nnunet._names import cases_in, dataset_in, model_folder, nnunet_folder
+from nnunet_nacl.nnunet._names import (
+    cases_in,
+    dataset_in,
+    defines_trainer,
+    model_folder,
+    nnunet_folder,
+)
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -61,6 +67,7 @@ __all__ = [
     "cases_in",
     "check_as_trained",
     "dataset_in",
+    "defines_trainer",
     "find_checkpoint",
     "load_predictor",
     "model_folder",

@@ -164,12 +164,14 @@ class Comparison:
     def of_methods(self, names: Collection[str]) -> "Comparison":
         """Some of the methods, on the same cases."""
         results = {name: self.results[name] for name in self.names if name in names}
-        return Comparison.of(results, self.dataset, self.cases, self.voxels, self.notes)
+        some = Comparison.of(results, self.dataset, self.cases, self.voxels, self.notes)
+        return some.over(self.asked)
 
     def of_case(self, case: str) -> "Comparison":
         """The same methods on one case, by whose name the comparison goes."""
         results = {name: _of_cases(result, [case]) for name, result in self.results.items()}
-        return Comparison.of(results, case, [case], self.voxels, self.notes)
+        one = Comparison.of(results, case, [case], self.voxels, self.notes)
+        return one.over(self.asked)
 
     def of_cases(self, metric: Metric) -> pd.DataFrame:
         """The cases' values of a metric: rows method, case; a column for each structure, or one."""

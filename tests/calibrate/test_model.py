@@ -16,6 +16,7 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from scipy.special import expit
 
 from nnunet_nacl.calibrate import Fit, Head, Network, Score, Unchanged, apply_folder, calibrate_model, judge
+from nnunet_nacl.calibrate._network import _is_ours
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
@@ -260,6 +261,16 @@ def test_trainers_are_not_imported(copy_of: Callable[..., Copy]) -> None:
     command = [sys.executable, "-c", ONLY_WHAT_IT_NEEDS, str(copy_of("labels", "2d_small", OURS).model)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_class_of_ones_own_builds_its_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Though its name is one of ours, or begins like one."""
+    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))
+    (tmp_path / "mine.py").write_text("class nnUNetTrainerCE_100epochs(nnUNetTrainer):\n    pass\n")
+    assert _is_ours("nnUNetTrainerNACL_weight0p03_paperSchedule")
+    assert not _is_ours("nnUNetTrainerCE_100epochs")
+    assert not _is_ours("nnUNetTrainerCE_mine")
+    assert not _is_ours("nnUNetTrainer_100epochs")
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:

@@ -125,6 +125,10 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.
     result = read_result(folders[1] / SUMMARY)
     old = replace(result.origin, counting=1, versions={"numpy": "1.0"})
     write_result(replace(result, origin=old), folders[1] / SUMMARY)
+    with pytest.raises(
+        ValueError, match=r"was counted by another version of nnunet_nacl\. Evaluate again: nnunet_nacl ev"
+    ):
+        read_result(folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 3
     upgraded = replace(result.origin, versions={**result.origin.versions, "numpy": "1.0"})
     write_result(replace(result, origin=upgraded), folders[1] / SUMMARY)

@@ -14,6 +14,7 @@ from nnunet_nacl.metrics import (
     Counts,
     LabelMeaning,
     Settings,
+    _compiled,
     each_column,
     evaluate_arrays,
     evaluate_case,
@@ -135,3 +136,10 @@ def test_cases_are_the_first_axis_of_every_column() -> None:
         each_column(same, record.take([row]), case)
     assert {"calibration.near.top.count", "sums.overlap", "truth.sums.overlap", "segmentation_metrics.Dice"} <= {*names}
     assert record["near"].top.count.tolist() == sum(case["near"].top.count for case in cases).tolist()
+
+
+def test_next_to_the_last_threshold() -> None:
+    """The odds are guessed in single precision, which must not lead beyond the thresholds."""
+    last = THRESHOLDS[-1]
+    for p in last - np.arange(1, 2000) * np.spacing(last):
+        assert _compiled._reached.py_func(p, np.log(p), THRESHOLDS) == THRESHOLDS.size - 1

@@ -22,6 +22,11 @@ def test_nothing_to_note(comparison: Comparison) -> None:
     assert (comparison.cases, comparison.main) == (list(NAMED), "near")
 
 
+def test_the_voxel_set_that_is_asked_for_stays(comparison: Comparison) -> None:
+    asked = comparison.over("union")
+    assert asked.of_case("case_01").main == asked.of_methods(["soft"]).main == "union"
+
+
 def test_shared_cases() -> None:
     one, other = make_result(0.4, cases=NAMED[:6]), make_result(1.0, cases=NAMED[2:])
     comparison = compare({"one": one, "other": other})

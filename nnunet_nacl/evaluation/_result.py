@@ -112,11 +112,11 @@ class FolderResult:
     def values(self, voxels: str, metric: str, label: str = "") -> Floats:
         """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown.
 
-        Raises a ValueError for a metric that does not exist, or a voxel set that was not evaluated.
+        Raises a ValueError for a metric or voxel set that does not exist.
         """
-        if metric not in METRICS or voxels not in {"", *self.voxels}:
+        if metric not in METRICS or voxels not in {"", *VOXEL_SETS}:
             raise ValueError(
-                f"expected a metric of METRICS over {', '.join(self.voxels)}; got {metric} over {voxels}."
+                f"expected a metric of METRICS over {', '.join(VOXEL_SETS)}; got {metric} over {voxels}."
             )
         return self.columns.get((voxels, label, metric), np.full(len(self.cases), np.nan))
 

@@ -77,3 +77,11 @@ def test_fixed_point_where_the_window_holds_one_class(classes: int) -> None:
     assert (gradient * 36).abs().max().item() <= weight / classes
     nudged = logits.detach() + 0.01 * torch.randn(20, classes, 6, 6, dtype=torch.float64)
     assert all(NACLLoss(weight=weight)(n[None], torch.ones(1, 1, 6, 6)) > loss for n in nudged)
+
+
+def test_of_regions_confidence_is_capped_at_one_minus_the_weight() -> None:
+    """Far from any border, where the penalty pulls by λ / R and cross-entropy by (1 - p) / R."""
+    inside = torch.ones(1, 2, 5, 5)
+    logits = torch.logit(torch.full((1, 2, 5, 5), 0.9)).requires_grad_()
+    NACLLoss(weight=0.1, regions=True)(logits, inside).backward()
+    assert logits.grad.abs().max() < 1e-8

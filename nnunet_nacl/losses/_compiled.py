@@ -30,8 +30,8 @@ class CompilableLoss(SummedLoss, Protocol):
 def compiled_sum(loss: CompilableLoss, *, with_dice: bool) -> Sum:
     """The sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient.
 
-    With Dice, the sum is that number times mean plus Dice. The result raises an exception of any kind if torch cannot
-    compile it here.
+    With Dice, the sum is that of the voxels plus Dice times their number. A call raises an exception of any kind if
+    torch cannot compile it here.
     """
     if loss not in _compiled:
         _compiled[loss] = _Compiled(_for_one_loss())

@@ -13,8 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from nnunet_nacl.calibrate._features import Kept
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._network import Kept, Network
+from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._trials import Fit, Trials, try_methods
 from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
 

@@ -6,26 +6,17 @@ is kept.
 
 import math
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses._target import Target
+if TYPE_CHECKING:  # it imports this
+    from nnunet_nacl.losses._base import SegmentationLoss
 
 PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Logits in a piece, by device: 1 MB of float32 on the CPU, since smaller ones cost more calls than the cache saves.
 On a GPU each call costs time, so it gets few large pieces."""
-
-
-class SummedLoss(Protocol):
-    """A sum over voxels: see ``SegmentationLoss``."""
-
-    def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
-        """The target of some samples in the form that ``total`` needs."""
-
-    def total(self, logits: Tensor, target: Target) -> Tensor:
-        """The sum over the voxels that count."""
 
 
 class Sum(Protocol):
@@ -37,7 +28,7 @@ class Sum(Protocol):
 
 
 def sum_in_pieces(
-    loss: SummedLoss, logits: Tensor, target: Tensor, *, with_gradient: bool
+    loss: "SegmentationLoss", logits: Tensor, target: Tensor, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
     gradient = torch.empty_like(logits) if with_gradient else None

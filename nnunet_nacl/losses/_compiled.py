@@ -5,22 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses._pieces import Sum
-
-if TYPE_CHECKING:  # it imports this
-    from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._pieces import Loss, Sum
 
 BACKEND = "inductor"
 """Of torch.compile."""
 
 
-def compiled_sum(loss: "SegmentationLoss", *, with_dice: bool) -> Sum:
+def compiled_sum(loss: Loss, *, with_dice: bool) -> Sum:
     """The sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient.
 
     With Dice, the sum is that of the voxels plus Dice times their number. A call raises an exception of any kind if
@@ -39,7 +35,7 @@ class _Compiled:
     known: set[tuple[object, ...]] = field(default_factory=set)
 
 
-_compiled: "WeakKeyDictionary[SegmentationLoss, _Compiled]" = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Loss, _Compiled] = WeakKeyDictionary()
 
 
 def _for_one_loss() -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]:
@@ -50,7 +46,7 @@ def _for_one_loss() -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None
 
 def _call(
     compiled: _Compiled,
-    loss: "SegmentationLoss",
+    loss: Loss,
     with_dice: bool,
     logits: Tensor,
     target: Tensor,
@@ -70,7 +66,7 @@ def _call(
 
 
 def _sum_and_gradient(
-    loss: "SegmentationLoss", logits: Tensor, target: Tensor, with_dice: bool
+    loss: Loss, logits: Tensor, target: Tensor, with_dice: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     canonical = loss.canonical(target, logits.shape)
     count = canonical.num_valid().clamp_min(1)

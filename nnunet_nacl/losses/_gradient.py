@@ -7,17 +7,14 @@ read back from the device. Without this module, ``SegmentationLoss.forward`` wou
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nnunet_nacl.losses import _pieces
 from nnunet_nacl.losses._compiled import compiled_sum
-from nnunet_nacl.losses._pieces import Sum, sum_in_pieces
-
-if TYPE_CHECKING:  # it imports this
-    from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._pieces import Loss, Sum, sum_in_pieces
 
 _COMPILED_ON = frozenset({"cuda"})
 """On a CPU, compiled code takes three times as long as the pieces, which lie in its cache."""
@@ -25,7 +22,7 @@ Formula = Callable[[Tensor, Tensor], Tensor]
 """From logits and target to a value, all at once."""
 
 
-def value_of(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
+def value_of(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     """``loss.at_once(logits, target)`` in less time and memory; it can be differentiated twice and more.
 
     It is ``loss.at_once`` itself on devices that have neither way, while torch.compile traces (which can fuse the
@@ -50,12 +47,12 @@ def value_of(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor
         return value
 
 
-def _in_pieces(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
+def _in_pieces(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     mean = _with_gradient(partial(sum_in_pieces, loss), loss.mean, logits, target)
     return mean if loss.dice is None else mean + _dice(loss, logits, target)
 
 
-def _in_one(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
+def _in_one(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     # Any other module may wait for other processes, count its calls, or have parameters
     if getattr(loss.dice, "ddp", loss.dice is not None):
         mean = _with_gradient(compiled_sum(loss, with_dice=False), loss.mean, logits, target)
@@ -63,7 +60,7 @@ def _in_one(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
     return _with_gradient(compiled_sum(loss, with_dice=True), loss.at_once, logits, target)
 
 
-def _dice(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
+def _dice(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     return loss.dice_term(logits, loss.without_border(target, logits.shape))
 
 

@@ -5,18 +5,32 @@ is kept.
 """
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-if TYPE_CHECKING:  # it imports this
-    from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._target import Target
 
 PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Logits in a piece, by device: 1 MB of float32 on the CPU, since smaller ones cost more calls than the cache saves.
 On a GPU each call costs time, so it gets few large pieces."""
+
+
+class Loss(Protocol):
+    """What is computed of a ``SegmentationLoss``, which explains it, in one way or another."""
+
+    dice: nn.Module | None
+    compiled: bool
+    tell: Callable[[str], object]
+
+    def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target: ...
+    def without_border(self, target: Tensor, logits_shape: torch.Size) -> Target: ...
+    def total(self, logits: Tensor, target: Target) -> Tensor: ...
+    def dice_term(self, logits: Tensor, target: Target) -> Tensor: ...
+    def mean(self, logits: Tensor, target: Tensor) -> Tensor: ...
+    def at_once(self, logits: Tensor, target: Tensor) -> Tensor: ...
 
 
 class Sum(Protocol):
@@ -28,7 +42,7 @@ class Sum(Protocol):
 
 
 def sum_in_pieces(
-    loss: "SegmentationLoss", logits: Tensor, target: Tensor, *, with_gradient: bool
+    loss: Loss, logits: Tensor, target: Tensor, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
     gradient = torch.empty_like(logits) if with_gradient else None

@@ -8,7 +8,7 @@ import pandas as pd
 from cells import AGAIN, ECE_NEAR, UNION, crossed, difference, markdown, read, table
 from models import loss_name
 
-from nnunet_nacl.metrics import resample_weights
+from nnunet_nacl.metrics import case_weights
 from nnunet_nacl.paper.report import published
 
 
@@ -184,8 +184,8 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
     """Of each metric the value over all cases, and those over resamples of the patients."""
     cases = cases.sort_index()
     # ACDC has two images of each patient
-    number, patients = pd.factorize(cases.index.str.replace(r"_frame\d+$", "", regex=True))
-    weights = np.vstack([np.ones(len(cases)), resample_weights(len(patients))[:, number]])
+    number, _ = pd.factorize(cases.index.str.replace(r"_frame\d+$", "", regex=True))
+    weights = np.vstack([np.ones(len(cases)), case_weights(number)])
     dice = cases.filter(regex="^Dice_").dropna(axis=1, how="all").to_numpy()  # of its structures
     gaps = weights @ cases.filter(regex="^gap_").to_numpy()
     values = {

@@ -70,7 +70,11 @@ def _nll(sample: Sample, logits: Floats) -> Estimate:
     """Of the whole image, per foreground voxel of the ground truth."""
     nll = nll_of_cases(sample, logits)
     foreground = _of_cases(sample, sample.structures().sum(0))
-    return Estimate(lambda draws: ratio(draws @ nll, draws @ foreground), len(nll), len(nll))
+    return Estimate(
+        lambda draws: ratio(draws @ nll, draws @ foreground),
+        np.arange(len(nll)),
+        np.ones(len(nll), bool),
+    )
 
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:

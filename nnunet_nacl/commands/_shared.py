@@ -27,6 +27,8 @@ SHARED = {
     "names": "NAME of each method, one for each summary (default: trainer or folder)",
     "ignore_geometry": "accept a case's files even if their spacing, origin or direction differ",
     "no_surface": "without HD95, ASSD and normalized surface distance, which take longest on large volumes",
+    "by_patient": "REGEX: resample and test patients, not their cases; the patient is the case's name up to the last "
+    "underscore, or REGEX's first group",
     "overwrite": "replace existing files of the same names, and no others",
     "voxels": "foreground (where the ground truth is not background), union (where it or the prediction is not), near "
     "(within 5 mm, or pixels, of where the model sees or suspects a structure) or image (default: near, where there is "

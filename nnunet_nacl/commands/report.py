@@ -18,6 +18,7 @@ def report(
     names: Sequence[str] | None = None,
     o: str | None = None,
     i: str | None = None,
+    by_patient: str | bool = False,
     overwrite: bool = False,
     command_line: Sequence[str],
 ) -> int:
@@ -45,8 +46,9 @@ def report(
     may_replace = overwrite or o is None
     command = shlex.join(command_line)
     write_report(
-        results, page, images=i, command=command, parts=page_parts(), overwrite=may_replace
-    )
+        results, page, images=i, command=command, parts=page_parts(), by_patient=by_patient,
+        overwrite=may_replace,
+    )  # fmt: skip
     print(f"Wrote {page}\nOpen {page.resolve().as_uri()} in a browser.")
     return 0
 
@@ -60,6 +62,7 @@ def table(
     voxels: VoxelSet | None = None,
     no_intervals: bool = False,
     digits: int | None = None,
+    by_patient: str | bool = False,
 ) -> int:
     """Print a table of the report as Markdown, LaTeX or CSV.
 
@@ -90,6 +93,7 @@ def table(
             intervals=not no_intervals,
             digits=digits,
             tables=TABLES,
+            by_patient=by_patient,
         ),
         end="",
     )
@@ -102,6 +106,7 @@ def plot(
     *,
     names: Sequence[str] | None = None,
     voxels: VoxelSet | None = None,
+    by_patient: str | bool = False,
     o: str | None = None,
 ) -> int:
     """Draw a plot of the report as SVG, PDF or PNG.
@@ -114,6 +119,7 @@ def plot(
     from nnunet_nacl.report import read_results, write_plot
 
     file = o or f"{kind}.svg"
-    write_plot(read_results(summaries, names=names), kind, file, voxels=voxels, plots=PLOTS)
+    results = read_results(summaries, names=names)
+    write_plot(results, kind, file, voxels=voxels, plots=PLOTS, by_patient=by_patient)
     print(f"Wrote {file}")
     return 0

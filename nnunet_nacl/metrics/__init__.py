@@ -15,6 +15,7 @@ from nnunet_nacl.metrics._arrays import (
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import (
     Interval,
+    case_weights,
     mean_of_known,
     percentile_interval,
     ratio,
@@ -88,6 +89,7 @@ __all__ = [
     "above",
     "average_calibration_error",
     "canonical_labels",
+    "case_weights",
     "check_dtype",
     "check_shape",
     "checked_blocks",

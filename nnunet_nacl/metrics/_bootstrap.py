@@ -29,6 +29,16 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
     return weights
 
 
+def case_weights(
+    patients: NDArray[np.intp], resamples: int = NUM_RESAMPLES, seed: int = 0
+) -> Floats:
+    """How often each bootstrap resample of the patients drew each case, whose patient has this number, from 0.
+
+    Two images of one patient are no two witnesses: drawn one by one, they would make intervals too narrow.
+    """
+    return resample_weights(int(patients.max(initial=-1)) + 1, resamples, seed)[:, patients]
+
+
 def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
     """95 % percentile interval of a value that was computed on each resample.
 

@@ -5,71 +5,98 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._bootstrap import (
     Interval,
+    case_weights,
     mean_of_known,
     percentile_interval,
     ratio,
-    resample_weights,
 )
 from nnunet_nacl.metrics._registry import MetricDefinition
 from nnunet_nacl.metrics._tables import CalibrationTables
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.typing import Floats, Mask
 
 
 @dataclass(eq=False)
 class Estimate:
     """A metric over cases.
 
-    ``resampled`` gives (resamples,) values from weights (resamples, cases): how often each case was drawn.
-    ``num_known`` cases have a value. ``by_case`` are the cases' values to rank and to test, None if a single case has
-    none; ``values`` (cases, structures) are given for a mean over structures of means over cases.
+    Attributes:
+        resampled: gives (resamples,) values from weights (resamples, cases): how often each case was drawn.
+        patients: (cases,) the number of each case's patient, from 0, by default its own: patients are drawn and tested,
+            not cases.
+        is_known: (cases,) whether a case has a value.
+        by_case: (cases,) values to rank and to test; None if a single case has none.
+        values: (cases, structures), given for a mean over structures of means over cases.
     """
 
     resampled: Callable[[Floats], Floats]
-    num_cases: int
-    num_known: int
+    patients: NDArray[np.intp]
+    is_known: Mask
     by_case: Floats | None = None
     values: Floats | None = None
 
     @classmethod
-    def of_means(cls, values: Floats) -> "Estimate":
+    def of_means(cls, values: Floats, patients: NDArray[np.intp] | None = None) -> "Estimate":
         """Mean over structures of their means over cases, NaN ones left out; values: (cases, structures)."""
+        patients = np.arange(len(values)) if patients is None else patients
         known = (~np.isnan(values)).astype(np.float64)
         filled = np.nan_to_num(values)
 
         def resampled(weights: Floats) -> Floats:
             return mean_of_known(ratio(weights @ filled, weights @ known))
 
-        return cls(resampled, len(values), int(known.any(1).sum()), mean_of_known(values), values)
+        return cls(resampled, patients, np.asarray(known.any(1)), mean_of_known(values), values)
 
     @classmethod
-    def of_tables(cls, metric: MetricDefinition, tables: CalibrationTables) -> "Estimate":
+    def of_tables(
+        cls,
+        metric: MetricDefinition,
+        tables: CalibrationTables,
+        patients: NDArray[np.intp] | None = None,
+    ) -> "Estimate":
         """A metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
         of = metric.of
         if of is None:
             raise ValueError(f"{metric.name} is not a metric of calibration tables.")
+        patients = np.arange(len(tables.nll)) if patients is None else patients
 
         def resampled(weights: Floats) -> Floats:
             values = of(tables.resampled(weights))
             return np.full(len(weights), np.nan) if values is None else mean_of_known(values)
 
-        num_cases = len(tables.nll)
         if metric.of_case is not None:
-            return cls(resampled, num_cases, num_cases, metric.of_case(tables))
-        return cls(resampled, num_cases, int(tables.top.total.any(-1).sum()))
+            return cls(resampled, patients, np.ones(len(patients), bool), metric.of_case(tables))
+        return cls(resampled, patients, np.asarray(tables.top.total.any(-1)))
 
     @cached_property
     def value(self) -> float:
-        return float(self.resampled(np.ones((1, self.num_cases)))[0])
+        return float(self.resampled(np.ones((1, len(self.patients))))[0])
+
+    @cached_property
+    def drawn(self) -> Floats:
+        """(resamples,) the values over resamples of the patients."""
+        return self.resampled(case_weights(self.patients))
+
+    @property
+    def num_known(self) -> int:
+        """How many patients have a value."""
+        return np.unique(self.patients[self.is_known]).size
+
+    @property
+    def by_patient(self) -> Floats | None:
+        """(patients,) means of the cases' values; NaN without any."""
+        if self.by_case is None:
+            return None
+        sums = np.bincount(self.patients, np.nan_to_num(self.by_case)).astype(np.float64)
+        return ratio(sums, np.bincount(self.patients, ~np.isnan(self.by_case)))
 
     @cached_property
     def interval(self) -> Interval:
-        """95 % percentile bootstrap interval over cases; NaN for fewer than two cases."""
-        return percentile_interval(
-            self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known
-        )
+        """95 % percentile bootstrap interval over patients; NaN for fewer than two."""
+        return percentile_interval(self.drawn, num_cases=self.num_known)
 
     @property
     def reach(self) -> list[list[float]] | None:
@@ -82,16 +109,19 @@ class Estimate:
         """The same estimate over the cases and structures that both have."""
         if self.values is None or other.values is None:
             return self
-        return Estimate.of_means(np.where(np.isnan(other.values), np.nan, self.values))
+        shared = np.where(np.isnan(other.values), np.nan, self.values)
+        return Estimate.of_means(shared, self.patients)
 
     def minus(self, other: "Estimate") -> "Estimate":
         """The difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:
-            return Estimate.of_means(self.values - other.values)
+            return Estimate.of_means(self.values - other.values, self.patients)
         by_case = (
             None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
         )
-        num_known = min(self.num_known, other.num_known)
         return Estimate(
-            lambda w: self.resampled(w) - other.resampled(w), self.num_cases, num_known, by_case
+            lambda w: self.resampled(w) - other.resampled(w),
+            self.patients,
+            self.is_known & other.is_known,
+            by_case,
         )

@@ -4,12 +4,13 @@ What ``evaluate`` has counted is read here alone, so all that is shown has the s
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
@@ -21,6 +22,7 @@ from nnunet_nacl.metrics import (
     LabelMeaning,
     Voxels,
 )
+from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Compared
@@ -44,6 +46,7 @@ class Comparison:
         compared: each metric of all methods.
         reliability: voxel set -> method -> what all cases' voxels say of its confidences.
         notes: what was left out or differs between the methods.
+        patients: (cases,) the number of each case's patient, from 0.
         asked: the voxel set that tables and plots are to show, by default each its own.
     """
 
@@ -55,6 +58,7 @@ class Comparison:
     compared: dict[Metric, Compared]
     reliability: dict[Voxels, dict[str, Reliability]]
     notes: list[str]
+    patients: NDArray[np.intp]
     asked: Voxels | None = None
 
     @classmethod
@@ -65,12 +69,14 @@ class Comparison:
         cases: list[str],
         voxels: list[Voxels],
         notes: list[str],
+        *,
+        patients: NDArray[np.intp],
     ) -> "Comparison":
         """Of results that all have these cases and voxel sets."""
         values = _values_of(results, voxels)
-        compared = _compared(results, values)
-        reliability = _reliability(results, voxels)
-        return cls(dataset, results, cases, voxels, values, compared, reliability, notes)
+        compared = _compared(results, values, patients)
+        reliability = _reliability(results, voxels, patients)
+        return cls(dataset, results, cases, voxels, values, compared, reliability, notes, patients)
 
     @property
     def names(self) -> list[str]:
@@ -164,13 +170,22 @@ class Comparison:
     def of_methods(self, names: Collection[str]) -> "Comparison":
         """Some of the methods, on the same cases."""
         results = {name: self.results[name] for name in self.names if name in names}
-        some = Comparison.of(results, self.dataset, self.cases, self.voxels, self.notes)
+        some = Comparison.of(
+            results,
+            self.dataset,
+            self.cases,
+            self.voxels,
+            self.notes,
+            patients=self.patients,
+        )
         return some.over(self.asked)
 
     def of_case(self, case: str) -> "Comparison":
         """The same methods on one case, by whose name the comparison goes."""
         results = {name: _of_cases(result, [case]) for name, result in self.results.items()}
-        one = Comparison.of(results, case, [case], self.voxels, self.notes)
+        one = Comparison.of(
+            results, case, [case], self.voxels, self.notes, patients=np.zeros(1, np.intp)
+        )
         return one.over(self.asked)
 
     def of_cases(self, metric: Metric) -> pd.DataFrame:
@@ -178,9 +193,16 @@ class Comparison:
         return _of_metric(self.values, metric)
 
 
-def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) -> list[Comparison]:
+def compare_all(
+    results: Mapping[str, Results],
+    voxels: Voxels | None = None,
+    *,
+    by_patient: bool | str = False,
+) -> list[Comparison]:
     """A comparison for each data set of data set -> method -> result, over this voxel set; notes go to stderr."""
-    comparisons = [compare(methods, dataset) for dataset, methods in results.items()]
+    comparisons = [
+        compare(methods, dataset, by_patient=by_patient) for dataset, methods in results.items()
+    ]
     for comparison in comparisons:
         if voxels and voxels not in comparison.voxels:
             raise ValueError(
@@ -194,8 +216,11 @@ def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) ->
     return [comparison.over(voxels) for comparison in comparisons]
 
 
-def compare(results: Results, dataset: str = "") -> Comparison:
+def compare(results: Results, dataset: str = "", *, by_patient: bool | str = False) -> Comparison:
     """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
+
+    ``by_patient`` tells from the cases' names which are of one patient (see ``names.cases_of_patients``): patients are
+    then resampled and tested, not cases.
 
     Raises a ValueError if they have different structures, bins or ground truth, or no common case.
     """
@@ -216,7 +241,13 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         _check_alike("voxel sets", results, lambda result: ", ".join(result.voxels))
     cases = _shared_cases(results)
     of_shared = {name: _of_cases(result, cases) for name, result in results.items()}
-    comparison = Comparison.of(of_shared, dataset, cases, voxels, _notes(results, cases))
+    patients = _patients(cases, by_patient)
+    notes = _notes(results, cases)
+    if by_patient:
+        notes.append(
+            f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
+        )
+    comparison = Comparison.of(of_shared, dataset, cases, voxels, notes, patients=patients)
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
@@ -226,6 +257,18 @@ def compare(results: Results, dataset: str = "") -> Comparison:
 
 def _of_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
     return result.take([row for row, case in enumerate(result.cases) if case in names])
+
+
+def _patients(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.intp]:
+    """The number of each case's patient."""
+    patients = cases_of_patients(cases, by_patient)
+    if len(patients) == 1 < len(cases):
+        raise ValueError(
+            f"by_patient: all {len(cases)} cases, such as {cases[0]}, are of the patient {next(iter(patients))!r}; "
+            "expected a regular expression whose first group differs between patients."
+        )
+    number = {case: row for row, own in enumerate(patients.values()) for case in own}
+    return np.array([number[case] for case in cases])
 
 
 def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
@@ -249,7 +292,9 @@ def _of_metric(values: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     return values.xs((metric.voxels, metric.name), axis=1, level=["voxels", "metric"])
 
 
-def _compared(results: Results, values: pd.DataFrame) -> dict[Metric, Compared]:
+def _compared(
+    results: Results, values: pd.DataFrame, patients: NDArray[np.intp]
+) -> dict[Metric, Compared]:
     """Each metric of the frame, and the scores, of all methods."""
     of_frame = values.columns.droplevel("structure").unique()
     metrics = [Metric(name, voxels) for voxels, name in of_frame]
@@ -259,23 +304,24 @@ def _compared(results: Results, values: pd.DataFrame) -> dict[Metric, Compared]:
         for name, result in results.items():
             if metric.voxels and metric.is_pooled:
                 tables = result.tables(metric.voxels)
-                estimates[name] = Estimate.of_tables(metric.definition, tables)
+                estimates[name] = Estimate.of_tables(metric.definition, tables, patients)
             else:
                 of_cases = _of_metric(values, metric).loc[name]
-                estimates[name] = Estimate.of_means(of_cases.to_numpy(np.float64))
+                estimates[name] = Estimate.of_means(of_cases.to_numpy(np.float64), patients)
         compared[metric] = Compared(metric, estimates)
     return compared
 
 
 def _reliability(
-    results: Results, voxels: Collection[Voxels]
+    results: Results, voxels: Collection[Voxels], patients: NDArray[np.intp]
 ) -> dict[Voxels, dict[str, Reliability]]:
+    cases_of = np.equal.outer(np.unique(patients), patients).astype(np.float64)
     found: dict[Voxels, dict[str, Reliability]] = {}
     for one in voxels:
         found[one] = {}
         for name, result in results.items():
             structures = list(map(result.meaning.name_of, result.structures))
-            found[one][name] = Reliability(name, result.tables(one), structures)
+            found[one][name] = Reliability(name, result.tables(one).resampled(cases_of), structures)
     return found
 
 
@@ -337,7 +383,7 @@ def _cases_of_different_truth(comparison: Comparison) -> list[str]:
     for whole in comparison.voxels:
         if whole == "near":
             continue
-        tables = [one.tables.classwise for one in comparison.reliability[whole].values()]
+        tables = [result.tables(whole).classwise for result in comparison.results.values()]
         # With the paper's protocol tables lack voxels
         complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
         sizes = np.stack([table.hits.sum(-1) for table in tables])

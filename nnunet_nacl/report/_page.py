@@ -60,6 +60,7 @@ def write_report(
     images: str | Path | None = None,
     command: str = "",
     parts: PageParts | None = None,
+    by_patient: bool | str = False,
     overwrite: bool = False,
 ) -> None:
     """Write the page that compares methods.
@@ -70,6 +71,7 @@ def write_report(
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
         command: the command line that makes this page and is shown on it.
         parts: what another package shows besides, such as ``nnunet_nacl.paper.report.page_parts()``.
+        by_patient: which cases are of one patient, see ``compare``.
         overwrite: replace a file that exists.
     """
     file = check_output(file, overwrite=overwrite)
@@ -77,7 +79,7 @@ def write_report(
         images = Path(images)
         if not images.is_dir():
             raise FileNotFoundError(f"images: {images} is not a folder.")
-    comparisons = compare_all(results)
+    comparisons = compare_all(results, by_patient=by_patient)
     switched = [
         one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)
     ]

@@ -62,6 +62,7 @@ def write_plot(
     *,
     voxels: Voxels | None = None,
     plots: Mapping[str, MakePanels] = PLOTS,
+    by_patient: bool | str = False,
 ) -> None:
     """Write a plot of the report; a file that exists is replaced.
 
@@ -72,9 +73,10 @@ def write_plot(
         voxels: voxel set; by default near, or the first shared one if near was not evaluated. For ``tradeoff``, by
             default that of the judging metrics.
         plots: those that there are; ``nnunet_nacl.paper.report.PLOTS`` has more.
+        by_patient: which cases are of one patient, see ``compare``.
     """
     file = check_output(file, overwrite=True)
     if file.suffix.lower() not in {".svg", ".pdf", ".png"}:
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
-    panels = plots[kind](compare_all(results, voxels))
+    panels = plots[kind](compare_all(results, voxels, by_patient=by_patient))
     save_plot(draw_panels(panels), file)

@@ -105,7 +105,7 @@ class Reliability:
 
     Attributes:
         name: of the method.
-        tables: of a voxel set; the first axis is that of the cases.
+        tables: of a voxel set; the first axis is that of the cases, or of patients with several.
         structures: their names.
     """
 
@@ -217,7 +217,7 @@ def error_by_chance(tables: BinCounts) -> Interval:
     def errors(weights: Floats) -> Floats:
         return mean_of_known(expected_calibration_error(right.resampled(weights)))
 
-    return Estimate(errors, len(gaps), int(tables.total.any(1).sum())).interval
+    return Estimate(errors, np.arange(len(gaps)), np.asarray(tables.total.any(1))).interval
 
 
 def split_scores(tables: BinCounts, activation: Activation) -> Numbers:

@@ -1,4 +1,4 @@
-"""Whether methods differ by a metric (paired tests over cases), and their order."""
+"""Whether methods differ by a metric (paired tests over cases, or over patients), and their order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
-from nnunet_nacl.metrics import Estimate, Interval, resample_weights
+from nnunet_nacl.metrics import Estimate, Interval
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats
 
@@ -18,7 +18,7 @@ LEVEL = 0.05
 class Difference:
     """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
 
-    ``p``: from Wilcoxon's test over the cases, or a bootstrap test if a single case has no value; ``p_holm``:
+    ``p``: from Wilcoxon's test over the patients, or a bootstrap test if a single case has no value; ``p_holm``:
     corrected; ``tested``: the sign of what was tested, the sum of the signed ranks or the mean.
     """
 
@@ -47,7 +47,7 @@ class Order:
     """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others.
 
     What is significant is corrected for choosing the best. ``can_tell``: whether there are cases enough for any
-    difference to be significant, since no test of n cases has a p below 2^(1 − n).
+    difference to be significant, since no test of n patients has a p below 2^(1 − n).
     """
 
     names: list[str]
@@ -101,8 +101,8 @@ class Compared:
             for name in names[1:]
             if gaps[name].is_told_apart(num_methods) and sign * gaps[name].mean > 0
         ]
-        num_cases = next(iter(self.estimates.values())).num_cases
-        lowest_p = 2.0 ** (1 - num_cases) * (num_methods - 1)  # after Holm's correction
+        num_patients = np.unique(next(iter(self.estimates.values())).patients).size
+        lowest_p = 2.0 ** (1 - num_patients) * (num_methods - 1)  # after Holm's correction
         return Order(
             names=names,
             leaders=[name for name in names if name not in behind],
@@ -112,9 +112,9 @@ class Compared:
 
 
 def _p_value(gap: Estimate) -> float:
-    """Wilcoxon's p over the cases' values; where a single case has no value, that of a two-sided bootstrap test.
+    """Wilcoxon's p over the patients; where a single case has no value, that of a two-sided bootstrap test.
 
-    From differences d of R resamples of n cases, never below that of the most extreme of the 2^n signs:
+    From differences d of R resamples of n patients, never below that of the most extreme of the 2^n signs:
 
         p = 2 (1 + min(#{d ≤ 0}, #{d ≥ 0})) / (1 + R)
 
@@ -123,25 +123,24 @@ def _p_value(gap: Estimate) -> float:
     """
     if gap.num_known < 2:
         return np.nan
-    if gap.by_case is not None:
-        unequal = _unequal(gap.by_case)
+    if gap.by_patient is not None:
+        unequal = _unequal(gap.by_patient)
         return float(wilcoxon(unequal).pvalue) if unequal.size else 1.0
-    drawn = gap.resampled(resample_weights(gap.num_cases))
-    known = drawn[~np.isnan(drawn)].round(12)
+    known = gap.drawn[~np.isnan(gap.drawn)].round(12)
     fewer = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
     return float(max(min(1.0, 2 * (1 + fewer) / (1 + known.size)), 2.0 ** (1 - gap.num_known)))
 
 
 def _tested(gap: Estimate) -> float:
-    if gap.by_case is None:
+    if gap.by_patient is None:
         return float(np.sign(gap.value))
-    unequal = _unequal(gap.by_case)
+    unequal = _unequal(gap.by_patient)
     return float(np.sign((np.sign(unequal) * rankdata(np.abs(unequal))).sum()))
 
 
-def _unequal(by_case: Floats) -> Floats:
+def _unequal(values: Floats) -> Floats:
     """The known ones but zeros, for which Wilcoxon's exact test has no rank; rounding errors count as 0."""
-    unequal: Floats = by_case[~np.isnan(by_case)].round(12)
+    unequal: Floats = values[~np.isnan(values)].round(12)
     return np.asarray(unequal[unequal != 0])
 
 

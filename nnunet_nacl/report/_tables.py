@@ -232,6 +232,7 @@ def write_table(
     intervals: bool = True,
     digits: int | None = None,
     tables: Mapping[str, MakeTables] = TABLES,
+    by_patient: bool | str = False,
 ) -> str:
     """Return a table of the report as text.
 
@@ -243,10 +244,11 @@ def write_table(
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
         tables: those that there are; ``nnunet_nacl.paper.report.TABLES`` has more.
+        by_patient: which cases are of one patient, see ``compare``.
     """
     if name not in tables:
         raise ValueError(f"table: expected one of {', '.join(tables)}; got {name}.")
-    made = tables[name](compare_all(results, voxels))
+    made = tables[name](compare_all(results, voxels, by_patient=by_patient))
     if form == "csv" and len(made) > 1:
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."

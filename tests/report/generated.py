@@ -77,10 +77,18 @@ def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) ->
     return table
 
 
-def with_dice(values: ArrayLike) -> FolderResult:
+def twice(result: FolderResult) -> FolderResult:
+    """With each case as two images of a patient, such as ``case_00_1`` and ``case_00_2``."""
+    double = result.take([row for row in range(len(result.cases)) for _ in range(2)])
+    names = [f"{case}_{image}" for case in result.cases for image in (1, 2)]
+    return replace(double, files=[replace(one, name=name) for one, name in zip(double.files, names, strict=True)])
+
+
+def with_dice(values: ArrayLike, cases: Sequence[str] = ()) -> FolderResult:
     """A result whose cases have these values of Dice: (cases, structures)."""
     dice = np.asarray(values, float)
-    result = make_result(cases=[f"case_{number:02d}" for number in range(len(dice))], settings=FOREGROUND)
+    named = cases or [f"case_{number:02d}" for number in range(len(dice))]
+    result = make_result(cases=named, settings=FOREGROUND)
     counts = replace(result.counts, segmentation_metrics={"Dice": dice}, structures=tuple(range(1, dice.shape[1] + 1)))
     names = {"background": 0, **{f"structure {label}": label for label in counts.structures}}
     return with_origin(replace(result, counts=counts), labels=LabelMeaning.of_names(names, None))

@@ -112,6 +112,21 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
     assert len(results[""]["soft"].cases) == 8
 
 
+@pytest.mark.parametrize("command", [["report"], ["table"], ["plot", "reliability"]])
+def test_commands_count_patients(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command, str(runs["soft"]), "--by_patient", "(.)$"]) == 0
+    note = "Resampled and tested are 8 patients, not 8 cases."
+    assert note in capsys.readouterr().err
+    if command == ["report"]:
+        assert note in (tmp_path / "report.html").read_text()
+    assert cli.main([*command, str(runs["soft"]), "--by_patient"]) == 1
+    assert "by_patient: all 8 cases, such as case_00, are of the patient 'case'; expected a" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from nnunet_nacl.paper.report import rank_methods
 from nnunet_nacl.report import (
     DICE,
     Comparison,
@@ -15,7 +16,7 @@ from nnunet_nacl.report import (
     Order,
     compare,
 )
-from tests.report.generated import make_result, with_dice
+from tests.report.generated import make_result, twice, with_dice
 
 ECE = Metric("ECE", "foreground")
 
@@ -115,3 +116,41 @@ def test_choosing_the_best_costs_significance() -> None:
     assert found["1"].p_holm == 2 * 2 / 2**7
     assert found["1"].is_told_apart()
     assert not found["1"].is_told_apart(num_methods=4)
+
+
+def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
+    """With each image twice, everything by patient is as with each image once; without, images seem to be more."""
+    once = {"base": make_result(0.4), "other": make_result(0.9), "third": make_result(1.0)}
+    doubled = {name: twice(result) for name, result in once.items()}
+    one, by_patient, naive = compare(once), compare(doubled, by_patient=True), compare(doubled)
+    assert by_patient.notes == ["Resampled and tested are 8 patients, not 16 cases."]
+    for metric, of_once in one.compared.items():
+        for name, difference in of_once.differences.items():
+            found = by_patient.compared[metric].differences[name]
+            np.testing.assert_allclose(
+                [found.mean, *found.interval, found.p], [difference.mean, *difference.interval, difference.p], atol=1e-9
+            )
+        assert by_patient.compared[metric].order == of_once.order
+    narrow, wide = (there.compared[DICE].differences["other"] for there in (naive, by_patient))
+    assert narrow.interval[1] - narrow.interval[0] < 0.8 * (wide.interval[1] - wide.interval[0])
+    assert narrow.p < wide.p
+    for voxels, of_once_all in one.reliability.items():
+        for name, expected in of_once_all.items():
+            own = by_patient.reliability[voxels][name]
+            np.testing.assert_allclose(own.by_chance, expected.by_chance, atol=1e-9)
+            np.testing.assert_allclose(own.curves[0].low, expected.curves[0].low, atol=1e-9)
+    firsts = [rank_methods([there], "mean-case-rank").first for there in (one, by_patient)]
+    np.testing.assert_array_equal(*firsts)
+
+
+def test_patients_by_hand() -> None:
+    names = [f"{patient}_{image}" for patient in "abcde" for image in (1, 2)]
+    base = with_dice(np.zeros((10, 1)), names)
+    # Of each patient the mean is above 0, though an image is below
+    other = with_dice(np.array([0.3, -0.1, 0.4, -0.1, 0.5, -0.1, 0.6, np.nan, 0.7, -0.1])[:, None], names)
+    (found,) = differences_in(compare({"base": base, "other": other}, by_patient=r"^(.)"), DICE).values()
+    assert found.p == 2 / 2**5
+    with pytest.raises(
+        ValueError, match=r"^by_patient: all 10 cases, such as a_1, are of the patient '_'; expected a "
+    ):
+        compare({"base": base}, by_patient="(_)")

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from nnunet_nacl.metrics import PAPER_METRICS, Estimate, Voxels, ratio, resample_weights
+from nnunet_nacl.metrics import PAPER_METRICS, Estimate, Voxels, case_weights, ratio
 from nnunet_nacl.report import (
     DICE,
     LABEL_FREE,
@@ -98,9 +98,8 @@ def _ranks_in(
     comparison: Comparison, names: Sequence[str], metrics: Sequence[Metric], scheme: str, seed: int
 ) -> Floats:
     """(1 + resamples, methods, metrics) ranks on a data set: of all cases, and of each bootstrap resample of them."""
-    num_cases = len(comparison.cases)
-    drawn = resample_weights(num_cases, _RESAMPLES, seed)
-    weights = np.vstack([np.ones(num_cases), drawn])
+    drawn = case_weights(comparison.patients, _RESAMPLES, seed)
+    weights = np.vstack([np.ones(len(comparison.cases)), drawn])
     rank = _ranks_of_values if scheme == "sum-rank" else _mean_ranks_in_cases
     by_metric = []
     for metric in metrics:

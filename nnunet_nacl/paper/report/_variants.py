@@ -72,4 +72,4 @@ def relative_difference(first: Estimate, second: Estimate) -> Estimate:
         values = base.resampled(weights)
         return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
 
-    return Estimate(percent, base.num_cases, min(base.num_known, other.num_known))
+    return Estimate(percent, base.patients, base.is_known & other.is_known)

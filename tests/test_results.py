@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 
 from nnunet_nacl.paper.experiments import read_study
+from nnunet_nacl.paper.report import published
 from nnunet_nacl.trainers import LOSSES, Recipe, parse_name
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
+from calibration_tables import checkpoints  # noqa: E402
 from cells import crossed, fill, read, table  # noqa: E402
 from models import loss_name  # noqa: E402
 from tables import MARKED, TABLES, pages, written  # noqa: E402
@@ -65,6 +67,7 @@ def test_a_page() -> None:
         ("results/losses-short.md", ["losses", "calibrate"], {"0.008", "0.060"}),
         ("results/last-layer.md", ["calibrate"], set()),
         ("limitations.md", ["calibrate", "checkpoints"], set()),
+        ("paper.md", ["losses"], {"0.867", "0.868"}),  # the paper's
         ("questions.md", ["losses"], set()),
         ("tutorial.md", ["checkpoints", "losses"], {"0.079", "0.019"}),  # of review -gt
         ("train.md", ["losses"], {"0.006"}),  # a difference
@@ -86,6 +89,265 @@ def test_numbers_in_the_text(page: str, data: list[str], others: set[str]) -> No
     known = {f"{value:.{digits}f}" for value in values for digits in (3, 4)}
     assert (found := set(re.findall(r"(?<![\d/])\d\.\d{3,4}\b", text)))
     assert not found - known - others
+
+
+def said(page: str, *sentences: str) -> None:
+    """Each of them stands in the page, whatever is emphasized or linked there."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("*", "")
+    text = " ".join(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).split())
+    for sentence in sentences:
+        assert sentence in text, f"{page}: {sentence}"
+
+
+def trained(data_set: str, steps: int, training: int = 1) -> pd.DataFrame:
+    """Trainings with Adam on fold 0, by their loss."""
+    rows = read("losses", f"data_set.str.endswith('{data_set}') and configuration.isin(['2d_bs8', '2d_bs4'])")
+    chosen = f"steps == {steps} and optimizer == 'Adam' and fold == '0' and training == {training}"
+    return rows.query(chosen).set_index("method")
+
+
+def means_of_the_paper() -> pd.DataFrame:
+    """Over its six data sets, by our names of the losses."""
+    rows = published().query("structure == '' and table < 3")
+    means = rows.pivot_table(index="method", columns="metric", values="value")
+    return means.rename(index={"CE+DSC": "DiceCE"})
+
+
+def test_what_the_long_trainings_say() -> None:
+    said(
+        "results/losses.md",
+        "NACL halves the ECE of nnU-Net's default loss (DiceCE) at nearly its Dice.",
+        "(CE) gets most of that gain and, with ECP, the lowest NLL.",
+        "By ECE, NACL is better calibrated than DiceCE, as in the paper, but by CECE over the foreground worse. "
+        "CE, SVLS, MbLS and ECP have a lower ECE over the foreground than NACL, and SVLS over the union, too.",
+        "By NLL, NACL is worse than CE and DiceCE.",
+    )
+    said("tutorial.md", "By ECE, NACL is better calibrated: 0.042 over the foreground and 0.068 over the union")
+    both = ["ECE_foreground", "ECE_union"]
+    first = trained("Hippocampus", 25000)
+    for rows in (first, trained("Hippocampus", 25000, 2)):
+        dice_ce, ce, nacl, svls = (rows.loc[name] for name in ("DiceCE", "CE", "NACL", "SVLS"))
+        assert (nacl[both] / dice_ce[both]).between(0.45, 0.55).all()
+        assert (dice_ce[both] - ce[both] > 0.5 * (dice_ce[both] - nacl[both])).all()
+        assert (svls[both] < nacl[both]).all()
+        assert nacl["CECE_foreground"] > dice_ce["CECE_foreground"]
+        assert nacl["NLL"] > dice_ce["NLL"] > ce["NLL"]
+        assert 0 < dice_ce["Dice"] - nacl["Dice"] < 0.003
+    assert set(first["NLL"].nsmallest(2).index) == {"CE", "ECP"}
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 25000")
+    repeated = rows.groupby(["trainer", "fold"])[["NLL", "Dice"]].agg(["size", np.ptp])
+    assert (repeated["NLL", "size"] == 2).sum() == 6
+    said(
+        "results/losses.md",
+        f"by at most {repeated['NLL', 'ptp'].max():.3f} in NLL and {repeated['Dice', 'ptp'].max():.3f} in Dice.",
+    )
+    lower = first.index[first["ECE_foreground"] < first.loc["NACL", "ECE_foreground"]]
+    assert {name for name in lower if "λ" not in name} == {"CE", "SVLS", "MbLS", "ECP", "ECP (sum)"}
+
+
+def test_how_far_a_smaller_weight_is_ahead_of_ce() -> None:
+    """By both trainings of CE, of which the table has the second."""
+    small = trained("Hippocampus", 25000).loc["NACL, λ = 0.03"]
+    first, again = (trained("Hippocampus", 25000, training).loc["CE"] for training in (1, 2))
+    union, foreground = (
+        f"{first[ece] - small[ece]:.3f} and {again[ece] - small[ece]:.3f}" for ece in ("ECE_union", "ECE_foreground")
+    )
+    apart = abs(first["ECE_foreground"] - again["ECE_foreground"])
+    said(
+        "results/losses.md",
+        f"By ECE over the union, λ = 0.03 is ahead of CE, by {union} of its two trainings. "
+        f"Over the foreground it is by {foreground}, but the two differ by {apart:.3f}. By CECE it is not.",
+    )
+    for voxels in ("foreground", "union"):
+        cece = f"CECE_{voxels}"
+        assert first[cece] < small[cece] < again[cece]
+
+
+def test_what_the_short_trainings_say() -> None:
+    said(
+        "results/losses-short.md",
+        "After 1,000 to 6,000 steps of Adam, cross-entropy alone (CE) has the lowest NLL of the study's losses on "
+        "Hippocampus and USGRA (not on ACDC), and DiceCE is over-confident.",
+        "Nothing that we tried does both in each of these short trainings.",
+    )
+    study = {run.name for run in read_study("main").runs}
+    for data_set, steps in (("Hippocampus", 1500), ("Hippocampus", 3000), ("Hippocampus", 6000), ("USGRA", 1000)):
+        rows = trained(data_set, steps)
+        assert rows.loc[rows.index.isin(study), "NLL"].idxmin() == "CE"
+        assert rows.loc["DiceCE", "over_confidence"] > 0
+    acdc = trained("ACDC", 2000)
+    assert acdc["NLL"].idxmin() == "DiceCE"
+    dice_ce, nacl = (trained("WBC", 2000).loc[name] for name in ("DiceCE", "NACL"))
+    said(
+        "results/losses.md",
+        f"NACL has an NLL of {nacl['NLL']:.3f} (DiceCE {dice_ce['NLL']:.3f}) and a Dice of {nacl['Dice']:.3f} "
+        f"({dice_ce['Dice']:.3f}).",
+        f"DiceCE's Dice is {acdc.loc['DiceCE', 'Dice'] - acdc.loc['NACL, λ = 0.01', 'Dice']:.3f} higher.",
+    )
+
+
+def test_where_we_agree_with_the_paper_and_where_not() -> None:
+    said(
+        "paper.md",
+        "They agree: NACL has about half the ECE of DiceCE, and a lower one than LS and FL. FL has the lowest Dice and "
+        "the highest CECE.",
+        "They differ: here FL has the highest ECE, in the paper DiceCE. NACL's ECE is not below that of SVLS, MbLS and "
+        "ECP. Its CECE is above DiceCE's, its Dice no higher.",
+        "They agree: NACL has a lower ECE than DiceCE. They differ: its Dice is lower and its CECE higher. The paper "
+        "ranks NACL first by each metric. Here DiceCE is first by all but ECE.",
+    )
+    theirs = means_of_the_paper()
+    names = {"Dice": "DSC", "ECE_foreground": "ECE", "CECE_foreground": "CECE"}
+    long = trained("Hippocampus", 25000).rename(columns=names)
+    ours = long.loc[theirs.index]
+    for rows in (ours, theirs):
+        ece = rows["ECE"]
+        assert ece["NACL"] / ece["DiceCE"] == pytest.approx(0.5, abs=0.05)
+        assert (ece["NACL"] < ece[["LS", "FL"]]).all()
+        assert rows["DSC"].idxmin() == rows["CECE"].idxmax() == "FL"
+    assert (ours["ECE"].idxmax(), theirs["ECE"].idxmax()) == ("FL", "DiceCE")
+    assert (ours.loc["NACL", "ECE"] > long.loc[["SVLS", "MbLS", "ECP", "ECP (sum)"], "ECE"]).all()
+    assert ours.loc["NACL", "CECE"] > ours.loc["DiceCE", "CECE"]
+    assert ours.loc["NACL", "DSC"] <= ours.loc["DiceCE", "DSC"]
+    assert theirs["DSC"].idxmax() == theirs["ECE"].idxmin() == theirs["CECE"].idxmin() == "NACL"
+
+    acdc = trained("ACDC", 2000)
+    assert acdc["Dice"].idxmax() == acdc["HD95"].idxmin() == acdc["CECE_foreground"].idxmin() == "DiceCE"
+    assert acdc["ECE_foreground"].idxmax() == "DiceCE"
+
+
+def test_in_how_many_of_the_papers_data_sets_l1_and_the_mean_are_better() -> None:
+    said(
+        "paper.md",
+        "The paper's ECE is lower with l1 than with l2 on four of six data sets, and with the mean than with the "
+        "Gaussian on four. So is ours, but our Gaussian has the higher DSC.",
+        "ours has the higher DSC and the lower ECE on softmax",
+    )
+    rows = published().query("table > 2 and metric == 'ECE'").drop_duplicates(["dataset", "method"])
+    ece = rows.pivot(index="dataset", columns="method", values="value")
+    assert (ece["NACL"] < ece["NACL l2"]).sum() == 4
+    assert (ece["NACL"] < ece["NACL Gaussian"]).sum() == 4
+    ours = trained("Hippocampus", 1500)
+    mean, square, gaussian, softmax = (
+        ours.loc[f"NACL{setting}"] for setting in ("", " l2", " Gaussian, σ = 1", " softmax")
+    )
+    assert mean["ECE_foreground"] < min(square["ECE_foreground"], gaussian["ECE_foreground"])
+    assert mean["Dice"] < gaussian["Dice"]
+    assert softmax["Dice"] > mean["Dice"]
+    assert softmax["ECE_foreground"] < mean["ECE_foreground"]
+
+
+def test_what_calibrated_checkpoints_say() -> None:
+    rows = checkpoints()
+    fall = 1 - rows["NLL_best"] / rows["NLL_trained"]
+    of_default = fall[rows["model"].str.startswith("DiceCE")]
+    relabeled = rows["changed_best"].max()
+    loses = rows["Dice_trained"] - rows["Dice_best"]
+    worst = loses.idxmax()
+    assert rows.loc[worst, "data_set"] == "Dataset051_USGRA"
+    assert loses.drop(worst).max() <= 0.001
+    better = (rows["NLL_best"] < rows["NLL_temperature"]).groupby(rows["model"].str.split(" Adam| SGD").str[0]).all()
+    assert set(better.index[~better]) == {"CE"}
+    hippocampus, usgra = (rows.loc[rows["data"] == data] for data in ("Hippocampus", "USGRA"))
+    names = ["NLL_trained", "NLL_best", "NLL_temperature"]
+    said(
+        "results/calibrate.md",
+        f"lowers the NLL of nnU-Net's default loss (DiceCE) by {100 * of_default.min():.0f} to "
+        f"{100 * of_default.max():.0f} %",
+        f"but one pixel cost {loses[worst]:.3f} Dice. At most {100 * relabeled:.1f} % of the foreground is relabeled, "
+        "and in all other models Dice falls by at most 0.001.",
+        "The written checkpoint beats a temperature in each model of DiceCE, ECP (sum), LS, MbLS, NACL and SVLS. Over "
+        f"all {len(hippocampus)} models of Hippocampus the mean NLL falls from "
+        "{:.3f} to {:.3f} (temperature: {:.3f}), over ".format(*hippocampus[names].mean())
+        + f"the {len(usgra)} of USGRA from "
+        + "{:.3f} to {:.3f} ({:.3f}).".format(*usgra[names].mean()),
+    )
+    said("limitations.md", f"rounding: up to {100 * rows['changed_temperature'].max():.2f} %")
+
+
+def test_from_how_many_cases_on_a_head_is_better() -> None:
+    rows = read("few_cases", "method.str.contains(' cases, ')")
+    rows[["of", "cases", "draw"]] = rows["method"].str.extract(r"(\w+) of (\d+) cases, (\d+)")
+    nll = rows.pivot(index=["cases", "draw"], columns="of", values="NLL")
+    wins = (nll["head"] < nll["temperature"]).groupby("cases").sum()
+    assert (rows["NLL_minus_as_trained"] < 0).all()
+    said(
+        "results/calibrate.md",
+        "From ten cases on, head beats a temperature fitted to the same cases in at least "
+        f"{wins.drop('5').min()} of 20 draws. With five it loses in {20 - wins['5']}, yet every draw is better than",
+    )
+
+
+def test_what_is_left_of_a_gain_that_is_not_chosen() -> None:
+    rows = read("calibrate", "nested_NLL.notna() and method == 'as trained'")
+    above = rows["nested_NLL"] - rows["held_out_NLL_written"]
+    assert len(rows) == 12
+    assert above.min() >= 0
+    small = rows["data_set"].str.endswith("Hippocampus") & rows["trainer"].str.contains("TrainerCE|TrainerECP")
+    left = (rows["held_out_NLL"] - rows["nested_NLL"])[small]
+    assert len(left) == 3
+    said(
+        "results/calibrate.md",
+        f"In twelve longer trainings it is higher by 0 to {above.max():.3f}. On Hippocampus that leaves CE and ECP "
+        f"(sum) a gain of at most {math.ceil(1000 * left.max()) / 1000:.3f}.",
+    )
+
+
+def test_what_a_last_layer_says_that_may_change_labels() -> None:
+    rows = read("calibrate", "decoded.isna() and data_set.str.endswith('Hippocampus') and configuration == '2d_bs8'")
+    some = rows[rows["trainer"].str.contains("TrainerDiceCE|TrainerNACL|TrainerLS")]
+    changed = some.loc[some["method"] == "head by CE alone", "changed"]
+    said(
+        "results/last-layer.md",
+        f"For DiceCE, NACL and LS it then relabels {100 * changed.min():.0f} to {100 * changed.max():.0f} % of the",
+        "Isotonic regression has the lowest NLL in 2D for DiceCE, NACL and LS after 25,000 steps.",
+    )
+    said(
+        "limitations.md", "After 25,000 steps of DiceCE, isotonic regression, which no checkpoint can hold, had a lower"
+    )
+    for (trainer, _), of_model in rows.groupby(["trainer", "training"]):
+        nll = of_model.set_index("method")["NLL"]
+        lowest = re.search("TrainerDiceCE|TrainerNACL|TrainerLS", trainer) and "300epochs" not in trainer
+        assert (nll.idxmin() == "isotonic") == bool(lowest), trainer
+        if re.search("TrainerCE|TrainerECP", trainer):
+            assert nll["isotonic"] > nll["as trained"], trainer
+
+
+def test_which_cases_were_kept() -> None:
+    said("results/losses.md", "has each case of those of 2,000 steps or more since 2026-11-25.")
+    model = ["data_set", "configuration", "trainer", "fold", "training"]
+    since = read("losses", "date >= '2026-11-25' and steps >= 2000")
+    assert {*since[model].itertuples(index=False)} == {*read("losses_cases")[model].itertuples(index=False)}
+
+
+def test_how_much_time_nacl_takes_on_a_gpu() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| \d+ × .*", page, re.MULTILINE)
+    rows = [[float(value) for value in re.findall(r"([\d.]+)\** \(", line)] for line in lines]
+    ratios = [nacl / nnunet for _, nnunet, _, nacl, _ in rows]
+    assert len(ratios) == 4
+    said("performance.md", f"NACL takes {min(ratios):.2f} to {max(ratios):.2f} times the time of nnU-Net's Dice + CE.")
+
+
+def test_what_the_logits_say() -> None:
+    said(
+        "logits.md",
+        "NACL leaves the logits of other classes near 0, where the other four losses make them negative. LS, MbLS and, "
+        "in the structures, SVLS have lower logits of the true class.",
+        "half of all voxels lie within 0.3 of each other, about 4",
+    )
+    mean = read("logits").set_index(["method", "true_class", "logit"]).sort_index()["mean"]
+    classes = ["background", "anterior", "posterior"]
+    for true in classes:
+        others = [name for name in classes if name != true]
+        for method in ("DiceCE", "LS", "MbLS", "SVLS"):
+            assert (mean[method, true][others] < -0.5).all()
+            lower = mean[method, true, true] < mean["NACL", true, true]
+            assert lower or method == "DiceCE" or (method, true) == ("SVLS", "background")
+        assert mean["NACL", true][others].abs().max() < 0.6
+    quantiles = read("max_logits", "method == 'NACL'")
+    assert (quantiles["half_within"] <= 0.3).all()
+    assert quantiles["median"].between(3.9, 4.1).all()
 
 
 def test_recorded_costs_are_within_their_bounds() -> None:

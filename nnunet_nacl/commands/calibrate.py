@@ -32,13 +32,13 @@ def calibrate(
     With -d -c -f, calibrate each fold of a trained model on its validation cases and write a checkpoint for
     nnUNetv2_predict -chk. With GT_FOLDER PRED_FOLDER -o FIT.json, fit without the model to predictions made with
     --save_probabilities and their ground truth, for 'nnunet_nacl apply'. Calibration changes how sure nnU-Net is, but
-    hardly what it segments. All methods are judged on held-out cases; the one with the lowest NLL that keeps the Dice
-    is written.
+    hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL
+    significantly and keep the Dice is written; if there is none, nothing changes.
 
     Args:
         chk: file name of the checkpoint to calibrate
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
-        method: force this method; temperature keeps every label, head (models only) refits the last layer
+        method: force this method; temperature keeps the labels up to rounding, head (models only) refits the last layer
         npz: also predict each validation case with a fit that excluded it; writes fold_X/validation_calibrated
         i: IMAGES of cases that fold all has not seen, to calibrate it (with -gt)
         gt: LABELS of these cases

@@ -29,8 +29,8 @@ class NACLLoss(SegmentationLoss):
         penalty: P, ``"l1"`` = |·| or ``"l2"`` = (·)².
         constraint: what is pulled toward τ: ``"logits"`` (the method) or ``"softmax"`` probabilities (an ablation;
             sigmoid with ``regions``).
-        class_reduction: ``"mean"`` over the classes, as in the authors' code and the published numbers, or
-            ``"sum"``, the paper's equation. λ_sum = λ_mean / K gives the same loss.
+        class_reduction: ``"mean"`` over the classes, as in the authors' code, or ``"sum"``, as in the paper's equation.
+            λ_sum = λ_mean / K gives the same loss.
         ignore_label, regions, dice: see ``SegmentationLoss``.
 
     References:

@@ -34,8 +34,8 @@ class Settings:
         margin_mm: how far the voxel set ``near`` reaches beyond its core.
         surface: whether to measure HD95, ASSD and NSD too.
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
-        protocol: ``authors`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
-            it counts in N, and K is the highest label of the case + 1.
+        protocol: ``authors`` follows the authors' code in two points: p = 0 is in no bin, though it counts in N, and K
+            is the highest label of the case + 1.
         ignore_geometry: accept label maps even if their spacing, origin or direction differ.
     """
 

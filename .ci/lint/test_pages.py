@@ -1,5 +1,6 @@
 """What README, the docs and the commands' help tell users to type is parsed; lists in them are whole."""
 
+import inspect
 import re
 import runpy
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nnunet_nacl import losses
 from nnunet_nacl.cli import COMMANDS, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
 from nnunet_nacl.paper.experiments._study import STUDIES, read_study
@@ -76,6 +78,24 @@ def test_every_loss_has_its_row() -> None:
     )
     assert all(f"\n| `nnUNetTrainer{name}` |" in train for name in LOSSES)
     assert all(f"`{name}`" in readme for name in LOSSES)
+
+
+def test_defaults_in_the_table_of_trainers() -> None:
+    """Numbers stand in parentheses, and of words the default comes first."""
+    rows = (ROOT / "docs" / "train.md").read_text(encoding="utf-8").splitlines()
+    for name, loss in LOSSES.items():
+        (row,) = (row for row in rows if row.startswith(f"| `nnUNetTrainer{name}` |"))
+        parameters = inspect.signature(getattr(losses, loss.class_name)).parameters
+        for setting in loss.settings:
+            default = parameters[setting.name].default
+            if setting.words:
+                first = min(setting.words, key=lambda word: row.index(f"`{word}`"))
+                assert setting.words[first] == default, (name, setting.name)
+            else:
+                suffix = setting.form.partition("<")[0]
+                number = re.search(rf"`{suffix}`[^(;]*\(([\d.]+)\)", row)
+                assert number is not None, (name, setting.name)
+                assert float(number[1]) == default, (name, setting.name)
 
 
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:

@@ -6,16 +6,18 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 
 from tqdm import tqdm
@@ -162,7 +164,8 @@ def _in_processes(
         num_processes, multiprocessing.get_context("spawn"), _start_worker
     ) as pool:
         try:
-            futures = {pool.submit(attempt, case): case for case in cases}
+            with _without_script():
+                futures = {pool.submit(attempt, case): case for case in cases}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:  # Includes Ctrl-C: do not wait for cases under way.
@@ -170,6 +173,17 @@ def _in_processes(
                 process.terminate()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """While active, processes start without importing the user's script, whose calls would start others in each."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _start_worker() -> None:

@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,17 @@ def test_a_case_that_kills_its_process_takes_no_other_with_it() -> None:
     done, skipped = each_case(CASES, die_at_b, doing="x", num_processes=2)
     assert done == {"a": "a", "c": "c"}
     assert skipped == [Skipped("b", "the process working on it was killed, perhaps for lack of memory.")]
+
+
+def test_a_script_need_not_guard_its_calls(tmp_path: Path) -> None:
+    """Without ``if __name__ == "__main__"``, as in docs/use.md: processes must not run the script again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\nfrom pathlib import Path\nfrom nnunet_nacl.cases import each_case\n"
+        "print(each_case([Path('a'), Path('b')], os.fspath, doing='x', num_processes=2))\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    assert ran.stdout == "({'a': 'a', 'b': 'b'}, [])\n", ran.stderr
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])

@@ -17,6 +17,7 @@ from nnunet_nacl.calibrate._features import Kept
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._trials import Fit, Trials, try_methods
+from nnunet_nacl.files import only_writer
 from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
@@ -62,6 +63,7 @@ def calibrate_model(
         The calibration of each fold when it is done, and its checkpoint.
 
     Raises:
+        BlockingIOError: another process calibrates the fold.
         FileExistsError: folds have been calibrated.
         FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
         ValueError: fold ``all`` without images or another fold with them, a calibrated checkpoint, too few cases, or a
@@ -121,7 +123,7 @@ def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: b
 
 
 def _calibrate_fold(network: Network, method: str | None, *, save_probabilities: bool) -> Fit:
-    with _unfinished(network.folder) as written:
+    with only_writer(network.folder / FOLD_CHECKPOINT), _unfinished(network.folder) as written:
         kept = Kept.below(written) if save_probabilities else None
         sample, skipped = network.sample(kept)
         sample.check()

@@ -17,6 +17,7 @@ from scipy.special import expit
 
 from nnunet_nacl.calibrate import Fit, Head, Network, Score, Unchanged, apply_folder, calibrate_model, judge
 from nnunet_nacl.calibrate._network import _is_ours
+from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
@@ -199,6 +200,22 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
     (fold / "checkpoint_calibrated.pth").rename(fold / "checkpoint_mine.pth")
     with pytest.raises(ValueError, match=r"checkpoint_mine\.pth is calibrated already"):
         calibrate(copy.model, 0, checkpoint="checkpoint_mine.pth")
+
+
+def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would delete what the first has written so far."""
+    copy = copy_of("labels", "2d_small", OURS)
+
+    def meanwhile(*arguments: object) -> object:
+        monkeypatch.setattr("nnunet_nacl.calibrate._model.try_methods", try_methods)
+        with pytest.raises(BlockingIOError, match=r"fold_0/checkpoint_calibrated\.pth: another process is writing it"):
+            calibrate(copy.model, 0, overwrite=True)
+        return try_methods(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("nnunet_nacl.calibrate._model.try_methods", meanwhile)
+    calibrate(copy.model, 0, save_probabilities=True)
+    assert len(list((copy.model / "fold_0" / "validation_calibrated").glob("*.npz"))) == 5
+    assert not list((copy.model / "fold_0").glob(".*"))
 
 
 KILLED = """

@@ -151,8 +151,14 @@ def _calibrated_files(folder: Path) -> list[Path]:
 
 
 def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet) -> None:
-    probabilities = SavedCase(files, data_set).probabilities(np.float32)
-    activation = data_set.meaning.activation
+    case = SavedCase(files, data_set)
+    probabilities = case.probabilities(np.float32)
+    meaning = data_set.meaning
+    activation = meaning.activation
+    keeps = method.keeps_labels and files.thresholds is None
+    removed = None
+    if not keeps and files.thresholds is None:  # by postprocessing, whose work is not undone
+        removed = (case.labels == 0) & (segmentation(probabilities, meaning) > 0)
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]
@@ -160,8 +166,9 @@ def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet)
         part[:] = activation.probabilities(
             method.logits(activation.logits(part.astype(np.float64)))
         )
-    keeps = method.keeps_labels and files.thresholds is None
-    labels = None if keeps else segmentation(probabilities, data_set.meaning)
+    labels = None if keeps else segmentation(probabilities, meaning)
+    if labels is not None and removed is not None:
+        labels[removed] = 0
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
 
 

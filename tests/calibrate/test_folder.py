@@ -100,6 +100,24 @@ def test_temperature_keeps_each_label(temperature_file: Path, new: tuple[Path, P
         assert (new[1] / f"{name}{ENDING}").read_bytes() == (tmp_path / "calibrated" / f"{name}{ENDING}").read_bytes()
 
 
+@pytest.mark.parametrize("regions", [False, True])
+def test_what_postprocessing_removed_stays_removed(
+    regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a method that may change labels; here it is a temperature, and changes none."""
+    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, True))
+    folders = write_folder(tmp_path / "made", NAMES[:5], regions=regions, structure=True)
+    calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json", method="vector")
+    truth, predicted = write_folder(tmp_path / "new", "x", first=100, regions=regions, structure=True)
+    processed = read(predicted / f"x{ENDING}")
+    processed[: len(processed) // 2] = 0
+    write_labels(processed, predicted / f"x{ENDING}")
+    apply_folder(tmp_path / "fit.json", predicted, tmp_path / "calibrated")
+    assert processed.any()
+    assert np.array_equal(read(tmp_path / "calibrated" / f"x{ENDING}"), processed)
+    assert evaluate(Predictions.of_folder(truth, tmp_path / "calibrated")).cases == ["x"]
+
+
 def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "calibrated"
     output.mkdir()

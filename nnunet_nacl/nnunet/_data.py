@@ -30,11 +30,13 @@ SPLITS_NAME = "splits_final.json"
 Split = dict[str, list[str]]  # the cases of a fold: train and val
 
 
-def read_splits(file: Path) -> list[Split]:
-    """The folds of ``splits_final.json``."""
+def read_splits(file: Path, fold: int | None = None) -> list[Split]:
+    """The folds of ``splits_final.json``; a ValueError if validation cases of one, or of ``fold``, are not its own."""
     check_input(file, ": which cases a fold is validated on is unknown.")
     splits = read_json(file, list[Split])
     for number, split in enumerate(splits):
+        if fold not in {None, number}:
+            continue
         if len(set(split["val"])) < len(split["val"]):
             twice = next(name for name in split["val"] if split["val"].count(name) > 1)
             raise ValueError(f"{file}: fold {number} lists the validation case {twice} twice.")
@@ -52,7 +54,7 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
     """
     if str(fold) == "all":
         return {"train": sorted(cases), "val": sorted(cases)}
-    splits = read_splits(data_set / SPLITS_NAME)
+    splits = read_splits(data_set / SPLITS_NAME, int(fold))
     if int(fold) < len(splits):
         return splits[int(fold)]
     from nnunet_nacl.nnunet.hooks import split_of

@@ -67,8 +67,10 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
     assert [case.is_predicted for case in found.cases] == [True, False, True]
     assert found.plans == model[0] / "plans.json"
     write_splits(model[1], ("bc", "a"), ("abc", "bc"))
+    assert [case.name for case in Predictions.of_validation(*model, [0]).cases] == ["a"]  # as nnU-Net trains it
+    fill(model[0] / "fold_1" / "validation", "b")
     with pytest.raises(ValueError, match=r"splits_final.json: fold 1 trains on 2 of its validation cases, such as b\."):
-        Predictions.of_validation(*model, [0])
+        Predictions.of_validation(*model, [0, 1])
     fill(model[0] / "fold_2" / "validation", "a")
     (model[1] / "splits_final.json").unlink()
     with pytest.raises(ValueError, match=r"the case a is in .*fold_0.* and in .*fold_2.*: folds must not share cases"):

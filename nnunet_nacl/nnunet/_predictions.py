@@ -266,6 +266,8 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
     resolved = folder.resolve()
     if resolved.name.startswith("validation") and not described.is_file():
         described = resolved.parent.parent / "dataset.json"  # of the model
+    copy = "Copy it from the model's folder, and plans.json with it."
+    check_input(described, f": it says what the labels mean. {copy}")
     ending = read_dataset_json(described)["file_ending"]
     plans = described.with_name("plans.json")
     thresholds = {}

@@ -43,6 +43,15 @@ def test_a_folder(tmp_path: Path) -> None:
         Predictions.of_folder(tmp_path / "link", folder)
 
 
+def test_predictions_copied_without_their_data_set(tmp_path: Path) -> None:
+    truth, folder = fill(tmp_path / "gt", "a", npz=False), fill(tmp_path / "pred", "a")
+    (folder / "dataset.json").unlink()
+    message = r"pred/dataset.json does not exist: it says what the labels mean\. Copy it from the model's folder, and"
+    for read in (lambda: Predictions.of_folder(truth, folder), lambda: PredictionFolder.read(folder)):
+        with pytest.raises(FileNotFoundError, match=message):
+            read()
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> tuple[Path, Path]:
     """A model with two validated folds, and the data set's preprocessed folder."""

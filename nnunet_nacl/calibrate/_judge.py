@@ -1,10 +1,12 @@
 """Score calibrated voxels: proper scores, ECE near the prediction, Dice, and how many labels change."""
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator
 
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import (
@@ -20,6 +22,9 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.typing import Floats, Mask
 
+Known = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number, or NaN, which is null in JSON."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -28,7 +33,8 @@ class Score:
     Attributes:
         NLL: over the image, per foreground voxel of the ground truth.
         NLL_change: 95 % interval of the difference from the NLL as trained, by a paired bootstrap over cases.
-        ECE: near the prediction as trained, pooled over cases; with regions, their mean.
+        ECE: near the prediction as trained, pooled over cases; with regions, their mean. NaN if no voxel is near, as
+            of a model that sees nothing.
         over_confidence: confidence − accuracy over the same voxels.
         Dice: of the predicted labels, mean over cases, then over structures.
         changed: number of voxels whose label differs from that as trained, as a share of the foreground as trained.
@@ -37,8 +43,8 @@ class Score:
 
     NLL: float
     NLL_change: Interval
-    ECE: float
-    over_confidence: float
+    ECE: Known
+    over_confidence: Known
     Dice: float
     changed: float
     remark: str = ""

@@ -1,5 +1,6 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -75,8 +76,13 @@ class Fit:
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
-        applied = {} if applied_to is None else {"applied": {"pred_folder": str(applied_to)}}
-        write_json(file, asdict(self) | applied)
+        content = asdict(self)
+        for score in content["tried"].values():
+            for name in ("ECE", "over_confidence"):
+                score[name] = None if math.isnan(score[name]) else score[name]
+        if applied_to is not None:
+            content["applied"] = {"pred_folder": str(applied_to)}
+        write_json(file, content)
 
     @classmethod
     def read(cls, file: Path) -> "Fit":

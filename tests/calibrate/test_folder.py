@@ -10,7 +10,17 @@ from nnunet_nacl.calibrate import Fit, Temperature, Unchanged, apply_folder, cal
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
-from tests.generated import ENDING, known_case, probabilities, read, softmax, write_case, write_folder, write_labels
+from tests.generated import (
+    ENDING,
+    add_case,
+    known_case,
+    probabilities,
+    read,
+    softmax,
+    write_case,
+    write_folder,
+    write_labels,
+)
 
 NAMES = "abcdef"
 
@@ -116,6 +126,22 @@ def test_what_postprocessing_removed_stays_removed(
     assert processed.any()
     assert np.array_equal(read(tmp_path / "calibrated" / f"x{ENDING}"), processed)
     assert evaluate(Predictions.of_folder(truth, tmp_path / "calibrated")).cases == ["x"]
+
+
+def test_a_model_that_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No voxel is near, so that the ECE there is unknown."""
+    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, True))
+    truth, predicted = write_folder(tmp_path / "made", [])
+    for seed, name in enumerate(NAMES[:5]):
+        p, y = known_case(1, seed, repeats=1)
+        p[1:] /= 100
+        p[0] = 1 - p[1:].sum(0)
+        add_case(truth, predicted, name, p, y)
+    fit = calibrate_folder(Predictions.of_folder(truth, predicted), tmp_path / "fit.json")
+    assert np.isnan(fit.tried["as trained"].ECE)
+    again = Fit.read(tmp_path / "fit.json")
+    assert again.calibration == fit.calibration
+    assert repr(again.tried) == repr(fit.tried)
 
 
 def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:

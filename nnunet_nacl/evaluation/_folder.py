@@ -159,17 +159,20 @@ def _counted(
         journal = Journal[FolderResult](summary, save_counts, load_counts)
         if stored is None:
             journal.remove()
+        finished = list(journal.finished())
         results, skipped = each_case(
             cases,
             partial(_count_one, data_set=data_set, origin=origin),
             doing=doing,
             num_processes=num_processes,
             journal=journal,
-            known=_known(cases, origin, chain(stored or (), journal.finished())),
+            known=_known(cases, origin, chain(stored or (), finished)),
         )
         whole = FolderResult.joined([*results.values()], origin)
         yield replace(whole, skipped=skipped, file=summary)
-        journal.remove()
+        # A review's record does not hold what an interrupted evaluation has counted
+        if origin.has_truth or not any(result.origin.has_truth for result in finished):
+            journal.remove()
 
 
 def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:

@@ -203,6 +203,16 @@ def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path],
     assert list(review_folder(folders[1]).table.mean_error) == list(doubt)
 
 
+def test_a_review_leaves_what_a_stopped_evaluation_counted(folders: tuple[Path, Path], counted: list[str]) -> None:
+    """So the evaluation goes on where it was, with the cases whose ground truth was not counted."""
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Predictions.of_folder(*folders), Settings(surface=True))
+    review_folder(folders[1])
+    evaluate(Predictions.of_folder(*folders), Settings(surface=True))
+    assert counted == ["a", "b", "c", "c", "d", "c", "d"]
+    assert not list(folders[1].glob(".*"))
+
+
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     review_folder(folders[1])
     assert main(["table", str(folders[1])]) == 1

@@ -81,7 +81,7 @@ class Fit:
             for name in ("ECE", "over_confidence"):
                 score[name] = None if math.isnan(score[name]) else score[name]
         if applied_to is not None:
-            content["applied"] = {"pred_folder": str(applied_to)}
+            content["applied"] = {"pred_folder": str(applied_to.absolute())}
         write_json(file, content)
 
     @classmethod

@@ -49,8 +49,9 @@ class Origin:
         part: tuple[int, int] | None = None,
     ) -> "Origin":
         """The origin of what this version counts."""
-        truth = "" if gt_folder is None else str(gt_folder)
-        folders = tuple(Folders(truth, str(folder)) for folder in pred_folders)
+        # Absolute: the data set's name is among the folders, and a report may be made elsewhere
+        truth = "" if gt_folder is None else str(gt_folder.absolute())
+        folders = tuple(Folders(truth, str(folder.absolute())) for folder in pred_folders)
         versions = {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},

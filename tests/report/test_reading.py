@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl import cli
+from nnunet_nacl.calibrate import Fit, Temperature
+from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import evaluate, write_result
-from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.report import answer, compare, read_results, write_plot, write_report, write_table
 from tests.report.generated import NAMED, make_result
 
@@ -45,6 +47,24 @@ def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
         (calibrated / CALIBRATED_NAME).write_text(spoiled)
         with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):
             read_results([calibrated])
+
+
+def test_what_was_evaluated_by_relative_paths_is_found_from_anywhere(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``nnunet_nacl evaluate labelsTs predictions/a`` in the folder of a data set, the other method by whole paths."""
+    soft, calibrated = copied / "predictions" / "soft", copied / "predictions" / "calibrated"
+    shutil.copytree(soft, calibrated)
+    monkeypatch.chdir(copied)
+    fit = Fit(Temperature(2.0), Model(LABELS, None, 4), [], {}, {}, [])
+    fit.write(calibrated / CALIBRATED_NAME, applied_to=Path("predictions/soft"))
+    evaluate(Predictions.of_folder("labelsTs", "predictions/calibrated"))
+    monkeypatch.chdir(tmp_path)
+    results = read_results([soft, calibrated])
+    assert {name: [*methods] for name, methods in results.items()} == {
+        "Dataset004_Copy": ["soft", "soft + temperature"]
+    }
+    assert answer(compare(results["Dataset004_Copy"])).before == {"soft + temperature": "soft"}
 
 
 def test_a_part_is_not_the_whole(copied: Path, tmp_path: Path) -> None:

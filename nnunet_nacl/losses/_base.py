@@ -148,7 +148,7 @@ class SegmentationLoss(nn.Module, ABC):
         shown = {
             name: value
             for name, value in vars(self).items()
-            if not name.startswith("_") and name != "training"
+            if not name.startswith("_") and name not in {"training", "tell"}
         }
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 

@@ -89,7 +89,7 @@ def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
 
 
 def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    """Whether the folder's summary belongs to this model and has everything that is asked for."""
+    """Whether the folder's summary belongs to this model and these files, and has everything that is asked for."""
     file = folder / SUMMARY_NAME
     try:
         result = read_result(file)
@@ -100,6 +100,7 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     return (
         result.settings == asked
         and {*cases} <= {*result.cases}
+        and not result.stale_cases()
         and all(_is_newer(job, one) for one in (file, *folder.glob("*.npz")))
     )
 

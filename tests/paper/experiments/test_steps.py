@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
+from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import (
     Experiment,
@@ -118,6 +119,19 @@ def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> No
     assert steps(job)[0] == "evaluate_validation"
     summary(job.validation, job.split["val"], surface=True)  # more than is asked for
     assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
+
+
+def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.predictions, *job.data.test_cases)
+    labels = job.raw / "labelsTs" / "toy_a.nii.gz"
+    result = make_result(cases=job.data.test_cases, settings=Settings())
+    states = [{**of_case, "reference": file_state(labels)} for of_case in result.states]
+    write_result(replace(result, states=states), job.predictions / SUMMARY_NAME)
+    assert steps(job) == []
+    os.utime(labels, (1, 1))
+    assert steps(job) == ["evaluate_test"]
 
 
 def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import FolderResult
-from nnunet_nacl.files import check_input, whole_file, write_csv
+from nnunet_nacl.files import check_input, file_state, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     Estimate,
@@ -67,7 +67,27 @@ def read_result(summary: str | Path) -> FolderResult:
 
 def read_counts(summary: Path) -> FolderResult:
     """What ``evaluate`` or a review counted; errors as for ``load_counts``."""
-    return replace(load_counts(_beside(summary, BINS)), file=summary)
+    return replace(
+        _moved(load_counts(_beside(summary, BINS)), summary.absolute().parent), file=summary
+    )
+
+
+def _moved(result: FolderResult, home: Path) -> FolderResult:
+    """With the paths of the summary's folder, if all predictions lie there: it was moved or renamed since."""
+    (folders, *others) = result.origin.folders
+    if others or not result.files or Path(folders.pred_folder) == home:
+        return result
+    moved: list[Record] = []
+    for states in result.states:
+        at_home = {
+            role: file_state(home / Path(states[role][0]).name)
+            for role in ("prediction", "probabilities")
+        }
+        if any(state is None or state[1:] != states[role][1:] for role, state in at_home.items()):
+            return result
+        moved.append({**states, **at_home})
+    folders = replace(folders, pred_folder=str(home))
+    return replace(result, states=moved, origin=replace(result.origin, folders=(folders,)))
 
 
 def read_parts(summary: str | Path) -> list[FolderResult]:

@@ -10,9 +10,9 @@ import pytest
 from nnunet_nacl import cli
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
-from nnunet_nacl.evaluation import evaluate, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.report import answer, compare, read_results, write_plot, write_report, write_table
+from nnunet_nacl.report import answer, compare, read_results, read_slices, write_plot, write_report, write_table
 from tests.report.generated import NAMED, make_result
 
 
@@ -108,6 +108,24 @@ def test_changed_predictions_are_an_error_that_names_evaluate(copied: Path, runs
     assert list(read_results([soft])["Dataset004_Copy"]) == ["soft"]
     evaluate(Predictions.of_folder(copied / "labelsTs", soft))
     assert len(read_results([soft])["Dataset004_Copy"]["soft"].cases) == 7
+
+
+def test_renamed_predictions_keep_what_was_evaluated(copied: Path) -> None:
+    """As one does to predict anew into a folder of the same name; the mark of a calibration goes with them."""
+    soft, old = copied / "predictions" / "soft", copied / "predictions" / "old"
+    Fit(Temperature(2.0), Model(LABELS, None, 4), [], {}, {}, []).write(soft / CALIBRATED_NAME, applied_to=soft)
+    soft.rename(old)
+    shutil.copytree(old, soft, copy_function=shutil.copyfile)  # other predictions: of a later time
+    (soft / CALIBRATED_NAME).unlink()
+    evaluate(Predictions.of_folder(copied / "labelsTs", soft))
+    (results,) = read_results([soft, old]).values()
+    assert list(results) == ["soft", "soft + temperature"]
+    comparison = compare(results)
+    assert read_slices(comparison, "case_00").missing == []
+    assert f"{old} --no_surface" in comparison.origins["soft + temperature"].evaluate_command
+    shutil.copyfile(soft / "case_01.npz", old / "case_01.npz")
+    with pytest.raises(ValueError, match=rf"old/{SUMMARY_NAME}: cases have changed"):
+        read_results([old])
 
 
 def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None:

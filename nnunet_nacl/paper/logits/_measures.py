@@ -9,7 +9,13 @@ import pandas as pd
 from tqdm import tqdm
 
 from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import CHECKPOINTS, PreprocessedCases, load_predictor, read_checkpoint
+from nnunet_nacl.nnunet import (
+    CHECKPOINTS,
+    PreprocessedCases,
+    check_as_trained,
+    load_predictor,
+    read_checkpoint,
+)
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 from nnunet_nacl.typing import Floats, Labels
 
@@ -84,8 +90,8 @@ def mean_logits(
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, or preprocessed data are missing.
         RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
-        ValueError: no such fold in the splits, no case, a label that the data set does not have, or logits that are
-            not finite.
+        ValueError: no such fold in the splits, no case, splits or plans that have changed since the training, a label
+            that the data set does not have, or logits that are not finite.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
@@ -99,6 +105,7 @@ def mean_logits(
             cases = PreprocessedCases.of_images(predictor, images, labels)
         else:
             cases = PreprocessedCases.of_fold(predictor, fold)
+            check_as_trained(Path(model_folder), predictor, fold, cases.names)
         title = f"{Path(model_folder).resolve().name}, fold {fold}"
         for name in tqdm(cases.names, desc=title, unit="case", disable=None):
             image, ground_truth, _ = cases.load(name)

@@ -17,6 +17,7 @@ from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     METRICS,
     PAPER_METRICS,
+    SURFACE_METRICS,
     VOXEL_SETS,
     CalibrationTables,
     Counts,
@@ -272,8 +273,12 @@ class FolderResult:
     def merged(results: "Sequence[FolderResult]") -> "FolderResult":
         """Merge parts, or folders of one data set; the numbers are the same as if evaluated at once.
 
+        Surface distances are left out unless all have them: trainers measure them, ``--no_surface`` does not.
+
         Raises a ValueError for different settings or labels, missing parts, or a case in two parts.
         """
+        if len({result.settings.surface for result in results}) > 1:
+            results = [result._without_surface() for result in results]
         origins = [result.origin for result in results]
         for origin in origins:
             if difference := origins[0].difference(origin):
@@ -295,6 +300,15 @@ class FolderResult:
             joined,
             skipped=[skipped[name] for name in left],
             origin=replace(origins[0], folders=folders, part=None),
+        )
+
+    def _without_surface(self) -> "FolderResult":
+        measured = self.counts.segmentation_metrics
+        kept = {name: values for name, values in measured.items() if name not in SURFACE_METRICS}
+        return replace(
+            self,
+            counts=replace(self.counts, segmentation_metrics=kept),
+            origin=replace(self.origin, settings=replace(self.settings, surface=False)),
         )
 
     @staticmethod

@@ -27,7 +27,7 @@ from nnunet_nacl.metrics._calibration import (
     expected_calibration_error,
     maximum_calibration_error,
 )
-from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
+from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.metrics._count import CaseArrays
@@ -63,6 +63,7 @@ __all__ = [
     "NLL_CLIP",
     "PAPER_METRICS",
     "SEGMENTATION_METRICS",
+    "SURFACE_METRICS",
     "THRESHOLDS",
     "VOXEL_SETS",
     "Activation",

@@ -131,7 +131,9 @@ class Counts:
 
     @classmethod
     def joined(cls, parts: "Sequence[Counts]") -> "Counts":
-        """The cases of all parts, which were counted alike, in this order."""
+        """The cases of all parts, which were counted alike, in this order; a ValueError if there is no part."""
+        if not parts:
+            raise ValueError("expected one case or more; got none.")
         return each_column(lambda _, *columns: np.concatenate(columns), *parts)
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":

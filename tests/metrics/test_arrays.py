@@ -110,6 +110,8 @@ def test_shapes_that_do_not_fit() -> None:
     p, y = structure_case(1.5)
     with pytest.raises(ValueError, match=r"\(b, K, \*spatial\) and \(b, \*spatial\); got .* with channel_axis=0"):
         evaluate_case(p[None], y[None])
+    with pytest.raises(ValueError, match=r"^expected one case or more; got none\.$"):
+        evaluate_case(p[None][:0], y[None][:0], channel_axis=1)
     with pytest.raises(ValueError, match="or the ground truth as bool masks"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
     masks = np.stack([y > 0, y > 1])

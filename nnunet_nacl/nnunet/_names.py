@@ -74,8 +74,8 @@ def dataset_number(name: str) -> str:
 
 
 def dataset_in(path: str | Path) -> str | None:
-    """The ``DatasetXXX_NAME`` among a path's folders."""
-    return next(filter(_DATASET_NAME.fullmatch, Path(path).parts), None)
+    """The innermost ``DatasetXXX_NAME`` among a path's folders."""
+    return next(filter(_DATASET_NAME.fullmatch, reversed(Path(path).parts)), None)
 
 
 def model_folder(

@@ -102,6 +102,8 @@ def test_numbers_from_1000_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ValueError, match=r"Plan and preprocess .*: nnUNetv2_plan_and_preprocess -d 1004 -c 2d$"):
         PlansJson.find(1004, "2d", "nnUNetPlans")
     assert dataset_in(tmp_path / "raw" / "Dataset1004_X" / "labelsTs") == "Dataset1004_X"
+    outer = tmp_path / "Dataset001_all" / "raw" / "Dataset1004_X" / "labelsTs"  # a name around nnU-Net's folders
+    assert dataset_in(outer) == "Dataset1004_X"
     assert dataset_in(tmp_path) is None
 
 

@@ -121,7 +121,9 @@ def read_study(study: str) -> StudyTable:
     if study in STUDIES:
         file = Path(__file__).with_name("studies") / f"{study}.yaml"
     elif file.suffix != ".yaml":
-        raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
+        raise ValueError(
+            f"There is no study {study!r}; there are {', '.join(STUDIES)}, and your own as FILE.yaml."
+        )
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)

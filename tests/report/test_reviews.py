@@ -58,7 +58,7 @@ def test_the_command_where_there_is_no_review(reviewed: dict[str, Path], runs: d
     review_folder(reviewed["sharp"])  # no longer judged by the ground truth
     found = reviews_of(reviewed)
     assert list(found.judgements) == ["right"]
-    assert found.missing == {name: f"nnunet_nacl review {runs[name]} -gt {truth}" for name in ("sharp", "soft")}
+    assert found.missing == {name: f"nnunet_nacl review {reviewed[name]} -gt {truth}" for name in ("sharp", "soft")}
 
 
 def test_a_review_of_other_predictions_is_not_shown(reviewed: dict[str, Path]) -> None:

@@ -87,6 +87,7 @@ def calibrated_weights(where: str) -> pd.DataFrame:
 LAMBDA_STUDIES = {
     "Hippocampus, 25,000 steps": "data_set == 'Dataset004_Hippocampus' and steps == 25000",
     "ACDC, 2,000 steps": "data_set == 'Dataset027_ACDC' and steps == 2000",
+    "ACDC, 6,000 steps": "data_set == 'Dataset027_ACDC' and steps == 6000",
 }
 
 
@@ -152,14 +153,15 @@ def losses_lambda_paired() -> str:
     """NACL minus cross-entropy, paired by case, as far as the values of each case were kept."""
     metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
     lines = [["minus CE", *metrics]]
-    for data_set, suffix, base in (
-        ("Hippocampus", "_paperSchedule", "CE, again"),
-        ("ACDC", "_paperSchedule_8epochs", "CE"),
+    for data_set, steps, suffix, base in (
+        ("Hippocampus", 25000, "_paperSchedule", "CE, again"),
+        ("ACDC", 2000, "_paperSchedule_8epochs", "CE"),
+        ("ACDC", 6000, "_paperSchedule_24epochs", "CE"),
     ):
         of_data = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
         for name, cells in _paired_by_case(of_data, base, metrics).items():
             if name.startswith("NACL"):
-                lines.append([f"{data_set}: {name}", *cells])
+                lines.append([f"{data_set}, {steps:,} steps: {name}", *cells])
     return markdown(lines)
 
 

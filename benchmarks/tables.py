@@ -39,7 +39,7 @@ README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01"]
 
 
 def readme() -> str:
-    """The default loss, CE and NACL, and the default loss calibrated: Adam, fold 0, the longest training."""
+    """The default loss, CE and NACL, and the default loss calibrated: Adam, fold 0, its longest training."""
     parts = []
     for data_set, name in (
         ("Dataset004_Hippocampus", "Hippocampus"),
@@ -48,7 +48,8 @@ def readme() -> str:
         chosen = f"data_set == '{data_set}' and configuration == '2d_bs8' and fold == '0'"
         rows = read("losses", f"{chosen} and optimizer == 'Adam' and training == 1")
         rows = rows[rows["method"].isin(README_LOSSES)]
-        rows = rows[rows["steps"] == rows["steps"].max()]
+        of_default = rows[rows["method"] == "DiceCE"]
+        rows = rows[rows["steps"] == of_default["steps"].max()]
         rows = rows.sort_values("method", key=lambda methods: methods.map(README_LOSSES.index))
         trainer = rows.set_index("method")["trainer"]["DiceCE"]
         calibrated = read("checkpoints", f"{chosen} and trainer == '{trainer}' and training == 1")

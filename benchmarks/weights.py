@@ -21,6 +21,7 @@ METRICS = {
     "NLL": "NLL per foreground voxel",
     "ECE_near": "ECE near",
 }
+LEAST_DICE = 0.01  # that an axis of the Dice spans: two trainings alike differ by 0.002
 
 
 def main() -> None:
@@ -33,8 +34,9 @@ def main() -> None:
     mpl.use("agg")
     import matplotlib.pyplot as plt
 
+    rows = len(LAMBDA_STUDIES)
     figure, axes = plt.subplots(
-        len(LAMBDA_STUDIES), len(METRICS), figsize=(11, 4.6), squeeze=False, layout="constrained"
+        rows, len(METRICS), figsize=(11, 2.3 * rows), squeeze=False, layout="constrained"
     )
     for row, (title, where) in enumerate(LAMBDA_STUDIES.items()):
         by_weight = of_weights(where)
@@ -59,11 +61,16 @@ def main() -> None:
             )
             ax.axhline(default[metric].mean(), color="0.4", linestyle="--", linewidth=1)
             ax.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
-            if metric != "Dice":
-                ax.set_ylim(0, None)
+            if metric == "Dice":
+                low, high = ax.get_ylim()
+                middle = (low + high) / 2
+                half = max(high - low, LEAST_DICE) / 2
+                ax.set_ylim(middle - half, middle + half)
+            else:
+                ax.set_ylim(0, 1.05 * ax.get_ylim()[1])
             if row == 0:
                 ax.set_title(name, fontsize=10)
-            if row == len(LAMBDA_STUDIES) - 1:
+            if row == rows - 1:
                 ax.set_xlabel("λ")
         axes[row, 0].set_ylabel(title)
     figure.savefig(options.o, dpi=110, metadata={"Software": None})

@@ -177,11 +177,15 @@ def test_what_the_short_trainings_say() -> None:
         assert rows.loc["DiceCE", "over_confidence"] > 0
     acdc = trained("ACDC", 2000)
     assert acdc["NLL"].idxmin() == "DiceCE"
+    nacl_6000, ce_6000 = trained("ACDC", 6000)["NLL"][["NACL, λ = 0.01", "CE"]]
     dice_ce, nacl = (trained("WBC", 2000).loc[name] for name in ("DiceCE", "NACL"))
     said(
         "results/losses.md",
         f"NACL has an NLL of {nacl['NLL']:.3f} (DiceCE {dice_ce['NLL']:.3f}) and a Dice of {nacl['Dice']:.3f} "
         f"({dice_ce['Dice']:.3f}).",
+        "On ACDC, λ = 0.01 has a higher Dice than CE after 2,000 steps, by 0.014 (0.004 to 0.030), but not after "
+        "6,000. There neither Dice nor ECE tells the two apart, and CE's NLL is lower by "
+        f"{nacl_6000 - ce_6000:.3f}.",
         f"DiceCE's Dice is {acdc.loc['DiceCE', 'Dice'] - acdc.loc['NACL, λ = 0.01', 'Dice']:.3f} higher.",
     )
 

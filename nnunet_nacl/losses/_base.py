@@ -4,7 +4,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -115,10 +114,12 @@ class SegmentationLoss(nn.Module, ABC):
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that ``total`` needs."""
         found = self.without_border(target, logits_shape)
-        return (
-            found
-            if self._neighborhood is None
-            else replace(found, around=self._neighborhood.pad(found))
+        if self._neighborhood is None:
+            return found
+        around = self._neighborhood.pad(found)
+        # Not dataclasses.replace, which the compiler of PyTorch 2.6 does not know
+        return Target(
+            found.map, found.regions, found.valid, found.num_channels, around, found.wrong
         )
 
     def without_border(self, target: Tensor, logits_shape: torch.Size) -> Target:

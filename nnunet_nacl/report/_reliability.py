@@ -105,7 +105,7 @@ class Reliability:
 
     Attributes:
         name: of the method.
-        tables: of a voxel set; the first axis is that of the cases, or of patients with several.
+        tables: of a voxel set; the first axis is that of the patients, by default a case each.
         structures: their names.
     """
 

@@ -73,6 +73,11 @@ class StudyTable:
             row.group is None or row.value is None for row in self.runs
         ):
             raise ValueError("with a figure, every run needs group and value")
+        groups = Counter(row.group for row in self.runs)
+        if self.figure == "differences" and len(groups) > 2:
+            raise ValueError(f"figure: differences compares two groups; here are {len(groups)}")
+        if self.figure == "arrows" and max(groups.values()) > 2:
+            raise ValueError("figure: arrows joins the two values of a group; here are more")
 
     def chosen(self, methods: Sequence[str]) -> "StudyTable":
         """Only these methods, by name or group.

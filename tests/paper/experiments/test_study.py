@@ -62,6 +62,13 @@ def test_ecp_is_the_authors() -> None:
 ROW = "{name: A, trainer: nnUNetTrainerNACL"
 
 
+def rows(*variants: str) -> str:
+    """A run for each group and value."""
+    each = [(variant, *variant.split()) for variant in variants]
+    return ", ".join(f"{{name: {name}, trainer: nnUNetTrainerNACL, group: {group}, value: {value}}}"
+                     for name, group, value in each)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -73,6 +80,8 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
         (f"title: T\nruns: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),
         (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "should match pattern"),
         (f"title: T\nfigure: curves\nruns: [{ROW}}}]", "every run needs group and value"),
+        (f"title: T\nfigure: differences\nruns: [{rows('A 1', 'B 1', 'C 1')}]", "compares two groups; here are 3"),
+        (f"title: T\nfigure: arrows\nruns: [{rows('A 1', 'A 2', 'A 3')}]", "joins the two values of a group"),
     ],
 )
 def test_wrong_tables_are_explained(tmp_path: Path, text: str, message: str) -> None:

@@ -85,6 +85,11 @@ class Thresholded(Argmax):
             self.rule = "given by the thresholds that it was decoded with"
         of_background = [(0, np.inf)] * meaning.activation.first_structure
         written = meaning.structures if meaning.activation.exclusive else meaning.written
+        if len(written) != len(meaning.structures):
+            raise ValueError(
+                f"meaning: expected in written the label that each of the {len(meaning.structures)} regions writes to "
+                f"a segmentation, as regions_class_order of dataset.json; got {len(written)} labels."
+            )
         self._rules = [*of_background, *zip(written, thresholds, strict=True)]
 
     def add(self, channel: int, part: slice, p: Floats) -> None:

@@ -54,8 +54,9 @@ class Settings:
             )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
-        if not 0 <= self.margin_mm < math.inf:
-            raise ValueError(f"margin must be a distance of 0 mm or more; got {self.margin_mm}.")
+        for name, distance in (("margin", self.margin_mm), ("tolerance", self.tolerance_mm)):
+            if not 0 <= distance < math.inf:
+                raise ValueError(f"{name} must be a distance of 0 mm or more; got {distance}.")
         if self.protocol not in get_args(Protocol):
             raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
         object.__setattr__(

@@ -101,6 +101,8 @@ def test_bad_settings() -> None:
     for margin in (-1, np.inf, np.nan):
         with pytest.raises(ValueError, match=rf"^margin must be a distance of 0 mm or more; got {margin}\.$"):
             Settings(margin_mm=margin)
+        with pytest.raises(ValueError, match=rf"^tolerance must be a distance of 0 mm or more; got {margin}\.$"):
+            Settings(tolerance_mm=margin)
     for number in (0, 1001):
         with pytest.raises(ValueError, match=rf"^bins must be from 1 to 1000; got {number}\.$"):
             Settings(num_bins=number)

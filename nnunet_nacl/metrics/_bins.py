@@ -11,7 +11,7 @@ from nnunet_nacl.metrics._bootstrap import ratio
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.typing import Floats, Mask
 
-Counts = NDArray[Any]
+BinSums = NDArray[Any]
 """int64; float64 where they are expectations."""
 
 
@@ -26,10 +26,10 @@ class BinCounts:
         unbinned: int64 (...), voxels that count in N but are in no bin: those with p = 0 in the authors' protocol.
     """
 
-    count: Counts
-    hits: Counts
+    count: BinSums
+    hits: BinSums
     confidence: Floats
-    unbinned: Counts
+    unbinned: BinSums
 
     @classmethod
     def of(
@@ -91,9 +91,9 @@ class BinCounts:
         return each_column(lambda _, part: np.tensordot(weights, part, 1), self)
 
     @property
-    def total(self) -> Counts:
+    def total(self) -> BinSums:
         """N (...), the voxels of each table."""
-        total: Counts = self.count.sum(-1) + self.unbinned
+        total: BinSums = self.count.sum(-1) + self.unbinned
         return total
 
     @property
@@ -111,7 +111,7 @@ class BinCounts:
 
 @dataclass(frozen=True)
 class Tables:
-    """Counts and sums over one voxel set; the arrays' first axis is that of the cases, unless they are added up.
+    """BinSums and sums over one voxel set; the arrays' first axis is that of the cases, unless they are added up.
 
     For C classes there is one top-label table, T = 1. For C regions there are T = C, one a region (confidence =
     max(p, 1 − p), hit = the region's mask is right), since each has a voxel set of its own; metrics are then means over

@@ -65,7 +65,7 @@ class Activation(str, Enum):
         """The probability of each decision, from probabilities (C, ...): (1, ...) of the class, (R, ...) of regions."""
         return p.max(0, keepdims=True) if self.exclusive else np.maximum(p, 1 - p)
 
-    def confidence(self, p: Floats) -> Floats:
+    def lowest_confidence(self, p: Floats) -> Floats:
         """The predicted class's probability, from probabilities (C, ...); for regions, the lowest of them."""
         sure: Floats = self.confidences(p).min(0)
         return sure

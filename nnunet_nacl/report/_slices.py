@@ -100,7 +100,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         with _noting(missing, name):
             segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
             p = _probabilities(_file(states, "probabilities"), numbers)
-            methods[name] = (segmentation, comparison.meaning.activation.confidence(p))
+            methods[name] = (segmentation, comparison.meaning.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
         first, *_ = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)

@@ -179,7 +179,7 @@ def _near_tables(
         # After divergence 1/2: it shows in the values
         p = np.nan_to_num(activation.probabilities(logits).cpu().numpy(), nan=0.5)
         (hits,) = activation.predicted(logits.cpu().numpy()) == truth
-        top.append(BinCounts.of(activation.confidence(p), hits))
+        top.append(BinCounts.of(activation.lowest_confidence(p), hits))
         members = activation.members(truth, len(p))
         classwise += [BinCounts.of(*channel) for channel in zip(p, members, strict=True)]
     return BinCounts.stack(top), BinCounts.stack(classwise)

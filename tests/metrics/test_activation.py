@@ -17,7 +17,7 @@ def test_a_region_is_a_problem_of_two_classes() -> None:
     p, q = CLASSES.probabilities(both), REGIONS.probabilities(inside)
     np.testing.assert_allclose(p[1:], q, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(CLASSES.confidences(p), REGIONS.confidences(q), rtol=1e-9, atol=1e-14)
-    np.testing.assert_allclose(CLASSES.confidence(p), REGIONS.confidence(q), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(CLASSES.lowest_confidence(p), REGIONS.lowest_confidence(q), rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(CLASSES.nll(both, truth[0]), REGIONS.nll(inside, truth), rtol=1e-9, atol=1e-14)
     np.testing.assert_array_equal(CLASSES.predicted(both), REGIONS.predicted(inside)[0])
     np.testing.assert_array_equal(CLASSES.members(truth[0], 2)[1:], REGIONS.members(truth, 1))
@@ -28,7 +28,7 @@ def test_by_hand() -> None:
     p = np.array([[0.2, 0.5], [0.7, 0.1], [0.1, 0.4]])
     np.testing.assert_allclose(CLASSES.confidences(p), [[0.7, 0.5]])
     np.testing.assert_allclose(REGIONS.confidences(p), [[0.8, 0.5], [0.7, 0.9], [0.9, 0.6]])
-    np.testing.assert_allclose(REGIONS.confidence(p), [0.7, 0.5])
+    np.testing.assert_allclose(REGIONS.lowest_confidence(p), [0.7, 0.5])
     assert CLASSES.members(np.array([1, 0]), 3).tolist() == [[False, True], [True, False], [False, False]]
 
 

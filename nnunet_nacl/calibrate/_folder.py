@@ -15,7 +15,7 @@ from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import write_folder
-from nnunet_nacl.metrics import segmentation
+from nnunet_nacl.metrics import segment
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -158,7 +158,7 @@ def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet)
     keeps = method.keeps_labels and files.thresholds is None
     removed = None
     if not keeps and files.thresholds is None:  # by postprocessing, whose work is not undone
-        removed = (case.labels == 0) & (segmentation(probabilities, meaning) > 0)
+        removed = (case.labels == 0) & (segment(probabilities, meaning) > 0)
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]
@@ -166,7 +166,7 @@ def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet)
         part[:] = activation.probabilities(
             method.logits(activation.logits(part.astype(np.float64)))
         )
-    labels = None if keeps else segmentation(probabilities, meaning)
+    labels = None if keeps else segment(probabilities, meaning)
     if labels is not None and removed is not None:
         labels[removed] = 0
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)

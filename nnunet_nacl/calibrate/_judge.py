@@ -18,7 +18,7 @@ from nnunet_nacl.metrics import (
     expected_calibration_error,
     mean_of_known,
     ratio,
-    segmentation,
+    segment,
 )
 from nnunet_nacl.typing import Floats, Mask
 
@@ -112,7 +112,7 @@ def _dice(sample: Sample, logits: Floats, predicted: Mask) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         p = sample.activation.probabilities(logits)
-        predicted = sample.meaning.masks(segmentation(p, sample.meaning))
+        predicted = sample.meaning.masks(segment(p, sample.meaning))
     of_structures = []
     for found, true in zip(predicted, sample.structures(), strict=True):
         both = _of_cases(sample, found & true)

@@ -1,7 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._activation import Activation, Truth
-from nnunet_nacl.metrics._agreement import SavedAs, labels_given, segmentation
+from nnunet_nacl.metrics._agreement import SavedAs, labels_given, segment
 from nnunet_nacl.metrics._arrays import (
     Array,
     Blocks,
@@ -110,7 +110,7 @@ __all__ = [
     "ratio",
     "region_of",
     "resample_weights",
-    "segmentation",
+    "segment",
     "to_numpy",
     "whole_numbers",
 ]

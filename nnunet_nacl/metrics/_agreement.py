@@ -115,7 +115,7 @@ def labels_given(
     return Thresholded(saved, meaning, thresholds)
 
 
-def segmentation(probabilities: Floats, meaning: LabelMeaning) -> Labels:
+def segment(probabilities: Floats, meaning: LabelMeaning) -> Labels:
     """Labels (*spatial) as nnU-Net makes them of (C, *spatial): the argmax, or each region over earlier ones."""
     spatial = probabilities.shape[1:]
     nothing = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)

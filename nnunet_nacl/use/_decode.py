@@ -9,7 +9,7 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
-from nnunet_nacl.metrics import LabelMeaning, segmentation
+from nnunet_nacl.metrics import LabelMeaning, segment
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
@@ -159,9 +159,9 @@ def _for_recall(
     for p, mask in zip(of_structures, reached, strict=True):
         p[~mask] = -1
     shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
-    return segmentation(probabilities, meaning), {"thresholds": thresholds, "shared_voxels": shared}
+    return segment(probabilities, meaning), {"thresholds": thresholds, "shared_voxels": shared}
 
 
 def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
     """Labels (Z, Y, X) of the masks of regions."""
-    return segmentation(np.array(masks, np.float16), meaning)
+    return segment(np.array(masks, np.float16), meaning)

@@ -11,7 +11,7 @@ from nnunet_nacl.calibrate import calibration_of
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
 from nnunet_nacl.folders import NewFolder, write_folder
-from nnunet_nacl.metrics import segmentation
+from nnunet_nacl.metrics import segment
 from nnunet_nacl.nnunet import CaseFiles, Model, PredictionFolder
 from nnunet_nacl.use._fit import decoding_of
 from nnunet_nacl.use._quantities import mean_pairwise_dice, means_of, whole_channels
@@ -120,7 +120,7 @@ def _write_case(
     first.files.write(
         folder,
         members[0].data_set.reader,
-        labels=segmentation(mean, meaning),
+        labels=segment(mean, meaning),
         probabilities=mean,
     )
     return mean_pairwise_dice([case.labels for case in cases], meaning)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
-from nnunet_nacl.metrics import LabelMeaning, segmentation
+from nnunet_nacl.metrics import LabelMeaning, segment
 
 BRATS = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "enhancing": [3]}
 APART = {"background": 0, "A": [1, 4], "B": [2, 3]}
@@ -62,13 +62,13 @@ def test_it_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple[list[set[
     for region, (label, becomes) in meaning.lost_regions.items():
         assert written[label] == becomes
         assert (label in region) != (becomes in region)
-    np.testing.assert_array_equal(segmentation(masks.astype(np.float32), meaning), written)
+    np.testing.assert_array_equal(segment(masks.astype(np.float32), meaning), written)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_of_equal_probabilities_the_first_class_wins_as_in_nnunet(dtype: type[np.floating]) -> None:
     p = np.random.default_rng(0).integers(0, 3, (4, 3, 5, 7)).astype(dtype) / 4
-    found = segmentation(p, LabelMeaning(tuple(range(4))))
+    found = segment(p, LabelMeaning(tuple(range(4))))
     np.testing.assert_array_equal(found, p.argmax(0))
     assert found.dtype == np.uint8
 
@@ -78,4 +78,4 @@ def test_regions_need_the_labels_that_they_write(written: tuple[int, ...]) -> No
     meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)), written)
     message = rf"^meaning: expected in written .* of the 2 regions .*regions_class_order.* got {len(written)} labels\.$"
     with pytest.raises(ValueError, match=message):
-        segmentation(np.zeros((2, 3, 4), np.float32), meaning)
+        segment(np.zeros((2, 3, 4), np.float32), meaning)

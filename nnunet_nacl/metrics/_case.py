@@ -60,7 +60,7 @@ def evaluate_case(
 
     Returns:
         A record of one case, or of the batch's: tables, metrics, and the sums that volumes and a predicted Dice follow
-        from; ``segmentation`` is by label, by region, or for masks by their number from 1.
+        from. ``by_structure`` has the segmentation metrics by label, by region, or for masks by their number from 1.
 
     Raises:
         ValueError: shapes do not fit, values are not probabilities, or a label is unknown.

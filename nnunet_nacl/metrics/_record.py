@@ -152,7 +152,7 @@ class Counts:
         return replace(self, truth=None, calibration={}, segmentation_metrics={})
 
     @property
-    def segmentation(self) -> dict[Structure, Numbers]:
+    def by_structure(self) -> dict[Structure, Numbers]:
         """Segmentation metrics by label or region; means over cases with a value."""
         found: dict[Structure, Numbers] = {structure: {} for structure in self.structures}
         for metric, values in self.segmentation_metrics.items():

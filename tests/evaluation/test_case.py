@@ -18,7 +18,7 @@ def test_by_hand() -> None:
     }  # fmt: skip
     assert {name: foreground[name] for name in expected} == pytest.approx(expected)
     assert result["union"].metrics()["ECE"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
-    assert result.segmentation[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
+    assert result.by_structure[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
 
 
 def test_regions() -> None:
@@ -38,7 +38,7 @@ def test_regions() -> None:
     # union of core: the voxel predicted core at 0.7 joins, and is wrong
     assert result["union"].metrics()["ECE"] == pytest.approx(((0.2 + 0.1) / 2 + (0.7 + 0.4) / 2) / 2)
     assert result["image"].top.total.tolist() == [3, 3]
-    assert [values["Dice"] for values in result.segmentation.values()] == [1, 1]
+    assert [values["Dice"] for values in result.by_structure.values()] == [1, 1]
 
 
 def test_paper_protocol() -> None:
@@ -116,7 +116,7 @@ DIAGONAL = np.sqrt(8**2 + 8**2 + 5**2)
 def segmented(ground_truth: np.ndarray, prediction: np.ndarray, **options: object) -> dict[object, dict[str, float]]:
     p = np.moveaxis(np.eye(3)[np.zeros_like(ground_truth)], -1, 0)
     settings = Settings(surface=True, tolerance_mm=1)
-    return evaluate_case(p, ground_truth, prediction, spacing_mm=SPACING, settings=settings, **options).segmentation
+    return evaluate_case(p, ground_truth, prediction, spacing_mm=SPACING, settings=settings, **options).by_structure
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
     add_case(*folders, "case_0", p, y)
     for folder, labels in zip(folders, (y, np.roll(y, 1, 0)), strict=True):
         write_upright(labels, folder / "case_0.nii.gz", (5, 1, 1))
-    found = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).counts.take([0]).segmentation[1]
+    found = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).counts.take([0]).by_structure[1]
     assert (found["HD95"], found["HD95_voxels"]) == (5, 1)
 
 

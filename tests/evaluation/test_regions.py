@@ -23,7 +23,7 @@ def test_dice_of_masks_beside_nnunets(tmp_path: Path, capsys: pytest.CaptureFixt
     for row, case in enumerate(result.cases):
         truth, saved = (read(folder / f"{case}.nii.gz") for folder in folders)
         for p, region in zip(probabilities(folders[1], case), [(1, 3), (2, 3)], strict=True):
-            found = result.counts.take([row]).segmentation[region]
+            found = result.counts.take([row]).by_structure[region]
             assert found["Dice"] == pytest.approx(true_dice(truth, saved, list(region)))
             inside, mask = np.isin(truth, region), p > 0.5
             assert found["Dice_mask"] == pytest.approx(2 * (inside & mask).sum() / (inside.sum() + mask.sum()))
@@ -48,7 +48,7 @@ def test_a_perfect_model(tmp_path: Path) -> None:
     content["labels"]["ignore"] = 4
     (folders[1] / "dataset.json").write_text(json.dumps(content))
     assert run_evaluate(folders) == 0
-    found = read_result(folders[1] / SUMMARY).counts.segmentation
+    found = read_result(folders[1] / SUMMARY).counts.by_structure
     assert [one["Dice_mask"] for one in found.values()] == [1, 1]
     size = np.isin(marked, (1, 3)).sum()
     assert found[1, 3]["Dice"] == pytest.approx(2 * (size - 3) / (2 * size - 3))

@@ -77,15 +77,15 @@ def test_masks_of_regions() -> None:
     masks = np.stack([np.isin(y, region) for region in regions])
     by_masks = evaluate_case(p, masks)
     assert numbers(by_masks) == pytest.approx(numbers(by_labels), rel=1e-12)
-    assert list(by_masks.segmentation) == [1, 2]
-    assert by_masks.segmentation[2] == pytest.approx(by_labels.segmentation[2,], nan_ok=True)
+    assert list(by_masks.by_structure) == [1, 2]
+    assert by_masks.by_structure[2] == pytest.approx(by_labels.by_structure[2,], nan_ok=True)
     batch = evaluate_case(torch.from_numpy(p)[None], torch.from_numpy(masks)[None], channel_axis=1)
     assert numbers(batch) == pytest.approx(numbers(by_masks), rel=1e-12)
     flat = [f1_score(mask.ravel(), of_region.ravel() > 0.5) for mask, of_region in zip(masks, p, strict=True)]
     # Regions that overlap, and one that is nowhere
     apart = evaluate_case(np.stack([p[1], p[0], 0 * p[0]]), np.stack([masks[1], masks[0], masks[0] & False]))
-    assert [apart.segmentation[number]["Dice"] for number in (2, 1)] == pytest.approx(flat)
-    assert np.isnan(apart.segmentation[3]["Dice"])
+    assert [apart.by_structure[number]["Dice"] for number in (2, 1)] == pytest.approx(flat)
+    assert np.isnan(apart.by_structure[3]["Dice"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -180,7 +180,7 @@ def test_regions_of_which_neither_holds_the_other() -> None:
     p = np.where(masks, 0.9, 0.1)
     assert evaluate_case(p, masks).Dice == 1
     of_labels = evaluate_case(p, y, np.array([[0, 1, 2, 2]]), regions=[(1, 3), (2, 3)])
-    assert [metrics["Dice"] for metrics in of_labels.segmentation.values()] == pytest.approx([2 / 3, 1])
+    assert [metrics["Dice"] for metrics in of_labels.by_structure.values()] == pytest.approx([2 / 3, 1])
 
 
 def test_the_authors_protocol_has_no_expected_values() -> None:

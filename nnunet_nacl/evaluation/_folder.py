@@ -191,10 +191,12 @@ def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderRes
         data_set.meaning,
         geometry.spacing,
         settings,
-        saved.saved_as,
-        files.thresholds,
+        must_agree=True,
+        thresholds=files.thresholds,
     )
-    return FolderResult([files], [states], evaluate_arrays(arrays), [], origin)
+    with saved.naming_files():
+        counts = evaluate_arrays(arrays)
+    return FolderResult([files], [states], counts, [], origin)
 
 
 def _known(

@@ -1,5 +1,7 @@
 """A case as nnU-Net saved it: its label maps and probabilities are read, checked and compared with each other."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics import (
     Blocks,
-    SavedAs,
+    DisagreementError,
     canonical_labels,
     check_shape,
     checked_blocks,
@@ -22,9 +24,8 @@ from nnunet_nacl.typing import Labels
 class SavedCase:
     """A case's segmentation, and its probabilities of ``shape`` (C, Z, Y, X) and ``dtype``, not read yet.
 
-    ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies, ``saved_as`` names
-    the files in errors. Raises an OSError if a file cannot be read, a ValueError if it is damaged, or does
-    not fit the others or the data set.
+    ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies. Raises an OSError
+    if a file cannot be read, a ValueError if it is damaged, or does not fit the others or the data set.
     """
 
     def __init__(self, files: CaseFiles, data_set: DataSet) -> None:
@@ -37,7 +38,6 @@ class SavedCase:
         saved, self.geometry = data_set.reader.read_labels(files.prediction)
         check_shape(self.channels, data_set.meaning, saved.shape, files.prediction.name)
         self.labels = canonical_labels(saved, data_set.meaning, None, str(files.prediction))
-        self.saved_as = SavedAs(str(files.probabilities), files.prediction.name)
 
     def read_like(
         self, file: Path, *, ignore_label: int | None = None, ignore_geometry: bool = False
@@ -79,7 +79,19 @@ class SavedCase:
         ):
             given.add(channel, part, block)
             yield channel, part, block
-        given.check(self.saved_as)
+        with self.naming_files():
+            given.check()
+
+    @contextmanager
+    def naming_files(self) -> Iterator[None]:
+        """Name the files in a DisagreementError, and what may be wrong."""
+        try:
+            yield
+        except DisagreementError as error:
+            raise DisagreementError(
+                f"{self.files.probabilities} and {self.files.prediction.name}: {error} Are they of another case or "
+                "another model, or is the orientation read wrongly? The reader that plans.json names decides it."
+            ) from error
 
     def probabilities(
         self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None

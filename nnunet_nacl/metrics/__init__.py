@@ -1,7 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._activation import Activation, Truth
-from nnunet_nacl.metrics._agreement import SavedAs, labels_given, segment
+from nnunet_nacl.metrics._agreement import DisagreementError, labels_given, segment
 from nnunet_nacl.metrics._arrays import (
     Array,
     Blocks,
@@ -74,12 +74,12 @@ __all__ = [
     "CaseArrays",
     "Channels",
     "Counts",
+    "DisagreementError",
     "Doubt",
     "Estimate",
     "Interval",
     "LabelMeaning",
     "MetricDefinition",
-    "SavedAs",
     "Settings",
     "Structure",
     "StructureSums",

@@ -6,8 +6,8 @@ segmentation belongs to another case or model, or was read in another orientatio
 equal as stored, or a region's p is exactly 1/2, any of the labels is right: half precision may have rounded them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,71 +18,87 @@ from nnunet_nacl.metrics._overlap import confusion_matrix
 from nnunet_nacl.typing import Floats, Labels
 
 
-@dataclass(frozen=True)
-class SavedAs:
-    """The names of the files of probabilities and segmentation in errors."""
-
-    probabilities: str
-    segmentation: str
+class DisagreementError(ValueError):
+    """A segmentation does not follow from the probabilities."""
 
 
-class Argmax:
-    """Of classes: ``add`` takes the voxels of each channel in order; then ``labels()`` are those of the largest p.
+class GivenLabels(ABC):
+    """The labels that probabilities give: ``add`` takes the voxels of each channel in order, then come ``labels()``.
 
-    Among equally probable classes it keeps the saved label.
+    Attributes:
+        rule: how they follow from the probabilities, in errors.
+        segmentation: (n,) may follow from them: where several labels are right, its label is taken.
+        label: (n,) what the channels so far give.
     """
 
-    rule = "the argmax"
+    rule: str
 
-    def __init__(self, saved: Labels, meaning: LabelMeaning, dtype: DTypeLike) -> None:
-        self._saved = saved
+    def __init__(self, segmentation: Labels, meaning: LabelMeaning) -> None:
+        self.segmentation = segmentation
+        self.label = np.zeros_like(segmentation)
         self._meaning = meaning
-        self.label = np.zeros_like(saved)
-        self.largest = np.full(saved.size, -1, np.result_type(dtype, np.float32))
-        self._agrees = np.zeros_like(saved, bool)
 
+    @abstractmethod
     def add(self, channel: int, part: slice, p: Floats) -> None:
-        follow(
-            p, channel, self._saved[part], self.largest[part], self.label[part], self._agrees[part]
-        )
+        """Take a channel's probabilities (n,), float32 at least, of some of the voxels."""
 
+    @abstractmethod
     def labels(self) -> Labels:
-        return np.where(self._agrees, self._saved, self.label)
+        """The labels (n,), after the last channel."""
 
-    def check(self, saved_as: SavedAs) -> None:
-        """Raise a ValueError unless the saved labels equal the given ones, postprocessed or not."""
-        pairs = confusion_matrix(self.labels(), self._saved, self._meaning.ignored + 1)
+    def check(self) -> None:
+        """Raise a DisagreementError unless the segmentation has these labels, postprocessed or not."""
+        pairs = confusion_matrix(self.labels(), self.segmentation, self._meaning.ignored + 1)
         if wrong := int(pairs[:, 1:].sum() - np.trace(pairs[1:, 1:])):
-            what = f"has another label than these probabilities give in {wrong} of {self._saved.size} voxels"
+            voxels = f"{wrong} of {self.segmentation.size} voxels"
+            what = f"has another label than these probabilities give in {voxels}"
         elif pairs[1:].any() and not pairs[:, 1:].any():
             what = "is empty, and these probabilities give structures"
         else:
             return
-        raise ValueError(
-            f"{saved_as.probabilities}: the segmentation {saved_as.segmentation} {what}; expected {self.rule}, but for "
-            "components that postprocessing removed. Are they of another case or another model, or is the orientation "
-            "read wrongly? The reader that plans.json names decides it."
+        raise DisagreementError(
+            f"the segmentation {what}; expected {self.rule}, but for components that postprocessing removed."
         )
 
 
-class Thresholded(Argmax):
-    """Of structures with a threshold each: the label that each writes where p exceeds it.
+class Argmax(GivenLabels):
+    """Of classes, the label of the largest p; in ``label``, of equally probable ones it is the first."""
+
+    rule = "the argmax"
+
+    def __init__(self, segmentation: Labels, meaning: LabelMeaning, dtype: DTypeLike) -> None:
+        super().__init__(segmentation, meaning)
+        self._largest = np.full(segmentation.size, -1, np.result_type(dtype, np.float32))
+        self._agrees = np.zeros_like(segmentation, bool)
+
+    def add(self, channel: int, part: slice, p: Floats) -> None:
+        follow(
+            p,
+            channel,
+            self.segmentation[part],
+            self._largest[part],
+            self.label[part],
+            self._agrees[part],
+        )
+
+    def labels(self) -> Labels:
+        return np.where(self._agrees, self.segmentation, self.label)
+
+
+class Thresholded(GivenLabels):
+    """Of structures with a threshold each, by default 1/2: the label that each writes where p exceeds it.
 
     A region writes over those before it. Where several classes exceed theirs, any of them is right.
     """
 
-    rule = "each region where p exceeds 1/2"
-
     def __init__(
-        self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None
+        self, segmentation: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None
     ) -> None:
-        self._saved = saved
-        self._meaning = meaning
-        self.label = np.zeros_like(saved)
+        super().__init__(segmentation, meaning)
+        self.rule = "given by the thresholds that it was decoded with"
         if thresholds is None:
+            self.rule = "each region where p exceeds 1/2"
             thresholds = [0.5] * meaning.num_channels
-        else:
-            self.rule = "given by the thresholds that it was decoded with"
         of_background = [(0, np.inf)] * meaning.activation.first_structure
         written = meaning.structures if meaning.activation.exclusive else meaning.written
         if len(written) != len(meaning.structures):
@@ -94,12 +110,12 @@ class Thresholded(Argmax):
 
     def add(self, channel: int, part: slice, p: Floats) -> None:
         written, threshold = self._rules[channel]
-        saved = self._saved[part]
+        segmentation = self.segmentation[part]
         label = self.label[part]
         exact = p.astype(np.float64)  # or the threshold would be rounded
-        there = (exact > threshold) | ((exact == threshold) & (saved == written))
+        there = (exact > threshold) | ((exact == threshold) & (segmentation == written))
         if self._meaning.activation.exclusive:
-            there &= (label == 0) | (label != saved)
+            there &= (label == 0) | (label != segmentation)
         label[there] = written
 
     def labels(self) -> Labels:
@@ -107,19 +123,23 @@ class Thresholded(Argmax):
 
 
 def labels_given(
-    saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike
-) -> Argmax:
+    segmentation: Labels,
+    meaning: LabelMeaning,
+    thresholds: Sequence[float] | None,
+    dtype: DTypeLike,
+) -> GivenLabels:
     """The object that derives the labels from a case's probabilities of this dtype."""
     if meaning.activation.exclusive and thresholds is None:
-        return Argmax(saved, meaning, dtype)
-    return Thresholded(saved, meaning, thresholds)
+        return Argmax(segmentation, meaning, dtype)
+    return Thresholded(segmentation, meaning, thresholds)
 
 
 def segment(probabilities: Floats, meaning: LabelMeaning) -> Labels:
     """Labels (*spatial) as nnU-Net makes them of (C, *spatial): the argmax, or each region over earlier ones."""
     spatial = probabilities.shape[1:]
-    nothing = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)
-    given = labels_given(nothing, meaning, None, probabilities.dtype)
+    # Of equally probable classes the first wins, and of a region at exactly 1/2 the background
+    background = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)
+    given = labels_given(background, meaning, None, probabilities.dtype)
     for channel, p in enumerate(probabilities):
         exact = p.astype(np.result_type(p, np.float32), copy=False)
         given.add(channel, slice(None), exact.reshape(-1))

@@ -171,7 +171,7 @@ def _segmentation_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
     the ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
     """
     ignored = case.meaning.ignored
-    confusion = confusion_matrix(truth, case.saved, ignored + 1)
+    confusion = confusion_matrix(truth, case.segmentation, ignored + 1)
     confusion[ignored] = 0
     of_structures = []
     for structure in case.meaning.structures:
@@ -184,20 +184,20 @@ def _segmentation_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
             "Spurious": np.nan if is_there else float(is_predicted),
         }
         if case.settings.surface:
-            saved = np.isin(case.saved, labels) & (truth != ignored)
-            metrics |= _surface_metrics(case, np.isin(truth, labels), saved)
+            predicted = np.isin(case.segmentation, labels) & (truth != ignored)
+            metrics |= _surface_metrics(case, np.isin(truth, labels), predicted)
         of_structures.append(metrics)
     names = of_structures[0] if of_structures else {}
     return {name: np.array([[metrics[name] for metrics in of_structures]]) for name in names}
 
 
-def _surface_metrics(case: CaseArrays, truth: Mask, saved: Mask) -> Numbers:
-    if truth.any() and saved.any():
-        mm = SurfaceDistances.between(truth, saved, case.spacing)
-        voxels = SurfaceDistances.between(truth, saved, [1] * truth.ndim)
+def _surface_metrics(case: CaseArrays, truth: Mask, predicted: Mask) -> Numbers:
+    if truth.any() and predicted.any():
+        mm = SurfaceDistances.between(truth, predicted, case.spacing)
+        voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim)
         nsd = mm.nsd(case.settings.tolerance_mm)
         found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
-    elif truth.any() or saved.any():
+    elif truth.any() or predicted.any():
         # From the center of one corner's voxel to the opposite one's
         steps = np.array(truth.shape) - 1
         diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]

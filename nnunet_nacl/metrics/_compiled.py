@@ -73,7 +73,7 @@ def _reached(p: float, log_p: float, thresholds: Floats) -> int:
 
 @compiled
 def count_class(
-    k: int, p: Floats, background: Floats, truth: Labels, saved: Labels, cells: Bytes, edges: Floats,
+    k: int, p: Floats, background: Floats, truth: Labels, segmentation: Labels, cells: Bytes, edges: Floats,
     thresholds: Floats, sums: Floats, nll: Floats, missed: NDArray[np.int64],
 ) -> float:  # fmt: skip
     """Add the voxels (n,) of class k, and return Σ −p ln p of those near.
@@ -83,7 +83,7 @@ def count_class(
         p: (n,) its probabilities.
         background: (n,) p_0.
         truth: (n,) labels.
-        saved: (n,) labels of the segmentation.
+        segmentation: (n,) labels, too.
         cells: (n,) without ``TOP`` and ``HIT``.
         edges: (M + 1,) of the bins, from 0 to 1, in whose dtype confidences are binned.
         thresholds: (T,) ``THRESHOLDS`` of masks that miss voxels of the class.
@@ -101,7 +101,7 @@ def count_class(
             log = np.log(max(exact, _SMALLEST))
         if cell & NEAR:
             entropy -= exact * log
-        if saved[i] == k:
+        if segmentation[i] == k:
             cell += TOP
         if is_hit:
             cell += HIT
@@ -143,20 +143,20 @@ def count_region(
 
 @compiled
 def follow(
-    values: Floats, k: int, saved: Labels, largest: Floats, label: Labels, agrees: Mask
+    values: Floats, k: int, segmentation: Labels, largest: Floats, label: Labels, agrees: Mask
 ) -> None:
     """Raise the largest probability so far, below 0 before the first channel, to p_k, the values; all are (n,).
 
-    ``label`` becomes the first class that has it, ``agrees`` whether the class of the ``saved`` segmentation has it.
+    ``label`` becomes the first class that has it, ``agrees`` whether the class of the ``segmentation`` has it.
     """
     class_k = label.dtype.type(k)
     for i in range(values.size):  # without a branch, several voxels at a time
         p = values[i]
         most = largest[i]
-        is_saved = saved[i] == class_k
+        is_wanted = segmentation[i] == class_k
         largest[i] = max(p, most)
         label[i] = class_k if p > most else label[i]
-        agrees[i] = (is_saved and p >= most) or (agrees[i] and p <= most)
+        agrees[i] = (is_wanted and p >= most) or (agrees[i] and p <= most)
 
 
 @compiled

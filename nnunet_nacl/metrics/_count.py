@@ -11,11 +11,11 @@ each), background and largest probability (four bytes each): 13 bytes a voxel, h
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice
+from itertools import chain, islice
 
 import numpy as np
 
-from nnunet_nacl.metrics._agreement import Argmax, SavedAs, Thresholded, labels_given
+from nnunet_nacl.metrics._agreement import Argmax, GivenLabels, Thresholded
 from nnunet_nacl.metrics._arrays import Block, above, checked_blocks
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._channels import Channels
@@ -44,43 +44,42 @@ _THICK = 999
 class CaseArrays:
     """A case to count, with canonical labels (*spatial), with or without ground truth.
 
-    If it says what it was saved as, the segmentation must fit the probabilities, by the thresholds if there are any.
+    If ``must_agree``, the segmentation must follow from the probabilities, by the thresholds if there are any.
     """
 
     channels: Channels
     truth: Labels | None
-    saved: Labels
+    segmentation: Labels
     meaning: LabelMeaning
     spacing: Sequence[float]
     settings: Settings
-    saved_as: SavedAs | None = None
+    must_agree: bool = False
     thresholds: tuple[float, ...] | None = None
 
-    @property
-    def labels(self) -> tuple[Labels, Labels]:
+    def flat_labels(self) -> tuple[Labels, Labels]:
         """(n,) of the ground truth, or without any the ignored label everywhere; and of the segmentation."""
-        saved = self.saved.reshape(-1)
+        segmentation = self.segmentation.reshape(-1)
         if self.truth is None:
-            return np.full_like(saved, self.meaning.ignored), saved
-        return self.truth.reshape(-1), saved
+            return np.full_like(segmentation, self.meaning.ignored), segmentation
+        return self.truth.reshape(-1), segmentation
 
 
 def count_case(case: CaseArrays) -> Counts:
     """Count a case, except for segmentation metrics.
 
-    Raises a ValueError if values are not probabilities or give another segmentation.
+    Raises a ValueError if values are not probabilities, a DisagreementError if they give another segmentation.
     """
     if case.meaning.activation.exclusive:
         sums, argmax = _count_classes(case)
         by_argmax = sums
         # Postprocessed: tables need the predicted class, which is known only after the pass.
         if argmax is not None:
-            unchecked = replace(case, saved=argmax, saved_as=None, thresholds=None)
+            unchecked = replace(case, segmentation=argmax, must_agree=False, thresholds=None)
             by_argmax, _ = _count_classes(unchecked)
     else:
         sums = _count_regions(case)
         by_argmax = sums
-    voxel_ml = voxel_volume_ml(case.saved.shape, case.spacing)
+    voxel_ml = voxel_volume_ml(case.segmentation.shape, case.spacing)
     return sums.counts(by_argmax, voxel_ml, has_truth=case.truth is not None)
 
 
@@ -100,7 +99,7 @@ def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
 def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
     """The sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
-    truth, saved = case.labels
+    truth, segmentation = case.flat_labels()
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
     sums = CellSums(meaning, case.settings)
@@ -114,15 +113,18 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
             {
                 IMAGE: truth[part] != meaning.ignored,
                 FOREGROUND: truth[part] > 0,
-                PREDICTED: saved[part] > 0,
+                PREDICTED: segmentation[part] > 0,
                 NEAR: near[part],
             }
         )
     del near
-    given = labels_given(saved, meaning, case.thresholds, dtype)
-    argmax = Argmax(saved, meaning, dtype) if isinstance(given, Thresholded) else given
-    for (_, _, p_0), (channel, part, p) in zip(cycle(background), chain(background, blocks)):
-        for taker in {given, argmax}:
+    argmax = Argmax(segmentation, meaning, dtype)
+    takers: list[GivenLabels] = [argmax]
+    if case.thresholds is not None:
+        takers.append(Thresholded(segmentation, meaning, case.thresholds))
+    for number, (channel, part, p) in enumerate(chain(background, blocks)):
+        _, _, p_0 = background[number % len(background)]
+        for taker in takers:
             taker.add(channel, part, p)
         if channel > 0:
             sums.add_structure(channel, p, truth[part] != meaning.ignored)
@@ -131,7 +133,7 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
             p,
             p_0,
             truth[part],
-            saved[part],
+            segmentation[part],
             cells[part],
             edges,
             THRESHOLDS,
@@ -139,16 +141,16 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
             sums.nll[channel],
             sums.missed[channel],
         )
-    if case.saved_as is not None:
-        given.check(case.saved_as)
+    if case.must_agree:
+        takers[-1].check()
     sums.add_tops()
-    is_argmax = np.array_equal(argmax.label, saved)
-    return sums, None if is_argmax else argmax.label.reshape(case.saved.shape)
+    is_argmax = np.array_equal(argmax.label, segmentation)
+    return sums, None if is_argmax else argmax.label.reshape(case.segmentation.shape)
 
 
 def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
-    truth, saved = case.labels
+    truth, segmentation = case.flat_labels()
     thresholds = case.thresholds or (0.5,) * meaning.num_channels
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
@@ -156,8 +158,8 @@ def _count_regions(case: CaseArrays) -> CellSums:
     top_edges = _edges(case.settings.num_bins, dtype, dtype)
     sums = CellSums(meaning, case.settings)
     given = None
-    if case.saved_as is not None:
-        given = labels_given(saved, meaning, case.thresholds, dtype)
+    if case.must_agree:  # without, it need not be known which labels regions write
+        given = Thresholded(segmentation, meaning, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
     for structure in meaning.structures:
         labels = region_of(structure)
@@ -166,7 +168,7 @@ def _count_regions(case: CaseArrays) -> CellSums:
         for channel, part, p in of_region:
             if given is not None:
                 given.add(channel, part, p)
-            mask = np.isin(saved[part], labels)
+            mask = np.isin(segmentation[part], labels)
             if meaning.lost_regions:
                 mask = above(p, thresholds[channel])
             counted = truth[part] != meaning.ignored
@@ -193,8 +195,8 @@ def _count_regions(case: CaseArrays) -> CellSums:
             )
     for _ in blocks:  # to the end, which checks the file
         pass
-    if given is not None and case.saved_as is not None:
-        given.check(case.saved_as)
+    if given is not None:
+        given.check()
     return sums
 
 
@@ -210,7 +212,7 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
     """(n,) where 1 − p_0, or a region's p, exceeds the core's probability, and around that."""
     foreground = case.meaning.activation.foreground
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
-    near = near_core(core.reshape(case.saved.shape), case.spacing, case.settings.margin_mm)
+    near = near_core(core.reshape(case.segmentation.shape), case.spacing, case.settings.margin_mm)
     return near.reshape(-1)
 
 

@@ -185,12 +185,13 @@ def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderRes
     if origin.has_truth:
         truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
     arrays = CaseArrays(
-        saved.channels,
-        truth,
-        saved.labels,
-        data_set.meaning,
-        geometry.spacing,
-        settings,
+        channels=saved.channels,
+        truth=truth,
+        segmentation=saved.labels,
+        meaning=data_set.meaning,
+        spacing=geometry.spacing,
+        voxel_ml=geometry.voxel_ml,
+        settings=settings,
         must_agree=True,
         thresholds=files.thresholds,
     )

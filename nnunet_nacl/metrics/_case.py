@@ -1,8 +1,10 @@
 """One case: calibration tables over its voxel sets, and segmentation metrics."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from nnunet_nacl.metrics._arrays import (
 )
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._count import CaseArrays, count_case
-from nnunet_nacl.metrics._labels import LabelMeaning, Region, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, region_of
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import Settings
@@ -72,85 +74,129 @@ def evaluate_case(
     """
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
-    given = None if prediction is None else to_numpy(prediction)
-    of_masks = truth.dtype == bool and truth.shape == p.shape
+    predicted = None if prediction is None else to_numpy(prediction)
+    are_masks = truth.dtype == bool and truth.shape == p.shape
     spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
-    if channel_axis not in {0, 1} or (not of_masks and truth.shape != spatial):
+    if channel_axis not in {0, 1} or (not are_masks and truth.shape != spatial):
         raise ValueError(
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
         )
-    if of_masks:
-        _check_masks(truth, given, ignore_label)
-    elif given is not None:
-        given = whole_numbers(given, "the prediction")
-    if channel_axis == 1:
-        cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
-        results = [
-            evaluate_case(
-                *case,
-                logits=logits,
-                regions=regions,
-                ignore_label=ignore_label,
-                spacing_mm=spacing_mm,
-                settings=settings,
-            )
-            for case in cases
-        ]
-        return Counts.joined(results)
-    is_softmax = regions is None and not of_masks
-    if logits:
-        activation = Activation.SOFTMAX if is_softmax else Activation.SIGMOID
-        p = activation.probabilities(p.astype(np.result_type(p, np.float32)))
-    if of_masks:
-        truth, given, regions = _labels_of(truth, p > 0.5 if given is None else given)
-    channels = Channels(p)
-    if regions is None:
-        meaning = LabelMeaning(tuple(range(len(p))))
-        given = p.argmax(0) if given is None else given
-    elif given is None:
-        raise ValueError(
-            "prediction is needed with labels of regions: overlapping channels do not say which label wins. Give it, "
-            "or the ground truth as bool masks."
-        )
-    else:
-        of_regions = tuple(map(region_of, regions))
-        counted = truth[truth != ignore_label]
-        highest = max(
-            int(array.max()) for array in (counted, given, *map(np.array, of_regions)) if array.size
-        )
-        meaning = LabelMeaning(tuple(range(highest + 1)), of_regions)
-    for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
-        check_shape(channels, meaning, labels.shape, name)
-    spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
-    if len(spacing) != truth.ndim or not all(step > 0 for step in spacing):
-        raise ValueError(f"spacing_mm: expected {truth.ndim} distances above 0; got {spacing_mm}.")
-    canonical = canonical_labels(truth, meaning, ignore_label, "the ground truth")
-    saved = canonical_labels(given, meaning, None, "the prediction")
-    result = evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))
-    if not of_masks:
-        return result
-    return replace(result, structures=tuple(range(1, len(p) + 1)))
+    if are_masks:
+        _check_masks(truth, predicted, ignore_label)
+    elif predicted is not None:
+        predicted = whole_numbers(predicted, "the prediction")
+    evaluate_one = partial(
+        _evaluate_one,
+        logits=logits,
+        regions=regions,
+        ignore_label=ignore_label,
+        spacing_mm=spacing_mm,
+        settings=settings,
+    )
+    if channel_axis == 0:
+        return evaluate_one(p, truth, predicted)
+    predictions = [None] * len(p) if predicted is None else predicted
+    if len(predictions) != len(p):
+        raise ValueError(f"prediction: expected a batch of {len(p)}; got {len(predictions)}.")
+    return Counts.joined(list(map(evaluate_one, p, truth, predictions)))
 
 
-def _check_masks(truth: Mask, given: NDArray[Any] | None, ignore_label: int | None) -> None:
+def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int | None) -> None:
     if ignore_label is not None:
         raise ValueError(
             "ignore_label: masks have no labels. Give labels with regions and prediction instead."
         )
-    if given is not None and (given.dtype != bool or given.shape != truth.shape):
+    if predicted is not None and (predicted.dtype != bool or predicted.shape != truth.shape):
         raise ValueError(
-            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {given.dtype} {given.shape}."
+            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {predicted.dtype} "
+            f"{predicted.shape}."
         )
 
 
-def _labels_of(truth: Mask, predicted: Mask) -> tuple[Labels, Labels, list[Region]]:
-    """Labels of masks (R, *spatial), one for each combination of regions that occurs; and those of each region."""
+def _evaluate_one(
+    p: NDArray[Any],
+    truth: NDArray[Any],
+    predicted: NDArray[Any] | None,
+    *,
+    logits: bool,
+    regions: Sequence[int | Sequence[int]] | None,
+    ignore_label: int | None,
+    spacing_mm: Sequence[float] | None,
+    settings: Settings,
+) -> Counts:
+    """The record of one case, whose channels are the first axis."""
+    are_masks = truth.shape == p.shape
+    if logits:
+        is_softmax = regions is None and not are_masks
+        activation = Activation.SOFTMAX if is_softmax else Activation.SIGMOID
+        p = activation.probabilities(p.astype(np.result_type(p, np.float32)))
+    channels = Channels(p)
+    if are_masks:
+        labeled = _of_masks(truth, p > 0.5 if predicted is None else predicted)
+    elif regions is None:
+        classes = LabelMeaning(tuple(range(len(p))))
+        labeled = _Labeled(truth, p.argmax(0) if predicted is None else predicted, classes)
+    else:
+        labeled = _of_regions(truth, predicted, regions, ignore_label)
+    for labels, name in (
+        (labeled.truth, "the ground truth"),
+        (labeled.segmentation, "the prediction"),
+    ):
+        check_shape(channels, labeled.meaning, labels.shape, name)
+    axes = labeled.truth.ndim
+    spacing = [1.0] * axes if spacing_mm is None else spacing_mm
+    if len(spacing) != axes or not all(step > 0 for step in spacing):
+        raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {spacing_mm}.")
+    case = CaseArrays(
+        channels=channels,
+        truth=canonical_labels(labeled.truth, labeled.meaning, ignore_label, "the ground truth"),
+        segmentation=canonical_labels(
+            labeled.segmentation, labeled.meaning, None, "the prediction"
+        ),
+        meaning=labeled.meaning,
+        spacing=spacing,
+        voxel_ml=math.prod(spacing) / 1000,
+        settings=settings,
+    )
+    result = evaluate_arrays(case)
+    return replace(result, structures=tuple(range(1, len(p) + 1))) if are_masks else result
+
+
+class _Labeled(NamedTuple):
+    """Ground truth and segmentation as labels (*spatial), and what they mean."""
+
+    truth: Labels
+    segmentation: Labels
+    meaning: LabelMeaning
+
+
+def _of_regions(
+    truth: Labels,
+    predicted: Labels | None,
+    regions: Sequence[int | Sequence[int]],
+    ignore_label: int | None,
+) -> _Labeled:
+    if predicted is None:
+        raise ValueError(
+            "prediction is needed with labels of regions: overlapping channels do not say which label wins. Give it, "
+            "or the ground truth as bool masks."
+        )
+    of_regions = tuple(map(region_of, regions))
+    counted = truth[truth != ignore_label]
+    arrays = [counted, predicted, *map(np.array, of_regions)]
+    highest = max(int(array.max()) for array in arrays if array.size)
+    return _Labeled(truth, predicted, LabelMeaning(tuple(range(highest + 1)), of_regions))
+
+
+def _of_masks(truth: Mask, predicted: Mask) -> _Labeled:
+    """Of masks (R, *spatial): each combination of regions that occurs is a label."""
     bits = 1 << np.arange(len(truth))
     codes = [np.tensordot(bits, masks.astype(np.int64), 1) for masks in (truth, predicted)]
     known = np.unique(np.concatenate([bits, *(code.reshape(-1) for code in codes)]))
     regions = [tuple(np.flatnonzero(known & bit).tolist()) for bit in bits]
-    return np.searchsorted(known, codes[0]), np.searchsorted(known, codes[1]), regions
+    of_truth, of_predicted = (np.searchsorted(known, code) for code in codes)
+    return _of_regions(of_truth, of_predicted, regions, None)
 
 
 def evaluate_arrays(case: CaseArrays) -> Counts:

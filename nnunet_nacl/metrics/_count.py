@@ -8,7 +8,6 @@ Held in the size of the image are, of classes: ground truth, segmentation, argma
 each), background and largest probability (four bytes each): 13 bytes a voxel, however many classes there are.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -36,9 +35,6 @@ from nnunet_nacl.metrics._settings import CORE_PROBABILITY, THRESHOLDS, Settings
 from nnunet_nacl.metrics._sums import CellSums
 from nnunet_nacl.typing import Floats, Labels, Mask
 
-# nnU-Net gives a 2D image a slice spacing of this factor times the pixel spacing
-_THICK = 999
-
 
 @dataclass(frozen=True)
 class CaseArrays:
@@ -52,6 +48,7 @@ class CaseArrays:
     segmentation: Labels
     meaning: LabelMeaning
     spacing: Sequence[float]
+    voxel_ml: float
     settings: Settings
     must_agree: bool = False
     thresholds: tuple[float, ...] | None = None
@@ -79,21 +76,7 @@ def count_case(case: CaseArrays) -> Counts:
     else:
         sums = _count_regions(case)
         by_argmax = sums
-    voxel_ml = voxel_volume_ml(case.segmentation.shape, case.spacing)
-    return sums.counts(by_argmax, voxel_ml, has_truth=case.truth is not None)
-
-
-def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
-    """Volume of a voxel in ml. An image of two dimensions is taken to be 1 mm thick.
-
-    >>> voxel_volume_ml((10, 64, 64), (5.0, 1.0, 1.0)), voxel_volume_ml((1, 64, 64), (999.0, 1.0, 1.0))
-    (0.005, 0.001)
-    """
-    steps = list(spacing_mm)
-    widest = max(steps[1:], default=math.inf)
-    if shape[0] == 1 and math.isclose(steps[0], _THICK * widest, rel_tol=1e-5):
-        steps[0] = 1.0
-    return math.prod(steps) / 1000
+    return sums.counts(by_argmax, case.voxel_ml, has_truth=case.truth is not None)
 
 
 def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:

@@ -24,6 +24,8 @@ _OF_ITK = (".nrrd", ".mha", ".gipl")
 _GZIP = b"\x1f\x8b"  # what a compressed file begins with
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
 """An absolute tolerance besides nnU-Net's relative one: files in single precision are off by this much."""
+_THICK = 999
+"""nnU-Net takes a 2D image for a slice this many times as thick as its pixels are wide."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,18 @@ class Geometry:
     origin: tuple[float, ...] | None = None
     direction: tuple[float, ...] | None = None
     known: bool = True
+
+    @property
+    def voxel_ml(self) -> float:
+        """Volume of a voxel in ml. An image of two dimensions is taken to be 1 mm thick.
+
+        >>> Geometry(Path("a.nii.gz"), (5, 1, 1)).voxel_ml, Geometry(Path("a.png"), (999, 1, 1)).voxel_ml
+        (0.005, 0.001)
+        """
+        thickness, *steps = self.spacing
+        if math.isclose(thickness, _THICK * max(steps), rel_tol=1e-5):
+            thickness = 1
+        return thickness * math.prod(steps) / 1000
 
     def check_same(self, other: "Geometry") -> None:
         """Raise a ValueError that says what differs unless two files of a case lie in the same place.
@@ -250,7 +264,7 @@ def _read_with_simpleitk(file: Path) -> tuple[Labels, Geometry]:
     spacing = [abs(step) for step in image.GetSpacing()[::-1]]
     if labels.ndim == 2:
         labels = labels[None]
-        spacing = [max(spacing) * 999, *spacing]
+        spacing = [max(spacing) * _THICK, *spacing]
     return labels, Geometry(file, tuple(spacing), image.GetOrigin(), image.GetDirection())
 
 

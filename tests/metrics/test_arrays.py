@@ -112,6 +112,8 @@ def test_shapes_that_do_not_fit() -> None:
         evaluate_case(p[None], y[None])
     with pytest.raises(ValueError, match=r"^expected one case or more; got none\.$"):
         evaluate_case(p[None][:0], y[None][:0], channel_axis=1)
+    with pytest.raises(ValueError, match=r"^prediction: expected a batch of 2; got 1\.$"):
+        evaluate_case(np.stack([p, p]), np.stack([y, y]), y[None], channel_axis=1)
     with pytest.raises(ValueError, match="or the ground truth as bool masks"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
     masks = np.stack([y > 0, y > 1])

@@ -112,7 +112,7 @@ def test_without_ground_truth_the_sums_are_the_same(regions: bool) -> None:
     p, y, saved = drawn(regions, np.float32)
     meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)) if regions else None)
     y = np.where(y == IGNORED, meaning.ignored, y).astype(np.uint8)
-    case = CaseArrays(Channels(p), y, saved.astype(np.uint8), meaning, (1, 1, 1), MARGIN)
+    case = CaseArrays(Channels(p), y, saved.astype(np.uint8), meaning, (1, 1, 1), 0.001, MARGIN)
     with_truth, without = evaluate_arrays(case), evaluate_arrays(replace(case, truth=None))
     assert (without.truth, without.calibration, without.segmentation_metrics) == (None, {}, {})
     for found in (without, with_truth.without_truth()):

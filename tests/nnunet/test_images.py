@@ -216,6 +216,15 @@ def test_formats_without_geometry_agree_with_all(tmp_path: Path) -> None:
         c.check_same(b)
 
 
+def test_an_image_of_two_dimensions_is_one_mm_thick(tmp_path: Path) -> None:
+    flat(tmp_path / "a.png")
+    placed(tmp_path / "b.nii.gz", spacing=(0.5, 0.25), origin=(0, 0), labels=LABELS[0])
+    placed(tmp_path / "c.nii.gz", spacing=(0.5, 0.25, 4), labels=LABELS[:1])
+    assert Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png").geometry.voxel_ml == 0.001
+    assert SITK.read_labels(tmp_path / "b.nii.gz").geometry.voxel_ml == 0.000125
+    assert SITK.read_labels(tmp_path / "c.nii.gz").geometry.voxel_ml == 0.0005
+
+
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ITK says nothing then; its file lacks voxels."""
     like = placed(tmp_path / "a.nii.gz")

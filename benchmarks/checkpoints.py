@@ -27,7 +27,7 @@ from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.nnunet import PredictionFolder, Predictions, model_folder
+from nnunet_nacl.nnunet import Predictions, model_folder
 
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 CHECKPOINTS = {
@@ -60,7 +60,7 @@ def predict(options: argparse.Namespace, model: Path, work: Path, name: str) -> 
 
 def changed(before: Path, after: Path) -> float:
     """Voxels with another label, as a share of the foreground before."""
-    folder = PredictionFolder.read(before)
+    folder = Predictions.of_folder(None, before)
     different = foreground = 0
     for case in folder.cases:
         reader = folder.data_set.reader

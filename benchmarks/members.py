@@ -19,14 +19,14 @@ import numpy as np
 
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import PredictionFolder, Predictions
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.use import combine_members
 
 
 def geometric_mean(members: Sequence[Path], output: Path) -> None:
     """A folder with the mean of logits; of classes only."""
     output.mkdir()
-    folders = [PredictionFolder.read(member) for member in members]
+    folders = [Predictions.of_folder(None, member) for member in members]
     folders[0].copy_descriptions(output)
     for case in folders[0].cases:
         logits = 0.0
@@ -47,7 +47,7 @@ def geometric_mean(members: Sequence[Path], output: Path) -> None:
 def difference(ours: Path, nnunets: Path) -> tuple[float, int]:
     """Largest difference of probabilities, and how many segmentations differ."""
     largest, segmentations = 0.0, 0
-    folder = PredictionFolder.read(ours)
+    folder = Predictions.of_folder(None, ours)
     for case in folder.cases:
         with (
             np.load(case.probabilities) as one,

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Typed = TypeVar("Typed")
 # Not of numbers
@@ -112,13 +112,21 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def file_state(file: Path) -> list[str | int] | None:
-    """Path, size and time of change, which identify a changed file; None if it is missing."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
+class FileState(NamedTuple):
+    """What tells whether a file was changed: path, size in bytes and time of change in nanoseconds."""
+
+    path: str
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, file: Path) -> "FileState | None":
+        """The state of a file now; None if it is missing."""
+        try:
+            status = file.stat()
+        except OSError:
+            return None
+        return cls(str(file.resolve()), status.st_size, status.st_mtime_ns)
 
 
 def is_full(error: OSError) -> bool:

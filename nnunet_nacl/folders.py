@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.files import check_output, only_writer, write_json
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, PredictionFolder
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predictions
 from nnunet_nacl.typing import Record
 
 Result = TypeVar("Result")
@@ -44,7 +44,7 @@ class NewFolder(Generic[Result]):
             {**content, "skipped": skipped, "versions": {"nnunet_nacl": __version__}},
         )
 
-    def describe_like(self, predictions: PredictionFolder) -> None:
+    def describe_like(self, predictions: Predictions) -> None:
         """Mark it as a folder of predictions, and as calibrated if these are, so that nobody calibrates twice."""
         predictions.copy_descriptions(self.unfinished)
         if predictions.is_calibrated:
@@ -53,7 +53,7 @@ class NewFolder(Generic[Result]):
 
 @contextmanager
 def write_folder(
-    inputs: Sequence[PredictionFolder],
+    inputs: Sequence[Predictions],
     output: str | Path,
     done: str,
     write: Callable[[CaseFiles, Path], Result],

@@ -21,8 +21,6 @@ from nnunet_nacl.nnunet import (
     DECODED_NAME,
     CaseFiles,
     DataSet,
-    Model,
-    PredictionFolder,
     Predictions,
 )
 
@@ -53,7 +51,7 @@ def calibrate_folder(
     for folder in predictions.pred_folders:
         _check_uncalibrated(folder)
     file = check_output(output, overwrite=overwrite)
-    data_set = predictions.read_data_set()
+    data_set = predictions.data_set
     cases = predictions.to_fit_to().cases
     draw = partial(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
@@ -62,10 +60,9 @@ def calibrate_folder(
     check_any_used(samples, skipped)
     sample = Sample.join(list(samples.values()))
     sample.check()
-    model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
-    fit = try_methods(sample).choose(method, model, settings, skipped)
+    fit = try_methods(sample).choose(method, predictions.model, settings, skipped)
     fit.write(file)
     return fit
 
@@ -115,7 +112,7 @@ def apply_folder(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
             "checkpoint_calibrated.pth, or calibrate with --method vector."
         )
-    predictions = PredictionFolder.read(pred_folder)
+    predictions = Predictions.of_folder(None, pred_folder)
     _check_uncalibrated(predictions.folder)
     refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
     predictions.check_unseen(fit.model, fit.cases, refused)
@@ -144,7 +141,7 @@ def _calibrated_files(folder: Path) -> list[Path]:
             f"{folder} holds predictions that apply has not written; choose another folder."
         )
     files = []
-    for case in PredictionFolder.read(folder).cases:
+    for case in Predictions.of_folder(None, folder).cases:
         if case.probabilities.is_file():
             files += [case.probabilities, case.prediction, case.probabilities.with_suffix(".pkl")]
     return files

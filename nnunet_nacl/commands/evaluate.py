@@ -1,6 +1,7 @@
 """The command ``evaluate``."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -45,17 +46,19 @@ def evaluate(
     """
     predictions = chosen.predictions(calibrated=calibrated)
     from nnunet_nacl import evaluation
-    from nnunet_nacl.metrics import Settings
 
+    settings = replace(
+        evaluation.USUAL_SETTINGS,
+        num_bins=bins,
+        margin_mm=margin,
+        protocol=protocol,
+        ignore_geometry=ignore_geometry,
+    )
+    if no_surface:
+        settings = replace(settings, surface=False)
     result = evaluation.evaluate(
         predictions,
-        Settings(
-            num_bins=bins,
-            margin_mm=margin,
-            surface=not no_surface,
-            protocol=protocol,
-            ignore_geometry=ignore_geometry,
-        ),
+        settings,
         output=o,
         num_processes=num_processes(np),
         num_parts=num_parts,

@@ -4,23 +4,23 @@ from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
     read_parts,
     read_result,
-    summary_of,
     write_result,
 )
-from nnunet_nacl.evaluation._folder import count_for_review, default_summary, evaluate
-from nnunet_nacl.evaluation._origin import Folders, Origin
-from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.evaluation._folder import count_for_review, evaluate
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Folders, Origin
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase
-from nnunet_nacl.evaluation._table import format_table
+from nnunet_nacl.evaluation._summary import summary_of
 
 __all__ = [
     "SUMMARY_NAME",
+    "USUAL_SETTINGS",
+    "CountedCase",
     "FolderResult",
     "Folders",
     "Origin",
     "SavedCase",
     "count_for_review",
-    "default_summary",
     "evaluate",
     "format_table",
     "read_parts",

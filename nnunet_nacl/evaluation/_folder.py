@@ -11,17 +11,16 @@ from nnunet_nacl.cases import Journal, check_any_used, each_case
 from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
     files_of,
-    load_counts,
     part_file,
-    read_counts,
-    save_counts,
-    write_record,
+    read_result,
+    record_file,
     write_result,
 )
-from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
+from nnunet_nacl.evaluation._record import read_record, write_record
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
-from nnunet_nacl.files import check_output, only_writer
+from nnunet_nacl.files import check_output, only_writer, whole_file
 from nnunet_nacl.metrics import MARGIN_MM, CaseArrays, Settings, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
@@ -59,7 +58,6 @@ def evaluate(
         raise ValueError(
             f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}."
         )
-    data_set = predictions.read_data_set()
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     summary = Path(output) if output else default_summary(predictions)
     if num_parts > 1:
@@ -67,16 +65,10 @@ def evaluate(
     is_ours = summary.name.startswith("calibration_")  # and updated
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_ours)
-    origin = Origin.of(
-        predictions.gt_folder,
-        predictions.pred_folders,
-        data_set,
-        settings,
-        (part_id, num_parts) if num_parts > 1 else None,
-    )
+    origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)
     with _counted(
         cases,
-        data_set,
+        predictions.data_set,
         origin,
         summary,
         None if overwrite else _stored(summary),
@@ -91,38 +83,35 @@ def evaluate(
 
 
 def count_for_review(
-    cases: Sequence[CaseFiles],
-    data_set: DataSet,
-    pred_folders: Sequence[Path],
-    gt_folder: Path | None,
-    *,
-    output: Path | None,
-    default: Path,
-    num_processes: int,
+    predictions: Predictions, *, output: Path | None, num_processes: int
 ) -> FolderResult:
-    """Count cases for a review, with or without ground truth, or take them from an evaluation, which has all it needs.
+    """Count cases for a review, with ground truth or without, or take them from an evaluation, which has all it needs.
+
+    The record is written beside the summary that ``evaluate`` writes by default, unless that record has ground truth:
+    then it belongs to that summary.
 
     Args:
-        cases: those to count.
-        data_set: how to read them.
-        pred_folders: their folders.
-        gt_folder: the folder of the ground truth, if it is to be counted, too.
+        predictions: those to count.
         output: of the review, if it is not at its default place; the record is then written beside it.
-        default: the summary that ``evaluate`` writes by default. The record beside it is written unless it has ground
-            truth already: then it belongs to that summary.
         num_processes: how many cases are counted at a time.
     """
+    default = default_summary(predictions)
     summary = default if output is None else output.with_suffix(".json")
     stored = _stored(*dict.fromkeys((default, summary)))
     like = [result.settings for result in stored if _is_for_reviews(result.settings)]
-    settings = like[0] if like else Settings(surface=True)  # as the command evaluate
-    origin = Origin.of(gt_folder, pred_folders, data_set, settings)
     with _counted(
-        cases, data_set, origin, summary, stored, doing="reviewing", num_processes=num_processes
+        predictions.cases,
+        predictions.data_set,
+        Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
+        summary,
+        stored,
+        doing="reviewing",
+        num_processes=num_processes,
     ) as result:
         check_any_used(result.cases, result.skipped)
         if not any(other.origin.has_truth for other in stored if other.file == summary):
-            write_record(result, summary)
+            with whole_file(record_file(summary)) as file:
+                write_record(result, file)
     return result
 
 
@@ -135,7 +124,7 @@ def _stored(*summaries: Path) -> list[FolderResult]:
     found = []
     for summary in summaries:
         with suppress(OSError, ValueError):  # count again what cannot be read
-            found.append(read_counts(summary))
+            found.append(read_result(summary, needs_truth=False))
     return found
 
 
@@ -156,7 +145,7 @@ def _counted(
     are ``stored`` are not counted again; if it is None, the journal's are.
     """
     with only_writer(summary):
-        journal = Journal[FolderResult](summary, save_counts, load_counts)
+        journal = Journal[FolderResult](summary, write_record, read_record)
         if stored is None:
             journal.remove()
         finished = list(journal.finished())
@@ -197,7 +186,7 @@ def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderRes
     )
     with saved.naming_files():
         counts = evaluate_arrays(arrays)
-    return FolderResult([files], [states], counts, [], origin)
+    return FolderResult([CountedCase(files, states)], counts, [], origin)
 
 
 def _known(
@@ -205,9 +194,6 @@ def _known(
 ) -> dict[str, FolderResult]:
     """What was counted in the same way before, from files that have not changed since."""
     by_name = {case.name: case for case in cases}
-    counted = ["prediction", "probabilities"]
-    if origin.has_truth:
-        counted.append("reference")
     known = {}
     for result in stored:
         lacks_truth = origin.has_truth and not result.origin.has_truth
@@ -215,13 +201,13 @@ def _known(
             continue
         counts = result.counts if origin.has_truth else result.counts.without_truth()
         needed = replace(result, counts=counts, origin=origin)
-        for row, name in enumerate(result.cases):
-            if name not in by_name:
+        for row, (files, then) in enumerate(result.counted):
+            if files.name not in by_name:
                 continue
-            now = by_name[name].states()
-            then = result.states[row]
-            if all(now[file] == then[file] for file in counted):
-                known[name] = replace(needed.take([row]), files=[by_name[name]])
+            case = CountedCase(by_name[files.name], by_name[files.name].states())
+            needs_same = then if origin.has_truth else replace(then, ground_truth=None)
+            if case.states == needs_same:
+                known[files.name] = replace(needed.take([row]), counted=[case])
     return known
 
 
@@ -229,7 +215,6 @@ def default_summary(predictions: Predictions) -> Path:
     """Where ``evaluate`` writes the summary."""
     if len(predictions.pred_folders) == 1:
         return predictions.pred_folders[0] / SUMMARY_NAME
-    assert predictions.model_folder is not None
-    folds = [group.removeprefix("fold ") for group in predictions.groups]
+    folds = "_".join(predictions.groups)
     kind = predictions.pred_folders[0].name.removeprefix("validation")  # _calibrated
-    return predictions.model_folder / f"calibration{kind}_folds_{'_'.join(folds)}_summary.json"
+    return predictions.folder / f"calibration{kind}_folds_{folds}_summary.json"

@@ -2,17 +2,17 @@
 
 import platform
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import DataSet
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.typing import Record
 
 COUNTING = 7
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
+USUAL_SETTINGS = Settings(surface=True)
+"""Those of the command ``evaluate`` without options: what is counted with them is not counted again by it."""
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
@@ -41,21 +41,20 @@ class Origin:
 
     @classmethod
     def of(
-        cls,
-        gt_folder: Path | None,
-        pred_folders: Sequence[Path],
-        data_set: DataSet,
-        settings: Settings,
-        part: tuple[int, int] | None = None,
+        cls, predictions: Predictions, settings: Settings, part: tuple[int, int] | None = None
     ) -> "Origin":
         """The origin of what this version counts."""
         # Absolute: the data set's name is among the folders, and a report may be made elsewhere
+        gt_folder = predictions.gt_folder
         truth = "" if gt_folder is None else str(gt_folder.absolute())
-        folders = tuple(Folders(truth, str(folder.absolute())) for folder in pred_folders)
+        folders = tuple(
+            Folders(truth, str(folder.absolute())) for folder in predictions.pred_folders
+        )
         versions = {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},
         }
+        data_set = predictions.data_set
         return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
 
     @property
@@ -66,7 +65,7 @@ class Origin:
     @property
     def evaluate_command(self) -> str:
         """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
-        usual = Settings()
+        usual = USUAL_SETTINGS
         options = [] if self.settings.surface else ["--no_surface"]
         if self.settings.num_bins != usual.num_bins:
             options += ["--bins", str(self.settings.num_bins)]

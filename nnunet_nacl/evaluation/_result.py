@@ -1,18 +1,18 @@
 """The result of a folder: its cases, means over them, and all their voxels together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._table import POOLED, format_table
-from nnunet_nacl.files import file_state
+from nnunet_nacl.evaluation._table import POOLED, table_of_rows
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     METRICS,
@@ -30,7 +30,7 @@ from nnunet_nacl.metrics import (
     mean_of_known,
     no_counts,
 )
-from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
 from nnunet_nacl.typing import Floats, Numbers, Record
 
 if TYPE_CHECKING:
@@ -40,21 +40,26 @@ if TYPE_CHECKING:
 _WIDE = 0.95  # of the images' voxels
 
 
+class CountedCase(NamedTuple):
+    """A case that was counted: its files, and their states when they were read."""
+
+    files: CaseFiles
+    states: CaseStates
+
+
 @dataclass(frozen=True, repr=False)
 class FolderResult:
     """What ``evaluate`` returns: evaluated cases by name, skipped cases, and their files and settings.
 
     Attributes:
-        files: of each case.
-        states: those of its files when they were read (``CaseFiles.states``).
+        counted: the cases.
         counts: the record of these cases.
         skipped: cases without counts.
         origin: what was counted, and how.
         file: the summary that it was written to or read from, if any.
     """
 
-    files: list[CaseFiles]
-    states: list[Record]
+    counted: list[CountedCase]
     counts: Counts
     skipped: list[Skipped]
     origin: Origin
@@ -67,7 +72,12 @@ class FolderResult:
     @property
     def cases(self) -> list[str]:
         """Their names."""
-        return [files.name for files in self.files]
+        return [files.name for files, _ in self.counted]
+
+    @property
+    def files(self) -> list[CaseFiles]:
+        """Of each case."""
+        return [files for files, _ in self.counted]
 
     @property
     def settings(self) -> Settings:
@@ -90,21 +100,18 @@ class FolderResult:
         """Some of the cases."""
         return replace(
             self,
-            files=[self.files[row] for row in rows],
-            states=[self.states[row] for row in rows],
+            counted=[self.counted[row] for row in rows],
             counts=self.counts.take(rows),
         )
 
     def stale_cases(self) -> list[str]:
         """Cases with a file that was replaced or changed since; missing files do not count."""
-        return [
-            case
-            for case, states in zip(self.cases, self.states, strict=True)
-            if any(
-                file_state(Path(state[0])) not in (None, state)
-                for state in filter(None, states.values())
-            )
-        ]
+        stale = []
+        for files, states in self.counted:
+            then = filter(None, (states.ground_truth, states.prediction, states.probabilities))
+            if any(FileState.of(Path(state.path)) not in {None, state} for state in then):
+                stale.append(files.name)
+        return stale
 
     def tables(self, voxels: Voxels) -> CalibrationTables:
         """The tables, whose first axis is that of the cases."""
@@ -149,7 +156,7 @@ class FolderResult:
         """The tables of all cases added up; nothing without cases."""
         return (
             {voxels: self.counts[voxels] for voxels in self.counts.calibration}
-            if self.files
+            if self.counted
             else {}
         )
 
@@ -169,7 +176,7 @@ class FolderResult:
     def notes(self) -> list[str]:
         """What to know before reading the numbers, in sentences for users."""
         notes = []
-        if any(Path(pair.pred_folder).parent.name == "fold_all" for pair in self.origin.folders):
+        if any(validates_training_cases(Path(pair.pred_folder)) for pair in self.origin.folders):
             notes.append(
                 "fold all is validated on the cases that it was trained with: unseen cases will score worse."
             )
@@ -189,7 +196,7 @@ class FolderResult:
 
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
         """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
-        if not self.files:
+        if not self.counted:
             return {}
         tables = self.tables(voxels)
         how = {"pooled", "sums"} if self._has_scores(voxels) else {"pooled"}
@@ -222,7 +229,7 @@ class FolderResult:
         The label is that of a class in a voxel set, or of a structure; a segmentation's metrics have no voxel set.
         """
         found: dict[tuple[str, str, str], Floats] = {}
-        if not self.files:
+        if not self.counted:
             return found
         for voxels, tables in self.counts.calibration.items():
             of_set = {"": tables.metrics()}
@@ -235,28 +242,6 @@ class FolderResult:
             for metric, values in self.counts.segmentation_metrics.items():
                 found["", str(structure), metric] = values[:, number]
         return found
-
-    def figures(self, function: Callable[[Floats], Any]) -> Record:
-        """``function`` of the values (cases,) of each metric.
-
-        ``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric -> value; ``segmentation``:
-        structure -> metric -> value.
-        """
-        found: Record = {"calibration": {}, "segmentation": {}}
-        for (voxels, label, metric), values in self.columns.items():
-            path = ["segmentation", label]
-            if voxels:
-                of_class = ["classes", label] if label else []
-                path = ["calibration", voxels, *of_class]
-            home = found
-            for key in path:
-                home = home.setdefault(key, {})
-            home[metric] = function(values)
-        return found
-
-    def figures_of(self, row: int) -> Record:
-        """The same of one case."""
-        return self.figures(lambda values: values[row].item())
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The metrics of the cases in long form: columns case, voxels, class, metric, value; empty where none is."""
@@ -314,11 +299,16 @@ class FolderResult:
     @staticmethod
     def joined(results: "Sequence[FolderResult]", origin: Origin) -> "FolderResult":
         """The cases of all results, which were counted alike, in the order of their names; without skipped ones."""
-        files = [files for result in results for files in result.files]
-        states = [states for result in results for states in result.states]
-        with_cases = [result.counts for result in results if result.files]
+        counted = [case for result in results for case in result.counted]
+        with_cases = [result.counts for result in results if result.cases]
         counts = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
         if with_cases:
             counts = Counts.joined(with_cases)
-        joined = FolderResult(files, states, counts, [], origin)
+        joined = FolderResult(counted, counts, [], origin)
         return joined.take(np.argsort(joined.cases, kind="stable").tolist())
+
+
+def format_table(results: Mapping[str, FolderResult]) -> str:
+    """One line for each result, by name; ``–`` if unknown; then what is to be known about the columns."""
+    rows = {name: result.row() for name, result in results.items()}
+    return table_of_rows(rows, [result.meaning.what_is_lost for result in results.values()])

@@ -17,8 +17,7 @@ from nnunet_nacl.metrics import (
     checked_blocks,
     labels_given,
 )
-from nnunet_nacl.nnunet import CaseFiles, DataSet, NpzChannels
-from nnunet_nacl.typing import Labels
+from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, NpzChannels
 
 
 class SavedCase:
@@ -41,7 +40,7 @@ class SavedCase:
 
     def read_like(
         self, file: Path, *, ignore_label: int | None = None, ignore_geometry: bool = False
-    ) -> tuple[Labels, Any]:
+    ) -> LabelMap:
         """Canonical labels and geometry of another label map of the case, which must lie like the segmentation."""
         labels, geometry = self._data_set.reader.read_labels(file)
         if labels.shape != self.labels.shape:
@@ -51,11 +50,12 @@ class SavedCase:
         if not ignore_geometry:
             geometry.check_same(self.geometry)
         canonical = canonical_labels(labels, self._data_set.meaning, ignore_label, str(file))
-        return canonical, geometry if geometry.known else self.geometry
+        return LabelMap(canonical, geometry if geometry.known else self.geometry)
 
-    def read_truth(self, *, ignore_geometry: bool = False) -> tuple[Labels, Any]:
+    def read_truth(self, *, ignore_geometry: bool = False) -> LabelMap:
         """Canonical labels and geometry of the ground truth."""
         file = self.files.ground_truth
+        assert file is not None
         check_input(file, ": no ground truth.")
         if file.samefile(self.files.prediction):
             raise ValueError(

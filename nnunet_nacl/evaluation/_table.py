@@ -1,9 +1,9 @@
 """Results side by side, one line each."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from nnunet_nacl.metrics import METRICS, Voxels
+from nnunet_nacl.typing import Numbers
 
 _SHOWN: tuple[tuple[Voxels, str], ...] = (
     ("image", "NLL_per_foreground"),
@@ -14,11 +14,11 @@ POOLED = {METRICS[name].titled(voxels): (voxels, name) for voxels, name in _SHOW
 """Columns over the voxels of all cases together: voxel set and metric."""
 
 
-def format_table(results: Mapping[str, Any]) -> str:
-    """One line for each ``FolderResult``, by name; ``–`` if unknown; then what is to be known about the columns."""
+def table_of_rows(rows: Mapping[str, Numbers], lost: Iterable[str | None]) -> str:
+    """One line for each row, by name; ``–`` for NaN; then notes, and what label maps lose of regions."""
     import pandas
 
-    values = pandas.DataFrame({name: result.row() for name, result in results.items()}).T
+    values = pandas.DataFrame(rows).T
     shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
         columns="method"
     )
@@ -27,11 +27,10 @@ def format_table(results: Mapping[str, Any]) -> str:
         METRICS["over_confidence"].titled(): "{:+.3f}".format,
     }
     table = shown.to_string(formatters=formats, na_rep="–")
-    lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
     notes = [
         f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "
         "is that of p > ½."
-        for of_regions in lost
+        for of_regions in dict.fromkeys(lost)
         if of_regions is not None
     ]
     pooled = f"{', '.join(POOLED)}: all cases pooled; the others are means over cases."

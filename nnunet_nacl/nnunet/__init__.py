@@ -22,12 +22,13 @@ from nnunet_nacl.nnunet._names import (
     defines_trainer,
     model_folder,
     nnunet_folder,
+    validates_training_cases,
 )
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     DECODED_NAME,
     CaseFiles,
-    PredictionFolder,
+    CaseStates,
     Predictions,
 )
 from nnunet_nacl.nnunet._probabilities import NpzChannels
@@ -50,13 +51,13 @@ __all__ = [
     "DEFAULT_TRAINER",
     "SPLITS_NAME",
     "CaseFiles",
+    "CaseStates",
     "DataSet",
     "Geometry",
     "LabelMap",
     "Model",
     "NpzChannels",
     "PlansJson",
-    "PredictionFolder",
     "Predictions",
     "PreprocessedCases",
     "PreprocessedDataSet",
@@ -77,5 +78,6 @@ __all__ = [
     "read_dataset_json",
     "read_splits",
     "save_prediction",
+    "validates_training_cases",
     "write_checkpoint",
 ]

@@ -51,6 +51,12 @@ def cases_in(folder: Path, ending: str) -> set[str]:
     return {file.name.removesuffix(ending) for file in folder.glob(f"[!.]*{ending}")}
 
 
+def validates_training_cases(folder: Path) -> bool:
+    """Whether a folder is a validation folder of fold ``all``, whose cases its model was trained with."""
+    path = folder.absolute()
+    return path.parent.name == "fold_all" and path.name.startswith("validation")
+
+
 def listed(folder: Path, pattern: str) -> str:
     """The files and folders that are there, for errors."""
     there = sorted(str(path.relative_to(folder)) for path in folder.glob(pattern))

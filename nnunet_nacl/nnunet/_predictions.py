@@ -1,19 +1,16 @@
-"""Predictions that nnU-Net saved: one case, one folder, and cases that are compared with their ground truth.
-
-``CaseFiles`` is a case. A ``PredictionFolder`` is a folder to write another one from, and knows no ground truth.
-``Predictions`` are cases with ground truth elsewhere, of one folder or of a model's folds, to evaluate or to fit to.
-"""
+"""Predictions that nnU-Net saved, of a folder or of a model's folds, and the ground truth of their cases, if any."""
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AliasChoices, Field
 
-from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
+from nnunet_nacl.files import FileState, check_input, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, fold_split
 from nnunet_nacl.nnunet._dataset import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
@@ -24,6 +21,7 @@ from nnunet_nacl.nnunet._names import (
     model_folder,
     naming,
     nnunet_folder,
+    validates_training_cases,
 )
 from nnunet_nacl.typing import Labels, Record
 
@@ -37,15 +35,27 @@ _HOW_TO_SAVE = (
 
 
 @dataclass(frozen=True)
+class CaseStates:
+    """The states of a case's files at a time; None of one that is missing or not looked for."""
+
+    # In records, its name was once that in nnU-Net's summaries
+    ground_truth: Annotated[
+        FileState | None, Field(validation_alias=AliasChoices("ground_truth", "reference"))
+    ]
+    prediction: FileState | None
+    probabilities: FileState | None
+
+
+@dataclass(frozen=True)
 class CaseFiles:
     """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
 
-    ``thresholds`` holds one threshold per class k ≥ 1, or region, if ``nnunet_nacl decode`` wrote the segmentation;
-    None for nnU-Net's segmentation, the argmax.
+    ``ground_truth`` is None where none is looked for. ``thresholds`` holds one threshold per class k ≥ 1, or region, if
+    ``nnunet_nacl decode`` wrote the segmentation; None for nnU-Net's segmentation, the argmax.
     """
 
     name: str
-    ground_truth: Path
+    ground_truth: Path | None
     prediction: Path
     probabilities: Path
     thresholds: tuple[float, ...] | None = None
@@ -59,13 +69,10 @@ class CaseFiles:
         check_input(self.prediction, ": no predicted segmentation.")
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
-    def states(self) -> dict[str, list[str | int] | None]:
-        """Path, size and time of change of each file, which identify a changed file; None if it is missing."""
-        return {
-            "reference": file_state(self.ground_truth),
-            "prediction": file_state(self.prediction),
-            "probabilities": file_state(self.probabilities),
-        }
+    def states(self) -> "CaseStates":
+        """Those of its files."""
+        truth = None if self.ground_truth is None else FileState.of(self.ground_truth)
+        return CaseStates(truth, FileState.of(self.prediction), FileState.of(self.probabilities))
 
     def write(
         self,
@@ -97,36 +104,46 @@ class CaseFiles:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Segmentations and softmax probabilities that nnU-Net saved, and the ground truth to compare them with."""
+    """Segmentations and probabilities that nnU-Net saved, of a folder or of the validation cases of a model's folds.
+
+    Attributes:
+        groups: the cases of each fold, by its name, such as ``0`` or ``all``; those of a folder under the empty text.
+        pred_folders: the folder of each group.
+        gt_folder: the ground truth of all cases; None where none is needed.
+        folder: that of the predictions, or for folds that of their model.
+        dataset_json: of the data set.
+        plans: the ``plans.json`` that says which reader to use, if there is one.
+        data_set: how to read the files, and what their labels mean.
+    """
 
     groups: dict[str, list[CaseFiles]]
-    gt_folder: Path
     pred_folders: tuple[Path, ...]
+    gt_folder: Path | None
+    folder: Path
     dataset_json: Path
     plans: Path | None
-    model_folder: Path | None = None
+    data_set: DataSet
 
     @property
     def cases(self) -> list[CaseFiles]:
         """The cases of all groups, in the order of their names."""
-        return sorted(
-            (case for group in self.groups.values() for case in group), key=lambda case: case.name
-        )
+        return _in_order(self.groups)
 
     @classmethod
-    def of_folder(cls, gt_folder: str | Path, pred_folder: str | Path) -> "Predictions":
-        """A folder of predictions made with ``--save_probabilities``, and one of label maps with the same names.
+    def of_folder(cls, gt_folder: str | Path | None, pred_folder: str | Path) -> "Predictions":
+        """A folder of predictions made with ``--save_probabilities``, and one of label maps of the same names, or None.
 
         Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
         which reader to use; a validation folder's lie in that of the model.
         """
-        ground_truth = existing_folder(gt_folder)
+        ground_truth = None if gt_folder is None else existing_folder(gt_folder)
         predictions = existing_folder(pred_folder)
-        if ground_truth.samefile(predictions):
+        if ground_truth is not None and ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
+        described = _described(predictions)
+        groups = {"": _cases_of(predictions, ground_truth, described)}
         _check_probabilities(predictions)
-        described, plans, cases = _read_folder(predictions, ground_truth)
-        return cls({"": cases}, ground_truth, (predictions,), described, plans)
+        return cls._of(groups, (predictions,), ground_truth, predictions, described)
 
     @classmethod
     def of_model(
@@ -155,8 +172,8 @@ class Predictions:
         model = existing_folder(model)
         preprocessed = Path(preprocessed)
         ground_truth = existing_folder(preprocessed / "gt_segmentations")
-        ending = read_dataset_json(model / "dataset.json")["file_ending"]
-        trained = cases_in(ground_truth, ending)
+        described = model / "dataset.json"
+        trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
         has_splits = (preprocessed / SPLITS_NAME).is_file()
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
@@ -175,67 +192,64 @@ class Predictions:
             _check_probabilities(folder)
             known = has_splits or fold == "all"
             expected = fold_split(preprocessed, trained, fold)["val"] if known else []
-            *_, cases = _read_folder(folder, ground_truth)
-            group = [case for case in cases if case.is_predicted or case.name in expected]
-            groups[f"fold {fold}"] = group
-            for case in group:
+            cases = _cases_of(folder, ground_truth, _described(folder))
+            groups[fold] = [case for case in cases if case.is_predicted or case.name in expected]
+            for case in groups[fold]:
                 if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(
                         f"the case {case.name} is in {other} and in {folder}: folds must not share cases."
                     )
-        return cls(
-            groups,
-            ground_truth,
-            tuple(folders.values()),
-            model / "dataset.json",
-            model / "plans.json",
-            model,
-        )
-
-    def to_fit_to(self) -> "Predictions":
-        """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
-        predicted = {
-            name: [case for case in group if case.is_predicted]
-            for name, group in self.groups.items()
-        }
-        both = {
-            name: [case for case in group if case.ground_truth.exists()]
-            for name, group in predicted.items()
-        }
-        return replace(self, groups=both if any(both.values()) else predicted)
-
-    def read_data_set(self) -> DataSet:
-        """How to read the files and what their labels mean."""
-        return DataSet.read(
-            self.dataset_json, self.plans, [case.ground_truth for case in self.cases]
-        )
-
-
-@dataclass(frozen=True)
-class PredictionFolder:
-    """A folder of predictions made with ``--save_probabilities``."""
-
-    folder: Path
-    dataset_json: Path
-    plans: Path | None
-    data_set: DataSet
-    cases: list[CaseFiles]
+        return cls._of(groups, tuple(folders.values()), ground_truth, model, described)
 
     @classmethod
-    def read(cls, folder: str | Path) -> "PredictionFolder":
-        """Find its cases."""
-        folder = existing_folder(folder)
-        described, plans, cases = _read_folder(folder, folder)
-        data_set = DataSet.read(described, plans, [case.prediction for case in cases])
-        return cls(folder, described, plans, data_set, cases)
+    def _of(
+        cls,
+        groups: dict[str, list[CaseFiles]],
+        pred_folders: tuple[Path, ...],
+        gt_folder: Path | None,
+        folder: Path,
+        described: Path,
+    ) -> "Predictions":
+        beside = described.with_name("plans.json")
+        plans = beside if beside.is_file() else None
+        examples = [case.ground_truth or case.prediction for case in _in_order(groups)]
+        data_set = DataSet.read(described, plans, examples)
+        return cls(groups, pred_folders, gt_folder, folder, described, plans, data_set)
+
+    @property
+    def model(self) -> Model:
+        """The model that made them."""
+        return Model.of_folder(self.folder, self.plans, self.data_set)
 
     @property
     def is_calibrated(self) -> bool:
-        return (self.folder / CALIBRATED_NAME).is_file()
+        """Whether a folder of them is."""
+        return any((folder / CALIBRATED_NAME).is_file() for folder in self.pred_folders)
+
+    @property
+    def are_of_training_cases(self) -> bool:
+        """Whether a model was trained with them: fold ``all`` is validated on its training cases."""
+        return any(map(validates_training_cases, self.pred_folders))
+
+    def predicted(self) -> "Predictions":
+        """Keep the cases with a prediction."""
+        return self._having(lambda case: case.is_predicted)
+
+    def to_fit_to(self) -> "Predictions":
+        """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
+        predicted = self.predicted()
+        both = predicted._having(
+            lambda case: case.ground_truth is not None and case.ground_truth.exists()
+        )
+        return both if both.cases else predicted
+
+    def _having(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":
+        kept = {fold: list(filter(is_kept, cases)) for fold, cases in self.groups.items()}
+        return replace(self, groups=kept)
 
     def check_unseen(self, model: Model, cases: Iterable[str], refused: str) -> None:
         """Raise a ValueError that begins with ``refused`` unless a fit to these cases of a model may be used here."""
-        difference = model.difference(Model.of_folder(self.folder, self.plans, self.data_set))
+        difference = model.difference(self.model)
         if difference is not None:
             raise ValueError(f"{refused} {difference}.")
         seen = sorted({case.name for case in self.cases} & set(cases))
@@ -245,7 +259,7 @@ class PredictionFolder:
             )
 
     def copy_descriptions(self, folder: Path) -> None:
-        """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
+        """Copy what nnU-Net keeps of a folder of predictions beside its cases: data set, plans, arguments."""
         for source in (
             self.dataset_json,
             self.plans,
@@ -255,37 +269,52 @@ class PredictionFolder:
                 _copy(source, folder / source.name)
 
 
+def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
+    return sorted((case for group in groups.values() for case in group), key=lambda case: case.name)
+
+
 def _check_probabilities(folder: Path) -> None:
     if not any(folder.glob("*.npz")):
         raise ValueError(f"{folder} holds no probabilities (.npz); {_HOW_TO_SAVE}.")
 
 
-def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list[CaseFiles]]:
-    """``dataset.json``, ``plans.json`` if there is one, and each case with any of its files."""
+def _described(folder: Path) -> Path:
+    """The ``dataset.json`` of a folder of predictions."""
     described = folder / "dataset.json"
     resolved = folder.resolve()
     if resolved.name.startswith("validation") and not described.is_file():
         described = resolved.parent.parent / "dataset.json"  # of the model
     copy = "Copy it from the model's folder, and plans.json with it."
     check_input(described, f": it says what the labels mean. {copy}")
+    return described
+
+
+def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
+    """Each case with any of its files."""
     ending = read_dataset_json(described)["file_ending"]
-    plans = described.with_name("plans.json")
     thresholds = {}
     decoded = folder / DECODED_NAME
     if decoded.exists():
         with naming(decoded):
             of_cases = read_json(decoded, Record)["cases"]
             thresholds = {name: tuple(case["thresholds"]) for name, case in of_cases.items()}
-    names = cases_in(gt_folder, ending) | cases_in(folder, ending) | cases_in(folder, ".npz")
+    names = cases_in(folder, ending) | cases_in(folder, ".npz")
+    looked_for = f"no *{ending} or *.npz in {folder}"
+    if gt_folder is not None:
+        names |= cases_in(gt_folder, ending)
+        looked_for = f"no *{ending} in {gt_folder}, {looked_for}"
     if not names:
-        raise ValueError(
-            f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {folder}."
+        raise ValueError(f"No case found: {looked_for}.")
+    return [
+        CaseFiles(
+            name,
+            None if gt_folder is None else gt_folder / f"{name}{ending}",
+            folder / f"{name}{ending}",
+            folder / f"{name}.npz",
+            thresholds.get(name),
         )
-    cases = []
-    for name in sorted(names):
-        files = gt_folder / f"{name}{ending}", folder / f"{name}{ending}", folder / f"{name}.npz"
-        cases.append(CaseFiles(name, *files, thresholds.get(name)))
-    return described, plans if plans.is_file() else None, cases
+        for name in sorted(names)
+    ]
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -23,10 +23,11 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.names import cases_of_patients
+from nnunet_nacl.nnunet import CaseStates
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Compared
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import Floats
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
@@ -111,10 +112,10 @@ class Comparison:
         """Methods whose near is nearly the whole of the images."""
         return [name for name, result in self.results.items() if result.near_is_wide]
 
-    def file_states(self, case: str) -> dict[str, Record]:
+    def file_states(self, case: str) -> dict[str, CaseStates]:
         """The states of a case's files when each method was evaluated."""
         row = self.cases.index(case)
-        return {name: result.states[row] for name, result in self.results.items()}
+        return {name: result.counted[row].states for name, result in self.results.items()}
 
     @property
     def main(self) -> Voxels:

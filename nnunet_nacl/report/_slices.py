@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import file_state
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
@@ -81,7 +81,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     by_method = comparison.file_states(case)
     origin = comparison.origins[comparison.baseline]
     reader = Reader(origin.reader)
-    truth_file = _file(next(iter(by_method.values())), "reference")
+    truth_file = _file(next(iter(by_method.values())).ground_truth)
     read = reader.read_labels(truth_file)
     truth = read.labels
     spacing = read.geometry.spacing
@@ -98,8 +98,8 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     image = None
     for name, states in by_method.items():
         with _noting(missing, name):
-            segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
-            p = _probabilities(_file(states, "probabilities"), numbers)
+            segmentation = reader.read_labels(_file(states.prediction)).labels[numbers]
+            p = _probabilities(_file(states.probabilities), numbers)
             methods[name] = (segmentation, comparison.meaning.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
@@ -145,10 +145,11 @@ def _noting(missing: list[str], what: str) -> Iterator[None]:
         missing.append(f"{what}: {error}")
 
 
-def _file(states: Record, role: str) -> Path:
+def _file(state: FileState | None) -> Path:
     """The absolute path of a file when it was evaluated."""
-    file = Path(states[role][0])
-    if file_state(file) not in (None, list(states[role])):
+    assert state is not None
+    file = Path(state.path)
+    if FileState.of(file) not in {None, state}:
         raise ValueError(
             f"{file} has changed since it was evaluated; run nnunet_nacl evaluate again."
         )

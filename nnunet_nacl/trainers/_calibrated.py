@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
-from nnunet_nacl.metrics import MARGIN_MM, Settings
+from nnunet_nacl.metrics import MARGIN_MM
 from nnunet_nacl.nnunet import Predictions, hooks
 from nnunet_nacl.trainers._logged import MAX_LOGIT_HISTOGRAM, VALUES
 from nnunet_nacl.trainers._progress import EpochCalibration, covers, plot_progress
@@ -167,13 +167,13 @@ class CalibratedLossMixin(nnUNetTrainer):
         super().perform_actual_validation(save_probabilities)
         if not save_probabilities or self.local_rank != 0:
             return
-        from nnunet_nacl.evaluation import evaluate  # it imports what takes seconds
+        from nnunet_nacl.evaluation import USUAL_SETTINGS, evaluate  # it imports what takes seconds
 
         folders = self.output_folder_base, self.preprocessed_dataset_folder_base
         try:
             result = evaluate(
                 Predictions.of_validation(*folders, [self.fold]),
-                Settings(surface=True),  # as the command, so that it finds this result
+                USUAL_SETTINGS,
                 num_processes=default_num_processes,
             )
         # The model is trained; nothing of it may be lost

@@ -10,7 +10,7 @@ import numpy as np
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import LabelMeaning, segment
-from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
+from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
@@ -50,7 +50,7 @@ def decode_folder(
         num_processes: how many cases are decoded at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
-    predictions = PredictionFolder.read(pred_folder)
+    predictions = Predictions.of_folder(None, pred_folder)
     names = predictions.data_set.meaning.names
     lost = predictions.data_set.meaning.what_is_lost
     decode: Decode = _for_dice

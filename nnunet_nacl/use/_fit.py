@@ -12,10 +12,10 @@ import numpy as np
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate import FOLD_CHECKPOINT, Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation import FolderResult, count_for_review, default_summary
+from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
-from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, Model, Predictions
 from nnunet_nacl.typing import Floats, Record
 from nnunet_nacl.use._conformal import (
     DiceFit,
@@ -139,7 +139,7 @@ class ReviewFit:
         except ValueError as error:
             raise ValueError(f"{self.file}: {structure}: {error}") from error
 
-    def check(self, predictions: PredictionFolder, *, segmented: bool = True) -> list[str]:
+    def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
         """Warnings to print before the fit is used for a folder of predictions; a ValueError if it must not be used.
 
         ``segmented`` says whether it is used for segmentations or for probabilities alone.
@@ -244,35 +244,27 @@ def fit_review(
     """
     if not 0 < coverage < 1:
         raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
-    if "fold all" in predictions.groups:
+    if predictions.are_of_training_cases:
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
         )
-    home = predictions.model_folder or predictions.pred_folders[0]
-    file = check_output(output or home / FIT_NAME, overwrite=overwrite)
+    file = check_output(output or predictions.folder / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
     folders = predictions.pred_folders
     calibration = _shared_calibration(folders)
     decoded = {decoding_of(folder) for folder in folders}
     if len(decoded) > 1:
         raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
-    data_set = predicted.read_data_set()
     counted = count_for_review(
-        predicted.cases,
-        data_set,
-        folders,
-        predictions.gt_folder,
-        output=None if output is None else file,
-        default=default_summary(predictions),
-        num_processes=num_processes,
+        predicted, output=None if output is None else file, num_processes=num_processes
     )
     assert counted.counts.truth is not None
     parts = [[case.name for case in cases] for cases in predicted.groups.values()]
     if sum(not set(part).isdisjoint(counted.cases) for part in parts) == 1:
         parts = split_cases(counted.cases)
-    names = data_set.meaning.names
+    names = predictions.data_set.meaning.names
     result = ReviewFit(
-        model=Model.of_folder(home, predictions.plans, data_set),
+        model=predictions.model,
         calibration=calibration,
         decoded=decoded.pop(),
         coverage=coverage,

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
-from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Labels
 from nnunet_nacl.use._quantities import add_confidence, add_entropy, whole_channels
 
@@ -38,7 +38,7 @@ def write_maps(
         num_processes: how many cases are mapped at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
-    predictions = PredictionFolder.read(pred_folder)
+    predictions = Predictions.of_folder(None, pred_folder)
     data_set = predictions.data_set
     meaning = data_set.meaning
     names = meaning.names

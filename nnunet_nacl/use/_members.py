@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
 from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import segment
-from nnunet_nacl.nnunet import CaseFiles, Model, PredictionFolder
+from nnunet_nacl.nnunet import CaseFiles, Model, Predictions
 from nnunet_nacl.use._fit import decoding_of
 from nnunet_nacl.use._quantities import mean_pairwise_dice, means_of, whole_channels
 
@@ -74,13 +74,13 @@ def combine_members(
 
 
 def read_members(
-    members: Sequence[str | Path], *, like: PredictionFolder | None = None
-) -> list[PredictionFolder]:
+    members: Sequence[str | Path], *, like: Predictions | None = None
+) -> list[Predictions]:
     """Folders of predictions, 2 or more and each once, of the data set and labels of the first, or of ``like``."""
     if len({Path(member).resolve() for member in members}) < max(2, len(members)):
         listed = ", ".join(map(str, members))
         raise ValueError(f"members: expected 2 or more folders, each once; got {listed}.")
-    folders = [PredictionFolder.read(folder) for folder in members]
+    folders = [Predictions.of_folder(None, folder) for folder in members]
     like = like or folders[0]
     for folder in folders:
         difference = _predicted(folder).difference(_predicted(like))
@@ -89,14 +89,13 @@ def read_members(
     return folders
 
 
-def _predicted(folder: PredictionFolder) -> Model:
+def _predicted(folder: Predictions) -> Model:
     """What members must share: the model, except for how it was trained."""
-    model = Model.of_folder(folder.folder, folder.plans, folder.data_set)
-    return replace(model, trainer=None, plans=None, configuration=None)
+    return replace(folder.model, trainer=None, plans=None, configuration=None)
 
 
 def _write_case(
-    files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder]
+    files: CaseFiles, folder: Path, *, members: Sequence[Predictions]
 ) -> tuple[float, ...]:
     cases = []
     for member in members:

@@ -10,10 +10,10 @@ import numpy as np
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, SavedCase, count_for_review
+from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
 from nnunet_nacl.metrics import LabelMeaning, ratio
-from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder, Predictions
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.typing import Record
@@ -98,9 +98,9 @@ def review_folder(
         num_processes: how many cases are counted at a time.
         overwrite: replace outputs that exist.
     """
-    read = PredictionFolder.read(pred_folder)
-    folder = read.folder
-    data_set = read.data_set
+    predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
+    folder = predictions.folder
+    data_set = predictions.data_set
     file = check_output(output or folder / REVIEW_NAME, overwrite=overwrite or output is None)
     if file.suffix.lower() in {".json", ".html"}:
         raise ValueError(
@@ -110,22 +110,14 @@ def review_folder(
     page = None if html is None else check_output(html, overwrite=overwrite)
     if page in {file, file.with_suffix(".json")}:
         raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
-    cases = read.cases if gt_folder is None else Predictions.of_folder(gt_folder, folder).cases
-    cases = [case for case in cases if case.is_predicted]
     if members:
-        read_members(members, like=read)
+        read_members(members, like=predictions)
     chosen = None if fit is None else ReviewFit.read(fit)
     unfitted = "Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."
-    notes = chosen.check(read) if chosen else [unfitted]
-    image_folder = _checked_images(images, cases)
+    notes = chosen.check(predictions) if chosen else [unfitted]
+    image_folder = _checked_images(images, predictions.cases)
     counted = count_for_review(
-        cases,
-        data_set,
-        [folder],
-        None if gt_folder is None else Path(gt_folder),
-        output=None if output is None else file,
-        default=folder / SUMMARY_NAME,
-        num_processes=num_processes,
+        predictions, output=None if output is None else file, num_processes=num_processes
     )
     looks: dict[str, _Look] = {}
     if members or page is not None:

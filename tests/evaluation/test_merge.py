@@ -64,5 +64,5 @@ def test_written_and_read_again(folders: Folders) -> None:
     assert json.dumps(summary_of(again)) == json.dumps(summary_of(result))
     assert again.origin == result.origin
     (folders[1] / "calibration_bins.zip").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"bins\.zip cannot be read as bin tables: File is not a zip file$"):
+    with pytest.raises(ValueError, match=r"bins\.zip cannot be read as a record of nnunet_nacl: File is not a zip"):
         read_result(folders[1] / SUMMARY)

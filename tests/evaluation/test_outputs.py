@@ -1,5 +1,6 @@
 """What evaluate and merge write and replace; runs that are interrupted, and go on."""
 
+import json
 import os
 import re
 import shutil
@@ -132,6 +133,20 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.
     assert evaluated_again(folders, capsys) == 3
     upgraded = replace(result.origin, versions={**result.origin.versions, "numpy": "1.0"})
     write_result(replace(result, origin=upgraded), folders[1] / SUMMARY)
+    assert evaluated_again(folders, capsys) == 0
+
+
+def test_records_that_call_the_ground_truth_reference(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    run_evaluate(folders)
+    bins = folders[1] / "calibration_bins.zip"
+    with np.load(bins) as archive:
+        arrays = dict(archive)
+    origin, cases, *others = json.loads(str(arrays["header"]))
+    for _, states in cases:
+        states["reference"] = states.pop("ground_truth")
+    arrays["header"] = np.array(json.dumps([origin, cases, *others]))
+    with bins.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
     assert evaluated_again(folders, capsys) == 0
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, Predictions
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -34,10 +34,10 @@ def test_a_folder(tmp_path: Path) -> None:
         found.cases[1].check_predicted()
     with pytest.raises(FileNotFoundError, match=r"c.nii.gz does not exist: no predicted segmentation\."):
         found.cases[2].check_predicted()
-    assert found.read_data_set().meaning.num_channels == 2
+    assert found.data_set.meaning.num_channels == 2
     assert [case.name for case in found.to_fit_to().cases] == ["a", "b"]
-    assert found.cases[2].states()["probabilities"] is None
-    assert [case.name for case in PredictionFolder.read(folder).cases] == ["a", "b"]
+    assert found.cases[2].states().probabilities is None
+    assert [case.name for case in Predictions.of_folder(None, folder).cases] == ["a", "b"]
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(ValueError, match="pred is given as predictions and as their ground truth"):
         Predictions.of_folder(tmp_path / "link", folder)
@@ -47,7 +47,7 @@ def test_predictions_copied_without_their_data_set(tmp_path: Path) -> None:
     truth, folder = fill(tmp_path / "gt", "a", npz=False), fill(tmp_path / "pred", "a")
     (folder / "dataset.json").unlink()
     message = r"pred/dataset.json does not exist: it says what the labels mean\. Copy it from the model's folder, and"
-    for read in (lambda: Predictions.of_folder(truth, folder), lambda: PredictionFolder.read(folder)):
+    for read in (lambda: Predictions.of_folder(truth, folder), lambda: Predictions.of_folder(None, folder)):
         with pytest.raises(FileNotFoundError, match=message):
             read()
 
@@ -72,7 +72,7 @@ def write_splits(preprocessed: Path, *folds: tuple[str, str]) -> None:
 def test_validation_cases(model: tuple[Path, Path]) -> None:
     write_splits(model[1], ("c", "ab"), ("ac", "b"), ("ab", "c"))
     found = Predictions.of_validation(*model, [0, 2])
-    assert [[case.name for case in found.groups[name]] for name in ("fold 0", "fold 2")] == [["a", "b"], ["c"]]
+    assert [[case.name for case in found.groups[fold]] for fold in "02"] == [["a", "b"], ["c"]]
     assert [case.is_predicted for case in found.cases] == [True, False, True]
     assert found.plans == model[0] / "plans.json"
     write_splits(model[1], ("bc", "a"), ("abc", "bc"))
@@ -120,7 +120,7 @@ def test_trained_without_npz(model: tuple[Path, Path]) -> None:
 def test_decoded_folders(tmp_path: Path) -> None:
     folder = fill(tmp_path / "pred", "a", "b")
     (folder / DECODED_NAME).write_text(json.dumps({"cases": {"a": {"thresholds": [0.25]}}, "x": 1}))
-    assert [case.thresholds for case in PredictionFolder.read(folder).cases] == [(0.25,), None]
+    assert [case.thresholds for case in Predictions.of_folder(None, folder).cases] == [(0.25,), None]
     (folder / DECODED_NAME).write_text("{}")
     with pytest.raises(ValueError, match=DECODED_NAME):
-        PredictionFolder.read(folder)
+        Predictions.of_folder(None, folder)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import FolderResult, Folders, Origin
+from nnunet_nacl.evaluation import CountedCase, FolderResult, Folders, Origin
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
-from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.nnunet import CaseFiles, CaseStates
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
@@ -81,7 +82,10 @@ def twice(result: FolderResult) -> FolderResult:
     """With each case as two images of a patient, such as ``case_00_1`` and ``case_00_2``."""
     double = result.take([row for row in range(len(result.cases)) for _ in range(2)])
     names = [f"{case}_{image}" for case in result.cases for image in (1, 2)]
-    return replace(double, files=[replace(one, name=name) for one, name in zip(double.files, names, strict=True)])
+    renamed = [
+        case._replace(files=replace(case.files, name=name)) for case, name in zip(double.counted, names, strict=True)
+    ]
+    return replace(double, counted=renamed)
 
 
 def with_dice(values: ArrayLike, cases: Sequence[str] = ()) -> FolderResult:
@@ -102,13 +106,16 @@ def _folder_result(
     cases: Sequence[str], found: list[Counts], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
     parts = ("reference", "prediction", "probabilities")
-    files = [CaseFiles(name, *(Path("/gone") / f"{one}_{name}.nii.gz" for one in parts)) for name in cases]
-    states = [{one: [f"/gone/{one}_{name}.nii.gz", 1, 1] for one in parts} for name in cases]
+    counted = []
+    for name in cases:
+        files = [Path("/gone") / f"{one}_{name}.nii.gz" for one in parts]
+        states = CaseStates(*(FileState(str(file), 1, 1) for file in files))
+        counted.append(CountedCase(CaseFiles(name, *files), states))
     pair = Folders("labelsTs", f"predictions/{temperature}")
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
     origin = Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"})
-    return FolderResult(files, states, Counts.joined(found), [], origin)
+    return FolderResult(counted, Counts.joined(found), [], origin)
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

@@ -13,7 +13,7 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, PredictionFolder, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
 from tests.generated import (
     STRUCTURES,
@@ -31,7 +31,7 @@ from tests.generated import (
 
 def check_all(folder: Path) -> None:
     """Every case's segmentation is what its probabilities give, by the folder's own rule."""
-    predictions = PredictionFolder.read(folder)
+    predictions = Predictions.of_folder(None, folder)
     for case in predictions.cases:
         SavedCase(case, predictions.data_set).probabilities()
 

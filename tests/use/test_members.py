@@ -12,7 +12,7 @@ from nnunetv2.ensembling.ensemble import ensemble_folders
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, PredictionFolder
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.use import combine_members, decode_folder
 from tests.generated import (
     SHAPE,
@@ -46,7 +46,7 @@ def test_as_nnunet_does(tmp_path: Path, regions: bool) -> None:
         file = f"{name}.nii.gz"
         np.testing.assert_array_equal(read(tmp_path / "ours" / file), read(tmp_path / "nnunets" / file))
         assert geometry(tmp_path / "ours" / file) == geometry(tmp_path / "nnunets" / file)
-    predictions = PredictionFolder.read(tmp_path / "ours")
+    predictions = Predictions.of_folder(None, tmp_path / "ours")
     for case in predictions.cases:
         SavedCase(case, predictions.data_set).probabilities()  # the segmentation is their argmax
     assert names(tmp_path / "ours") == names(members[0]) | {"members.json", "members_agreement.csv"}
@@ -86,6 +86,7 @@ def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: 
         f"skipped g: {members[1] / 'g.nii.gz'} has the origin (",
     ):
         assert said in printed
+    assert "--ignore_geometry" not in printed  # members has no such option
     assert names(tmp_path / "out") & {f"{name}.npz" for name in "abcdefg"} == {"f.npz"}
     skipped = json.loads((tmp_path / "out" / "members.json").read_text())["skipped"]
     assert [entry["case"] for entry in skipped] == [*"abcdeg"]
@@ -125,7 +126,7 @@ def test_the_mean_of_calibrated_members_is_calibrated(tmp_path: Path) -> None:
     for member in members[:2]:
         calibrate(member, 2.0)
     combine_members(members[:2], tmp_path / "out")
-    assert PredictionFolder.read(tmp_path / "out").is_calibrated
+    assert Predictions.of_folder(None, tmp_path / "out").is_calibrated
     with pytest.raises(ValueError, match=r"fold_1 and .*fold_2 are not calibrated alike"):
         combine_members(members[1:], tmp_path / "mixed")
     calibrate(members[2], 3.0)
@@ -137,4 +138,4 @@ def test_the_mean_of_calibrated_members_is_calibrated(tmp_path: Path) -> None:
         combine_members([members[1], tmp_path / "decoded"], tmp_path / "mixed")
     (members[2] / CALIBRATED_NAME).unlink()
     combine_members([members[2], *write_members(tmp_path / "more")], tmp_path / "out", overwrite=True)
-    assert not PredictionFolder.read(tmp_path / "out").is_calibrated
+    assert not Predictions.of_folder(None, tmp_path / "out").is_calibrated

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
-from nnunet_nacl.files import file_state
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import (
     Experiment,
@@ -127,8 +127,9 @@ def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
     predicted(job.predictions, *job.data.test_cases)
     labels = job.raw / "labelsTs" / "toy_a.nii.gz"
     result = make_result(cases=job.data.test_cases, settings=Settings())
-    states = [{**of_case, "reference": file_state(labels)} for of_case in result.states]
-    write_result(replace(result, states=states), job.predictions / SUMMARY_NAME)
+    truth = FileState.of(labels)
+    counted = [case._replace(states=replace(case.states, ground_truth=truth)) for case in result.counted]
+    write_result(replace(result, counted=counted), job.predictions / SUMMARY_NAME)
     assert steps(job) == []
     os.utime(labels, (1, 1))
     assert steps(job) == ["evaluate_test"]

@@ -1,0 +1,69 @@
+"""The record's file: all that determines the numbers of a result, as NumPy's ``.npz`` of the record's columns."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from nnunet_nacl.cases import Skipped
+from nnunet_nacl.evaluation._origin import COUNTING, Origin
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult
+from nnunet_nacl.files import check_input
+from nnunet_nacl.metrics import each_column, no_counts
+from nnunet_nacl.typing import Record
+
+# Origin, cases, skipped cases, names of the segmentation metrics
+_HEADER = TypeAdapter(tuple[Origin, list[CountedCase], list[Skipped], list[str]])
+
+
+def write_record(result: FolderResult, file: Path) -> None:
+    """Write the record of a result."""
+    cases = [(asdict(files), asdict(states)) for files, states in result.counted]
+    skipped = [asdict(entry) for entry in result.skipped]
+    header = asdict(result.origin), cases, skipped, result.segmentation_metrics
+    text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
+    arrays: Record = {"header": np.array(text)}
+
+    def add(name: str, column: NDArray[Any]) -> NDArray[Any]:
+        arrays[name] = column
+        return column
+
+    each_column(add, result.counts)
+    with file.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+
+
+def read_record(file: Path) -> FolderResult:
+    """Read what ``write_record`` wrote.
+
+    Raises an OSError if there is no such file, a ValueError if it is damaged, of another version or something else.
+    """
+    check_input(file)
+    with _reading(file):
+        with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
+            arrays = dict(archive)
+        origin, cases, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
+    if origin.counting != COUNTING:
+        raise ValueError(
+            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {origin.evaluate_command}"
+        )
+    with _reading(file):
+        empty = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
+        like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
+        counts = each_column(lambda name, _: arrays[name], like)
+    return FolderResult(cases, counts, skipped, origin)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """A damaged file makes zipfile and NumPy raise nearly anything."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error

@@ -1,0 +1,72 @@
+"""The summary of a result, ``calibration_summary.json``."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.metrics import NLL_CLIP, Estimate, mean_of_known
+from nnunet_nacl.typing import Floats, Record
+
+
+def summary_of(result: FolderResult) -> Record:
+    """The content of ``calibration_summary.json``."""
+    mean = _figures(result, lambda values: float(mean_of_known(values)))
+    interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
+    pooled = {}
+    for voxels, tables in result.all_voxels.items():
+        pooled[voxels] = {**result.pooled(voxels), "classes": result.by_class(tables)}
+    with_voxels = {}
+    for voxels in result.voxels if result.cases else ():
+        with_voxels[voxels] = int((~np.isnan(result.values(voxels, "ECE"))).sum())
+    return {
+        "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
+        "versions": result.origin.versions,
+        "notes": result.notes,
+        "num_cases": {"evaluated": len(result.cases), **with_voxels},
+        "mean": mean["calibration"],
+        "interval": interval["calibration"],
+        "pooled": pooled,
+        "pooled_interval": {voxels: result.pooled_interval(voxels) for voxels in result.voxels},
+        "segmentation": {
+            "mean": mean["segmentation"],
+            "interval": interval["segmentation"],
+            "foreground_mean": {
+                name: result.foreground_mean(name) for name in result.segmentation_metrics
+            },
+        },
+        "metric_per_case": [_case(result, row) for row in range(len(result.cases))],
+        "skipped": [asdict(entry) for entry in result.skipped],
+    }
+
+
+def _case(result: FolderResult, row: int) -> Record:
+    files = result.files[row]
+    return {
+        "case": files.name,
+        "reference_file": str(files.ground_truth),
+        "prediction_file": str(files.prediction),
+        "probabilities_file": str(files.probabilities),
+        **_figures(result, lambda values: values[row].item()),
+    }
+
+
+def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> Record:
+    """The figure of each metric's values (cases,).
+
+    ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> class -> metric -> figure; ``segmentation``:
+    structure -> metric -> figure.
+    """
+    calibration: Record = {}
+    segmentation: Record = {}
+    for (voxels, label, metric), values in result.columns.items():
+        if not voxels:
+            home = segmentation.setdefault(label, {})
+        else:
+            home = calibration.setdefault(voxels, {})
+            if label:
+                home = home.setdefault("classes", {}).setdefault(label, {})
+        home[metric] = figure(values)
+    return {"calibration": calibration, "segmentation": segmentation}

@@ -1,6 +1,6 @@
 """Evaluate every case of a prediction folder, or of a model's validation folders; merge parts and folds."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.files import check_output, only_writer, whole_file
 from nnunet_nacl.metrics import MARGIN_MM, CaseArrays, Settings, evaluate_arrays
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
+from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
 
 
 def evaluate(
@@ -72,6 +72,7 @@ def evaluate(
         origin,
         summary,
         None if overwrite else _stored(summary),
+        count=_evaluate_one,
         doing="evaluating",
         num_processes=num_processes,
     ) as result:
@@ -105,6 +106,7 @@ def count_for_review(
         Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
         summary,
         stored,
+        count=_count_one,
         doing="reviewing",
         num_processes=num_processes,
     ) as result:
@@ -136,6 +138,7 @@ def _counted(
     summary: Path,
     stored: Sequence[FolderResult] | None,
     *,
+    count: Callable[..., FolderResult],
     doing: str,
     num_processes: int,
 ) -> Iterator[FolderResult]:
@@ -151,7 +154,7 @@ def _counted(
         finished = list(journal.finished())
         results, skipped = each_case(
             cases,
-            partial(_count_one, data_set=data_set, origin=origin),
+            partial(count, data_set=data_set, origin=origin),
             doing=doing,
             num_processes=num_processes,
             journal=journal,
@@ -162,6 +165,14 @@ def _counted(
         # A review's record does not hold what an interrupted evaluation has counted
         if origin.has_truth or not any(result.origin.has_truth for result in finished):
             journal.remove()
+
+
+def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
+    """``_count_one``, with the way out that the command ``evaluate`` has."""
+    try:
+        return _count_one(files, data_set=data_set, origin=origin)
+    except MisplacedError as error:
+        raise ValueError(f"{error} evaluate --ignore_geometry takes them as they are.") from error
 
 
 def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:

@@ -15,7 +15,7 @@ from nnunet_nacl.nnunet._dataset import (
     PlansJson,
     read_dataset_json,
 )
-from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
+from nnunet_nacl.nnunet._images import Geometry, LabelMap, MisplacedError, Reader
 from nnunet_nacl.nnunet._names import (
     cases_in,
     dataset_in,
@@ -55,6 +55,7 @@ __all__ = [
     "DataSet",
     "Geometry",
     "LabelMap",
+    "MisplacedError",
     "Model",
     "NpzChannels",
     "PlansJson",

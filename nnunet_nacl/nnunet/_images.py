@@ -28,6 +28,10 @@ _THICK = 999
 """nnU-Net takes a 2D image for a slice this many times as thick as its pixels are wide."""
 
 
+class MisplacedError(ValueError):
+    """Two files of a case do not lie in the same place."""
+
+
 @dataclass(frozen=True)
 class Geometry:
     """The position of a file's image: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction``.
@@ -54,7 +58,7 @@ class Geometry:
         return thickness * math.prod(steps) / 1000
 
     def check_same(self, other: "Geometry") -> None:
-        """Raise a ValueError that says what differs unless two files of a case lie in the same place.
+        """Raise a ``MisplacedError`` that says what differs unless two files of a case lie in the same place.
 
         The tolerance is that of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
         """
@@ -66,10 +70,9 @@ class Geometry:
             ):
                 unit = "" if name == "direction" else " mm"
                 shown = [", ".join(f"{value:.6g}" for value in values) for values in (mine, theirs)]
-                raise ValueError(
+                raise MisplacedError(
                     f"{self.file} has the {name} ({shown[0]}){unit}, not ({shown[1]}){unit} as {other.file} has: "
-                    "their voxels are not at the same places, or one is stored in another orientation. evaluate "
-                    "--ignore_geometry takes them as they are."
+                    "their voxels are not at the same places, or one is stored in another orientation."
                 )
 
 

@@ -315,7 +315,7 @@ class PreprocessedCases(NamedTuple):
             return image, np.asarray(labels[:])[0], properties
 
         def labels_of(name: str) -> Any:
-            return np.asarray(stored.load_case(name)[1][:])
+            return np.asarray(stored.load_case(name)[1][0])
 
         return cls(names, load, labels_of)
 

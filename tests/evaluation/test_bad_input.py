@@ -83,6 +83,7 @@ def test_a_name_that_is_not_utf8_is_refused(folders: Folders) -> None:
 def test_other_places_can_be_ignored(folders: Folders) -> None:
     ground_truth_placed(*folders, Origin=(0, 0, 2))
     assert run_evaluate(folders) == 1
+    assert reasons(folders)["case_1"].endswith("evaluate --ignore_geometry takes them as they are.")
     assert summary_of(folders)["settings"]["ignore_geometry"] is False
     assert run_evaluate(folders, "--ignore_geometry") == 0
     assert summary_of(folders)["settings"]["ignore_geometry"] is True

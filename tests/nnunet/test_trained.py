@@ -117,12 +117,12 @@ def two_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
-    names, load, _ = PreprocessedCases.of_fold(predictor_of(None), 0)
+    names, load, labels_of = PreprocessedCases.of_fold(predictor_of(None), 0)
     assert names == ["b"]
     image, labels, _ = load("b")
     assert image.shape == (1, 2, 3, 4)
     assert image.dtype == np.float32
-    assert labels.tolist() == np.ones((2, 3, 4)).tolist()
+    assert labels.tolist() == labels_of("b").tolist() == np.ones((2, 3, 4)).tolist()
     assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
     (drawn,) = np.random.RandomState(12345 + 4).choice(2, 1, replace=False)
     assert PreprocessedCases.of_fold(predictor_of(None), "4")[0] == ["ba"[drawn]]  # the other one of two

@@ -1,5 +1,6 @@
 """What the first screen says: verdicts, which differences are significant, and what to do next."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from nnunet_nacl.report._statistics import Difference, Order
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
+_MADE_BY = re.compile(r"_(calibrated|trained)$")
 _OFF = {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH, Verdict.MIXED}
 
 
@@ -121,13 +123,20 @@ def _calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], dict[str, str]
 def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]]:
     """Methods that a calibrated checkpoint predicted, and methods of which it is known of one or another.
 
-    The folders' names are the only source: nnU-Net does not record which checkpoint predicted. ``X_calibrated`` is
-    calibrated. Of folders that differ in ``calibrated`` or ``trained`` alone, one is.
+    The folders' names are the only source: nnU-Net does not record which checkpoint predicted. Below the folder that
+    all methods share, ``X_calibrated`` is calibrated; of folders that differ in ``_calibrated`` or ``_trained`` alone,
+    one is.
     """
-    folders = {name: origin.folders[0].pred_folder for name, origin in origins.items()}
-    by_name = {name for name, folder in folders.items() if "_calibrated" in folder}
-    stems = [re.sub(r"_?(calibrated|trained)", "", folder) for folder in folders.values()]
-    twins = {name for name, stem in zip(folders, stems, strict=True) if stems.count(stem) > 1}
+    folders = {
+        name: Path(origin.folders[0].pred_folder).resolve() for name, origin in origins.items()
+    }
+    shared = os.path.commonpath([folder.parent for folder in folders.values()])
+    parts = {name: folder.relative_to(shared).parts for name, folder in folders.items()}
+    by_name = {
+        name for name, own in parts.items() if any(part.endswith("_calibrated") for part in own)
+    }
+    stems = {name: [_MADE_BY.sub("", part) for part in own] for name, own in parts.items()}
+    twins = {name for name, stem in stems.items() if [*stems.values()].count(stem) > 1}
     return by_name, twins
 
 

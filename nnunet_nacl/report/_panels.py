@@ -75,6 +75,8 @@ def write_plot(
         plots: those that there are; ``nnunet_nacl.paper.report.PLOTS`` has more.
         by_patient: which cases are of one patient, see ``compare``.
     """
+    if kind not in plots:
+        raise ValueError(f"plot: expected one of {', '.join(plots)}; got {kind}.")
     file = check_output(file, overwrite=True)
     if file.suffix.lower() not in {".svg", ".pdf", ".png"}:
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")

@@ -248,6 +248,8 @@ def write_table(
     """
     if name not in tables:
         raise ValueError(f"table: expected one of {', '.join(tables)}; got {name}.")
+    if form not in FORMATS:
+        raise ValueError(f"format: expected one of {', '.join(FORMATS)}; got {form}.")
     made = tables[name](compare_all(results, voxels, by_patient=by_patient))
     if form == "csv" and len(made) > 1:
         raise ValueError(

@@ -6,6 +6,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
@@ -164,6 +166,31 @@ def test_the_first_screen(tmp_path: Path) -> None:
     assert len(told.split()) < 40
     for command in ("calibrate VALIDATION_LABELS", "apply fit.json", "evaluate labelsTs", "review predictions/"):
         assert f"nnunet_nacl {command}" in first
+
+
+@pytest.mark.parametrize("study", ["study", "study_calibrated_losses", "study_calibrated", "pretrained"])
+def test_a_study_is_not_calibrated_by_its_folders_name(study: str) -> None:
+    """Only what sets the methods' folders apart tells which is calibrated."""
+    folders = {"soft": f"/data/{study}/NACL", "sharp": f"/data/{study}/CE"}
+    told = answer(compare(placed(folders)))
+    assert (set(told.to_calibrate), told.still_off) == ({"soft", "sharp"}, [])
+    folders["soft"] = f"/data/{study}/NACL_calibrated"
+    assert answer(compare(placed(folders))).still_off == ["soft"]
+
+
+def test_no_twins_by_half_a_word() -> None:
+    told = answer(compare(placed({"soft": "/data/pretrained/NACL", "sharp": "/data/pre/NACL"})))
+    assert set(told.to_calibrate) == {"soft", "sharp"}
+
+
+def placed(folders: dict[str, str]) -> dict[str, FolderResult]:
+    """One method that is too soft and one that is too sharp, predicted to these folders."""
+    results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("sharp", 0.5))}
+    pair = results["soft"].origin.folders[0]
+    return {
+        name: with_origin(result, folders=(replace(pair, pred_folder=folders[name]),))
+        for name, result in results.items()
+    }
 
 
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:

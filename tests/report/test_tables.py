@@ -3,13 +3,14 @@
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import FORMATS, Column, Comparison, Metric, Table, compare, write_table
+from nnunet_nacl.report import FORMATS, Column, Comparison, Metric, Table, compare, write_plot, write_table
 from tests.report.generated import NAMED, make_result, table_of
 
 NAN = (float("nan"), float("nan"))
@@ -124,3 +125,17 @@ def test_structures_and_scores(comparison: Comparison, results: dict[str, Folder
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
     image = table_of("scores", comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])
+
+
+def test_what_there_is_not_is_refused(results: dict[str, FolderResult], tmp_path: Path) -> None:
+    for name, form, error in (
+        ("x", "csv", "table: expected one of methods, "),
+        ("ece", "x", "format: expected one of markdown, "),
+    ):
+        with pytest.raises(ValueError, match=f"{error}.*; got x"):
+            write_table({"Demo": results}, name, form=form)
+    with pytest.raises(ValueError, match=r"plot: expected one of reliability, tradeoff; got roc"):
+        write_plot({"Demo": results}, "roc", tmp_path / "plot.svg")
+    with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all"):
+        write_table({"Demo": results}, voxels="all")
+    assert not [*tmp_path.iterdir()]

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnunet_nacl.calibrate._methods import Method
 from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
-from nnunet_nacl.calibrate._trials import Fit, try_methods
+from nnunet_nacl.calibrate._trials import Fit, check_method, try_methods
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
@@ -46,8 +46,9 @@ def calibrate_folder(
 
     Raises:
         FileExistsError: ``output`` exists.
-        ValueError: the predictions are calibrated already; too few cases with a structure.
+        ValueError: no such method; the predictions are calibrated already; too few cases with a structure.
     """
+    check_method(method, with_features=False)
     for folder in predictions.pred_folders:
         _check_uncalibrated(folder)
     file = check_output(output, overwrite=overwrite)

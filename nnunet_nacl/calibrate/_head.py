@@ -12,7 +12,7 @@ from nnunet_nacl.calibrate._methods import (
     Temperature,
     calibrated,
     check_finite,
-    flat_layer,
+    layer_of,
 )
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.calibrate._search import Objective, minimum, on_device, with_gradients
@@ -79,13 +79,7 @@ class Head:
             ignore_label: as for ``compare``.
             channel_axis: as for ``compare``.
         """
-        weight, bias = flat_layer(*layer)
-        num_features = np.shape(features)[channel_axis]
-        if weight.shape[1] != num_features:
-            raise ValueError(
-                f"layer: expected the weight of a 1×1 convolution of {num_features} features, "
-                f"(K, {num_features}); got {np.shape(layer[0])}."
-            )
+        weight, bias = layer_of(*layer, num_features=np.shape(features)[channel_axis])
         trained = cls(weight.tolist(), bias.tolist())
         logits = calibrated(features, channel_axis, lambda rows: trained.logits(rows, rows))
         sample = Sample.of_arrays(

@@ -255,6 +255,28 @@ def flat_layer(weight: Array, bias: Array) -> Layer:
     return rows.reshape(len(rows), -1), offset
 
 
+def layer_of(
+    weight: Array, bias: Array, *, num_features: int, num_channels: int | None = None
+) -> Layer:
+    """``flat_layer`` of a layer that was given; a ValueError unless it takes these features, to these channels."""
+    rows, offset = flat_layer(weight, bias)
+    if num_channels is None:
+        num_channels = len(rows)
+    expected = num_channels, num_features
+    if rows.shape != expected:
+        raise ValueError(
+            f"layer: expected the weight of a 1×1 convolution of {num_features} features, {expected}; got "
+            f"{np.shape(weight)}."
+        )
+    if offset.shape != (num_channels,):
+        raise ValueError(
+            f"layer: expected a bias of the shape {(num_channels,)}; got {offset.shape}."
+        )
+    if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
+        raise ValueError("layer: expected finite numbers; got NaN or infinity.")
+    return rows, offset
+
+
 def calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
     """Apply ``calibrate`` to rows (F, n) of values with channels along an axis; returns an array or a tensor alike."""
     spatial = np.moveaxis(to_numpy(values), channel_axis, 0).shape[1:]

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from nnunet_nacl.calibrate._features import Kept
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._network import Network
-from nnunet_nacl.calibrate._trials import Fit, Trials, try_methods
+from nnunet_nacl.calibrate._trials import Fit, Trials, check_method, try_methods
 from nnunet_nacl.files import only_writer
 from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
 
@@ -42,9 +42,9 @@ def calibrate_model(
 ) -> Iterator[tuple[Fit, Path]]:
     """Calibrate each fold on its validation cases; fold ``all``, which has none, on cases that it has not seen.
 
-    Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` for each fold; if no method improves on the layer as
-    trained, that layer stays. Calibrating a fold replaces or removes everything that an earlier calibration wrote for
-    it.
+    The call checks everything that may be missing; each step of what it returns calibrates a fold and writes its
+    ``checkpoint_calibrated.pth`` and ``calibration.json``. If no method improves on the layer as trained, that layer
+    stays. Calibrating a fold replaces or removes everything that an earlier calibration wrote for it.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
@@ -59,16 +59,17 @@ def calibrate_model(
             ``fold_X/validation_calibrated``.
         overwrite: replace what an earlier calibration wrote.
 
-    Yields:
-        The calibration of each fold when it is done, and its checkpoint.
+    Returns:
+        An iterator: the calibration of each fold when it is done, and its checkpoint.
 
     Raises:
         BlockingIOError: another process calibrates the fold.
         FileExistsError: folds have been calibrated.
         FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
-        ValueError: fold ``all`` without images or another fold with them, a calibrated checkpoint, too few cases, or a
-            network whose last layer is not a convolution.
+        ValueError: no such method, fold ``all`` without images or another fold with them, a calibrated checkpoint, too
+            few cases, or a network whose last layer is not a convolution.
     """
+    check_method(method, with_features=True)
     model = Path(model_folder)
     unseen = None if images is None or gt_folder is None else (images, gt_folder)
     if "all" in folds:
@@ -103,9 +104,13 @@ def calibrate_model(
         )
     for network in networks:
         network.check_labels()
-    for network in networks:
-        fit = _calibrate_fold(network, method, save_probabilities=save_probabilities)
-        yield fit, network.folder / FOLD_CHECKPOINT
+    return (
+        (
+            _calibrate_fold(network, method, save_probabilities=save_probabilities),
+            network.folder / FOLD_CHECKPOINT,
+        )
+        for network in networks
+    )
 
 
 def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: bool) -> None:

@@ -154,13 +154,13 @@ class Sample:
             raise ValueError(
                 "expected a voxel that counts: all are ignored or have weight 0, or a weight is negative or NaN."
             )
-        if not np.isfinite(rows[:, counted]).all():
-            raise ValueError("logits: expected finite numbers; got NaN or infinity.")
         of_features = None
         if features is not None:
             expected = list(whole)
             expected[channel_axis] = np.shape(features)[channel_axis]
             of_features = flattened(_shaped("features", features, tuple(expected)), channel_axis)
+            _check_finite("features", of_features[:, counted])
+        _check_finite("logits", rows[:, counted])
         sample = cls(
             meaning,
             meaning.activation.centered(rows),
@@ -262,6 +262,12 @@ def _shaped(name: str, values: Array, *expected: tuple[int, ...]) -> NDArray[Any
             "Of a batch (b, K, *spatial), give channel_axis=1."
         )
     return array
+
+
+def _check_finite(name: str, values: NDArray[Any]) -> None:
+    """Raise a ValueError if one of them is NaN or infinite."""
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: expected finite numbers; got NaN or infinity.")
 
 
 def voxels_per_case(values: int, cases: int) -> int:

@@ -19,7 +19,7 @@ from nnunet_nacl.calibrate._methods import (
     Temperature,
     Unchanged,
     Vector,
-    flat_layer,
+    layer_of,
 )
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
@@ -36,7 +36,11 @@ DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
 CHANGED = 0.1
 """The largest share of the predicted foreground that may change its label; fits to trained models change 0 to 0.04."""
-METHODS: tuple[type[Method], ...] = (Temperature, Vector, Head)
+METHODS: dict[str, type[Method]] = {
+    Temperature.method: Temperature,
+    Vector.method: Vector,
+    Head.method: Head,
+}
 
 Methods = dict[str, Method]
 
@@ -131,7 +135,12 @@ class Trials:
         The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
         there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
         foreground. A temperature changes no label.
+
+        Raises:
+            ValueError: the wanted method was not tried.
         """
+        if wanted is not None and wanted not in self.fitted:
+            raise ValueError(f"method: expected one of {', '.join(self.fitted)}; got {wanted!r}.")
         least = self.scores[Unchanged.method].Dice - DICE_TOLERANCE
         candidates: list[str] = [Unchanged.method]
         for name, method in self.fitted.items():
@@ -145,10 +154,19 @@ class Trials:
         return Fit(calibration, model, cases, self.scores, settings, list(skipped))
 
 
+def check_method(method: str | None, *, with_features: bool) -> None:
+    """Raise a ValueError unless ``try_methods`` tries this method, which may be any of them (None)."""
+    tried = [name for name, kind in METHODS.items() if with_features or not kind.needs_features]
+    if method is not None and method not in tried:
+        raise ValueError(
+            f"method: expected {', '.join(tried[:-1])} or {tried[-1]}; got {method!r}."
+        )
+
+
 def try_methods(
     sample: Sample,
     layer: Layer | None = None,
-    methods: Sequence[type[Method]] = METHODS,
+    methods: Sequence[type[Method]] = tuple(METHODS.values()),
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
@@ -194,7 +212,7 @@ def compare(
     near: Array | None = None,
     ignore_label: int | None = None,
     channel_axis: int = 0,
-    methods: Sequence[type[Method]] = METHODS,
+    methods: Sequence[type[Method]] = tuple(METHODS.values()),
 ) -> "pandas.DataFrame":
     """Compare calibrations of logits on cases that their fit has not seen.
 
@@ -236,7 +254,9 @@ def compare(
     )
     if len(sample.names) < 2:
         raise ValueError("cases: expected two or more, so that some can be held out; got one.")
-    last = None if features is None or layer is None else flat_layer(*layer)
+    last = None
+    if sample.features is not None and layer is not None:
+        last = layer_of(*layer, num_features=len(sample.features), num_channels=len(sample.logits))
     scores = try_methods(sample, last, methods=methods).scores
     return pd.DataFrame(list(scores.values()), index=list(scores))
 

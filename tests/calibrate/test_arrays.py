@@ -165,6 +165,19 @@ def test_integer_logits() -> None:
         ({"cases": np.zeros(SHAPE)}, "cases: expected two or more"),
         ({"features": np.zeros((8, 2, 20, 19)), "layer": (1, 1)}, r"features: expected the shape \(8, 2, 20, 20\)"),
         ({"features": np.zeros((8, 2, 20, 20))}, "features and layer go together"),
+        (
+            {"features": np.full((8, 2, 20, 20), np.nan), "layer": (np.ones((3, 2)), np.ones(3))},
+            "features: expected finite",
+        ),
+        *(
+            ({"features": np.zeros((8, 4, 20, 20)), "layer": layer}, message)
+            for layer, message in (
+                ((np.ones((3, 5)), np.ones(3)), r"layer: expected the weight .* of 4 features, \(3, 4\); got \(3, 5\)"),
+                ((np.ones((2, 4)), np.ones(2)), r"layer: expected the weight .* of 4 features, \(3, 4\); got \(2, 4\)"),
+                ((np.ones((3, 4)), np.ones(1)), r"layer: expected a bias of the shape \(3,\); got \(1,\)"),
+                ((np.full((3, 4), np.nan), np.ones(3)), "layer: expected finite numbers"),
+            )
+        ),
     ],
 )
 def test_arrays_that_do_not_fit(given: dict[str, Any], message: str) -> None:
@@ -179,9 +192,13 @@ def test_logits_and_layers_that_do_not_fit() -> None:
         Temperature.fit(logits, labels)
     with pytest.raises(ValueError, match=r"expected 3 channels along axis 0, as in the fit; got 8\. Of a batch"):
         Temperature.fit(logits, labels, channel_axis=1).probabilities(logits)
-    with pytest.raises(ValueError, match=r"1×1 convolution of 3 features, \(K, 3\); got \(3, 3, 3, 3\)"):
+    with pytest.raises(ValueError, match=r"1×1 convolution of 3 features, \(3, 3\); got \(3, 3, 3, 3\)"):
         Head.fit(logits, labels, (np.ones((3, 3, 3, 3)), np.ones(3)), channel_axis=1)
+    with pytest.raises(ValueError, match=r"layer: expected a bias of the shape \(3,\); got \(1,\)"):
+        Head.fit(logits, labels, (np.ones((3, 3)), np.ones(1)), channel_axis=1)
     logits[0, 0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="features: expected finite numbers; got NaN"):
+        Head.fit(logits, labels, (np.eye(3), np.ones(3)), channel_axis=1)
     for method in (Temperature, Vector):
         with pytest.raises(ValueError, match="logits: expected finite numbers; got NaN"):
             method.fit(logits, labels, channel_axis=1)

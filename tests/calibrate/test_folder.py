@@ -81,6 +81,17 @@ def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path, monkeypatch
     assert fit.tried[fit.method].improves
 
 
+@pytest.mark.parametrize("method", ["head", "temprature"])
+def test_a_method_is_checked_before_any_case_is_read(method: str, train: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(train[1], tmp_path / "predictions")
+    for file in (tmp_path / "predictions").glob("*.npz"):
+        file.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=f"method: expected temperature or vector; got '{method}'"):
+        calibrate_folder(
+            Predictions.of_folder(train[0], tmp_path / "predictions"), tmp_path / "fit.json", method=method
+        )
+
+
 def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     assert apply_folder(fit_file, new[1], tmp_path / "calibrated") == (["x", "y", "z"], [])
     assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json"} == {

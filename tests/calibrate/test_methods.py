@@ -319,6 +319,15 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     assert trials.unseen[part[0]]["temperature"] == alone
 
 
+def test_a_method_that_was_not_tried(features: np.ndarray) -> None:
+    """The head is tried only with features."""
+    right = LAYER[0] @ features[:, :2000] + LAYER[1][:, None]
+    trials = try_methods(sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right)))
+    model = Model(labels={"background": 0, "one": 1, "two": 2}, regions_class_order=None, channels=3)
+    with pytest.raises(ValueError, match="method: expected one of as trained, temperature, vector; got 'head'"):
+        trials.choose("head", model, {})
+
+
 def score(nll: float, highest_change: float, dice: float) -> Score:
     return Score(NLL=nll, NLL_change=(-1.0, highest_change), ECE=0.1, over_confidence=0.1, Dice=dice, changed=0.0)
 

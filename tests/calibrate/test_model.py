@@ -485,6 +485,14 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
         calibrate(copy.model, 0)
 
 
+def test_a_call_checks_at_once(tmp_path: Path) -> None:
+    """Before the first fold is asked for, as a generator would not."""
+    with pytest.raises(ValueError, match="method: expected temperature, vector or head; got 'temprature'"):
+        calibrate_model(tmp_path / "no_model", [0], method="temprature")
+    with pytest.raises(FileNotFoundError, match="no_model"):
+        calibrate_model(tmp_path / "no_model", [0])
+
+
 def test_a_cascade_predicts_after_its_first_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,6 @@
 """Several models side by side: plots and numbers in a folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -8,7 +8,13 @@ import pandas as pd
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import check_output, whole_file
-from nnunet_nacl.paper.logits._measures import max_logit_history, mean_logits
+from nnunet_nacl.paper.logits._measures import (
+    check_images,
+    max_logit_history,
+    mean_logits,
+    predictor_and_cases,
+    read_labels,
+)
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.report import default_name
 from nnunet_nacl.report.plots import save_plot
@@ -35,7 +41,8 @@ def compare_logits(
     Raises:
         FileExistsError: ``output`` exists.
         FileNotFoundError: no such model, fold or folder.
-        ValueError: two folders have the same name; further errors as ``mean_logits``.
+        ValueError: two folders have the same name, or models differ in labels, grid or validation cases; further
+            errors as ``mean_logits``.
     """
     models: dict[str, Path] = {}
     for folder in map(Path, model_folders):
@@ -46,10 +53,10 @@ def compare_logits(
                 f"{models[name]} and {folder} would both be called {name!r}; rename one."
             )
         models[name] = folder
-    output = check_output(output, is_folder=True)  # before hours of work
-    for given in (images, labels):
-        if given is not None and not Path(given).is_dir():
-            raise FileNotFoundError(f"{given} is not a folder.")
+    # All of it before hours of work
+    output = check_output(output, is_folder=True)
+    check_images(images, labels)
+    _check_same_voxels(models, folds, images, labels)
     histories = {}
     without = {}
     for (name, folder), fold in product(models.items(), folds):
@@ -74,3 +81,33 @@ def compare_logits(
         for ending in ("svg", "png"):
             save_plot(figure, output / f"{stem}.{ending}")
     return without
+
+
+def _check_same_voxels(
+    models: Mapping[str, Path],
+    folds: Sequence[int | str],
+    images: str | Path | None,
+    labels: str | Path | None,
+) -> None:
+    """Raise a ValueError unless the models are measured by the same classes on the same voxels; predicts nothing."""
+    for fold in folds:
+        of_models: dict[str, dict[str, object]] = {}
+        for name, folder in models.items():
+            predictor, cases = predictor_and_cases(folder, fold, "cpu", images, labels)
+            meaning = read_labels(folder).meaning
+            of_models[name] = {
+                "labels": meaning.labels,
+                "order of regions": meaning.regions,
+                "spacing": list(predictor.configuration_manager.spacing),
+                "order of axes": predictor.plans_manager.transpose_forward,
+                f"cases of fold {fold}": cases.names,
+            }
+        first, *others = of_models
+        for other in others:
+            for what, mine in of_models[first].items():
+                theirs = of_models[other][what]
+                if theirs != mine:
+                    raise ValueError(
+                        f"{first} and {other} differ in their {what}: {mine} and {theirs}. Mean logits are compared "
+                        "over the same voxels."
+                    )

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
+    DataSet,
     PreprocessedCases,
     check_as_trained,
     load_predictor,
@@ -79,7 +80,7 @@ def mean_logits(
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
         folds: their numbers, or ``all``; their voxels count together.
         images: folder of test images, say; preprocessed as nnU-Net does before a training.
-        labels: folder with their ground truth.
+        labels: folder with their ground truth; goes with ``images``.
         device: ``cpu``, ``cuda`` or ``mps``.
 
     Returns:
@@ -90,28 +91,25 @@ def mean_logits(
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, or preprocessed data are missing.
         RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
-        ValueError: no such fold in the splits, no case, splits or plans that have changed since the training, a label
-            that the data set does not have, or logits that are not finite.
+        ValueError: images without labels, no such fold in the splits, no case, splits or plans that have changed since
+            the training, a label that the data set does not have, or logits that are not finite.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
     """
     import torch
 
+    check_images(images, labels)
     sums = []
     for fold in folds:
-        predictor = load_predictor(model_folder, fold, device)
-        if images is not None and labels is not None:
-            cases = PreprocessedCases.of_images(predictor, images, labels)
-        else:
-            cases = PreprocessedCases.of_fold(predictor, fold)
-            check_as_trained(Path(model_folder), predictor, fold, cases.names)
+        predictor, cases = predictor_and_cases(model_folder, fold, device, images, labels)
+        data_set = read_labels(model_folder)
         title = f"{Path(model_folder).resolve().name}, fold {fold}"
         for name in tqdm(cases.names, desc=title, unit="case", disable=None):
             image, ground_truth, _ = cases.load(name)
             logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             try:
-                sums.append(_sums(logits.numpy(), ground_truth, predictor.label_manager))
+                sums.append(_sums(logits.numpy(), ground_truth, data_set))
             except ValueError as error:
                 raise ValueError(f"{model_folder}, fold {fold}, case {name}: {error}") from error
     table = sum(sums[1:], sums[0])
@@ -120,33 +118,63 @@ def mean_logits(
     return table.reset_index()
 
 
-def _sums(logits: Floats, ground_truth: Labels, manager: Any) -> pd.DataFrame:
+def check_images(images: str | Path | None, labels: str | Path | None) -> None:
+    """Raise a ValueError for images without labels or the other way round, an OSError for what is no folder."""
+    if (images is None) != (labels is None):
+        given = "labels" if images is None else "images"
+        raise ValueError(f"images and labels go together; got {given} alone.")
+    for folder in (images, labels):
+        if folder is not None and not Path(folder).is_dir():
+            raise FileNotFoundError(f"{folder} is not a folder.")
+
+
+def predictor_and_cases(
+    model_folder: str | Path,
+    fold: int | str,
+    device: str,
+    images: str | Path | None,
+    labels: str | Path | None,
+) -> tuple[Any, PreprocessedCases]:
+    """nnU-Net's predictor with a fold's final checkpoint, and the cases to predict: the images, or the fold's own."""
+    predictor = load_predictor(model_folder, fold, device)
+    if images is not None and labels is not None:
+        return predictor, PreprocessedCases.of_images(predictor, images, labels)
+    cases = PreprocessedCases.of_fold(predictor, fold)
+    check_as_trained(Path(model_folder), predictor, fold, cases.names)
+    return predictor, cases
+
+
+def read_labels(model_folder: str | Path) -> DataSet:
+    """The data set as the model knows it."""
+    model = Path(model_folder)
+    return DataSet.read(model / "dataset.json", model / "plans.json", [])
+
+
+def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:
     """Of one case, by true class and logit: the sums of |l| and of l, and the number of voxels.
 
     Args:
         logits: (C, *spatial).
         ground_truth: (*spatial); negative outside the image.
-        manager: nnU-Net's ``LabelManager``, which tells the labels of each class or region.
+        data_set: tells the labels of each class or region, and the ignore label.
     """
-    counted = (ground_truth >= 0) & (ground_truth != manager.ignore_label)
-    highest = max(map(int, manager.all_labels))
+    meaning = data_set.meaning
+    counted = (ground_truth >= 0) & (ground_truth != data_set.ignore_label)
+    highest = max(meaning.known)
     found = ground_truth[counted].max(initial=0)
     if found > highest:
         raise ValueError(f"expected the labels 0 to {highest}; got {found}.")
     if not np.isfinite(logits[:, counted]).all():
         raise ValueError("the logits are not finite: the training has diverged.")
-    # As nnU-Net's LabelManager orders logits: regions as they are named, without background; labels by value.
-    labels = {name: label for name, label in manager.label_dict.items() if name != "ignore"}
-    if manager.has_regions:
-        names = [name for name in labels if np.any(labels[name])]
-    else:
-        names = sorted(labels, key=lambda name: np.max(labels[name]))
+    # Of a logit each: the background, too, is a class, but no region
+    inside = dict(zip(meaning.names, meaning.masks(ground_truth), strict=True))
+    if meaning.regions is None:
+        inside = {meaning.name_of(0): ground_truth == 0, **inside}
     masks = {}
-    for name in names:
-        inside = np.isin(ground_truth, labels[name])
-        masks[name] = counted & inside
-        if manager.has_regions:
-            masks[f"outside {name}"] = counted & ~inside
+    for name, mask in inside.items():
+        masks[name] = counted & mask
+        if meaning.regions is not None:
+            masks[f"outside {name}"] = counted & ~mask
     sums = {}
     for true_class, mask in masks.items():
         values = logits[:, mask]
@@ -155,5 +183,5 @@ def _sums(logits: Floats, ground_truth: Labels, manager: Any) -> pd.DataFrame:
             "mean": values.sum(1, dtype=np.float64),
             "voxels": values.shape[1],
         }
-        sums[true_class] = pd.DataFrame(columns, index=names)
+        sums[true_class] = pd.DataFrame(columns, index=list(inside))
     return pd.concat(sums, names=["true_class", "logit"])

@@ -1,5 +1,7 @@
 """Several models in one folder of figures and numbers, by the command."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.paper.logits import _compare, compare_logits, max_logit_history, mean_logits
+from nnunet_nacl.paper.logits import _compare, _measures, compare_logits, max_logit_history, mean_logits
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
 from tests.paper.logits.conftest import change_checkpoint, copy_of
 
@@ -43,10 +45,49 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
         compare_logits([model, copy, model], tmp_path / "out")
     with pytest.raises(FileExistsError, match=r"copy exists\."):
         compare_logits([model], tmp_path / "copy")
-    with pytest.raises(FileNotFoundError, match=r"fold_1/checkpoint_final\.pth does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"has no fold 1; there are fold_0"):
         compare_logits([model], tmp_path / "out", folds=[1])
+    with pytest.raises(ValueError, match=r"^images and labels go together; got labels alone\.$"):
+        compare_logits([model], tmp_path / "out", labels=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nothing is not a folder"):
         compare_logits([model], tmp_path / "out", images=tmp_path / "nothing", labels=tmp_path)
+
+
+def test_models_that_cannot_be_compared(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other labels, on another grid, validated on other cases: known before a case is predicted."""
+    raw = model.parents[2] / "raw" / model.parent.name
+    images = {"images": raw / "imagesTr", "labels": raw / "labelsTr"}
+    others = {name: copy_of(model, tmp_path).rename(tmp_path / name) for name in ("names", "grid", "fold")}
+    described = json.loads((model / "dataset.json").read_text())
+    described["labels"] = {"background": 0, "shell": 1, "kernel": 2}
+    (others["names"] / "dataset.json").write_text(json.dumps(described))
+    plans = json.loads((model / "plans.json").read_text())
+    plans["configurations"]["2d"]["spacing"] = [3.0, 3.0]
+    (others["grid"] / "plans.json").write_text(json.dumps(plans))
+    monkeypatch.setattr(_measures, "_sums", lambda *_: pytest.fail("this takes hours"))
+    for name, message in (
+        ("names", r"NACL.* and names differ in their labels: .*'core': 2.* and .*'kernel': 2"),
+        ("grid", r"NACL.* and grid differ in their spacing: \[1\.0, 1\.0\] and \[3\.0, 3\.0\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare_logits([model, others[name]], tmp_path / "out", **images)
+    # A data set of the same images and other folds
+    preprocessed = model.parents[2] / "preprocessed" / model.parent.name
+    for data_set in (model.parent.name, "Dataset905_Other"):
+        (tmp_path / "preprocessed" / data_set).mkdir(parents=True)
+        for file in preprocessed.iterdir():
+            (tmp_path / "preprocessed" / data_set / file.name).symlink_to(file)
+    first, *following = json.loads((preprocessed / "splits_final.json").read_text())
+    splits = tmp_path / "preprocessed" / "Dataset905_Other" / "splits_final.json"
+    splits.unlink()
+    splits.write_text(json.dumps([*following, first]))
+    plans = json.loads((model / "plans.json").read_text()) | {"dataset_name": "Dataset905_Other"}
+    (others["fold"] / "plans.json").write_text(json.dumps(plans))
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+    cases = [str(split["val"]) for split in (first, following[0])]
+    with pytest.raises(ValueError, match=re.escape(f"differ in their cases of fold 0: {cases[0]} and {cases[1]}. ")):
+        compare_logits([model, others["fold"]], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_test_images_and_folds_by_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

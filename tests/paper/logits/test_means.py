@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
-from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.paper.logits import mean_logits
 from nnunet_nacl.paper.logits._measures import _sums
 from tests.conftest import KINDS, Planned
@@ -43,33 +43,39 @@ def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypat
     assert table["mean"].round(6).nunique() == 9
 
 
-CLASSES = LabelManager({"background": 0, "second": 2, "first": [1], "ignore": 3}, regions_class_order=None)
+def data_set(folder: Path, **described: object) -> DataSet:
+    """As ``dataset.json`` describes it, read by nnU-Net."""
+    file = folder / "dataset.json"
+    file.write_text(json.dumps({"file_ending": ".nii.gz", "channel_names": {"0": "MRI"}, **described}))
+    return DataSet.read(file, None, [])
 
 
-def test_sums_by_hand() -> None:
+def test_sums_by_hand(tmp_path: Path) -> None:
     """Labels 0, 1, 2 with 3 ignored; -1 is outside the image."""
+    classes = data_set(tmp_path, labels={"background": 0, "second": 2, "first": [1], "ignore": 3})
     labels = np.array([[[0, 0, 1], [3, -1, 1]]])
     logits = np.array([[[[1.0, -2.0, 3.0], [100.0, 100.0, -5.0]]], [[[0.5, 0.5, 1.0], [-100.0, np.inf, 1.0]]]])
-    found = _sums(np.concatenate([logits, logits[:1]]), labels, CLASSES).reset_index()
+    found = _sums(np.concatenate([logits, logits[:1]]), labels, classes).reset_index()
     assert found["true_class"].tolist()[::3] == ["background", "first", "second"]
     assert found["logit"].tolist()[:3] == ["background", "first", "second"]
     assert found["voxels"].tolist()[::3] == [2, 2, 0]
     assert found["mean"].tolist() == [-1, 1, -1, -2, 2, -2, 0, 0, 0]
     assert found["mean_absolute"].tolist()[::3] == [3, 8, 0]
     with pytest.raises(ValueError, match=r"^the logits are not finite: the training has diverged\.$"):
-        _sums(logits, labels.clip(0), CLASSES)
+        _sums(logits, labels.clip(0), classes)
     with pytest.raises(ValueError, match=r"^expected the labels 0 to 2; got 4\.$"):
-        _sums(logits, labels + (labels > 2), CLASSES)
+        _sums(logits, labels + (labels > 2), classes)
     # in half precision a sum of 2 would end at 4096
     long = np.full((3, 1, 40_000), 2, np.float16)
-    assert _sums(long, np.zeros((1, 40_000), int), CLASSES)["mean"].iloc[0] == 80_000
+    assert _sums(long, np.zeros((1, 40_000), int), classes)["mean"].iloc[0] == 80_000
 
 
-def test_regions_by_hand() -> None:
+def test_regions_by_hand(tmp_path: Path) -> None:
     """Voxels of label 2 are in both regions, one outside them is outside both, and an ignored one is nowhere."""
-    manager = LabelManager({"background": 0, "ignore": 3, "core": 2, "whole": [1, 2]}, regions_class_order=[2, 1])
+    labels = {"background": 0, "ignore": 3, "core": 2, "whole": [1, 2]}
+    regions = data_set(tmp_path, labels=labels, regions_class_order=[2, 1])
     logits = np.array([[[[5.0, -2.0, -9.0, -7.0, 1000.0]]], [[[6.0, 4.0, -8.0, -6.0, 1000.0]]]])
-    found = _sums(logits, np.array([[[2, 1, 0, 0, 3]]]), manager).reset_index()
+    found = _sums(logits, np.array([[[2, 1, 0, 0, 3]]]), regions).reset_index()
     assert found["logit"].tolist() == ["core", "whole"] * 4
     assert found["true_class"].tolist()[::2] == ["core", "outside core", "whole", "outside whole"]
     assert found["voxels"].tolist()[::2] == [1, 3, 2, 2]
@@ -81,6 +87,14 @@ def test_all_takes_every_case(model: Path, tmp_path: Path) -> None:
     copy = copy_of(model, tmp_path)
     (copy / "fold_0").rename(copy / "fold_all")
     assert mean_logits(copy, ["all"])["voxels"].sum() == 3 * mean_logits(model)["voxels"].sum()
+
+
+def test_images_without_labels_are_refused(model: Path, tmp_path: Path) -> None:
+    """They were taken for the validation cases."""
+    with pytest.raises(ValueError, match=r"^images and labels go together; got images alone\.$"):
+        mean_logits(tmp_path / "none", images=images_of(model)["images"])
+    with pytest.raises(ValueError, match=r"^images and labels go together; got labels alone\.$"):
+        mean_logits(tmp_path / "none", labels=images_of(model)["labels"])
 
 
 def test_folds_count_together(model: Path, tmp_path: Path) -> None:

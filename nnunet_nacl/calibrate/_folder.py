@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -177,14 +178,30 @@ def _check_uncalibrated(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How predictions were calibrated: the methods, and the fit's fingerprint (None if each fold has its own fit)."""
+    """How predictions were calibrated: the methods, and the fingerprint of the fit if all of them share one."""
 
     methods: tuple[str, ...]
     fingerprint: str | None
 
+    @property
+    def per_fold(self) -> bool:
+        """Whether each fold has a fit of its own."""
+        return self.fingerprint is None
+
     def __str__(self) -> str:
-        by = ", each fold by its own fit" if self.fingerprint is None else f" {self.fingerprint}"
+        by = ", each fold by its own fit" if self.per_fold else f" {self.fingerprint}"
         return " or ".join(self.methods) + by
+
+    def may_be(self, made: "Calibration | None") -> Literal["yes", "no", "unknown"]:
+        """Whether predictions are calibrated like this if their folder says ``made``.
+
+        It says nothing of those that nnU-Net predicts with the calibrated checkpoint of a fold.
+        """
+        if not self.per_fold:
+            return "yes" if made == self else "no"
+        if made is None:
+            return "unknown"
+        return "yes" if set(made.methods) <= set(self.methods) else "no"
 
 
 def calibration_of(folder: Path) -> Calibration | None:

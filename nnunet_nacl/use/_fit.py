@@ -165,23 +165,28 @@ class ReviewFit:
             )
         notes = [f"The fit uses {len(self.cases)} cases; {told}."]
         notes += self.shortfalls() + self.sparse_notes()
-        own = self.calibration
         made = calibration_of(folder)
-        # The methods, if each fold has a fit of its own
-        of_folds = () if own is None or own.fingerprint is not None else own.methods
-        if made is None and (own is None or of_folds):
-            twins = [Path(predicted).with_name(FOLD_CHECKPOINT) for predicted in self.pred_folders]
-            if of_folds or any(twin.exists() for twin in twins):
-                one = "calibrated one" if of_folds else "one as trained"
-                notes.append(
-                    f"The fit is to {_told('calibrated', own)}. The folder {folder} does not say which checkpoint made "
-                    f"it: the fit is valid only for the {one}."
-                )
-        elif made != own and (made is None or not set(made.methods) <= set(of_folds)):
+        known = self._calibrated_alike(made)
+        if known == "no":
             raise ValueError(
-                f"{refused} {_told('calibrated', own)}; these are {_told('calibrated', made)}."
+                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
+            )
+        if known == "unknown":
+            one = "one as trained" if self.calibration is None else "calibrated one"
+            notes.append(
+                f"The fit is to {_told('calibrated', self.calibration)}. The folder {folder} does not say which "
+                f"checkpoint made it: the fit is valid only for the {one}."
             )
         return notes
+
+    def _calibrated_alike(self, made: Calibration | None) -> Literal["yes", "no", "unknown"]:
+        """Whether the fit's predictions are calibrated as those of a folder that says ``made``."""
+        if self.calibration is not None:
+            return self.calibration.may_be(made)
+        if made is not None:
+            return "no"
+        twins = [Path(predicted).with_name(FOLD_CHECKPOINT) for predicted in self.pred_folders]
+        return "unknown" if any(twin.exists() for twin in twins) else "yes"
 
     def sparse_notes(self) -> list[str]:
         """A warning, if the ground truth of the cases ignores voxels."""

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from nnunet_nacl.calibrate import Fit, Temperature, Unchanged, apply_folder, calibrate_folder, calibration_of
+from nnunet_nacl.calibrate import (
+    Calibration,
+    Fit,
+    Temperature,
+    Unchanged,
+    apply_folder,
+    calibrate_folder,
+    calibration_of,
+)
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
@@ -231,3 +239,19 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(tmp_path: Path, capfd: pytes
     new = write_folder(tmp_path / "new", "xy", first=100)[1]
     apply_folder(tmp_path / "fit.json", new, tmp_path / "applied")
     assert probabilities(tmp_path / "applied", "x") == pytest.approx(probabilities(new, "x"), abs=1e-6)
+
+
+ONE_FIT, OTHER_FIT = Calibration(("vector",), "1a"), Calibration(("vector",), "2b")
+BY_FOLD = Calibration(("temperature", "vector"), None)
+
+
+@pytest.mark.parametrize(("how", "made", "known"), [
+    (ONE_FIT, ONE_FIT, "yes"),
+    (ONE_FIT, OTHER_FIT, "no"),
+    (ONE_FIT, None, "no"),
+    (BY_FOLD, ONE_FIT, "yes"),
+    (BY_FOLD, Calibration(("head",), "3c"), "no"),
+    (BY_FOLD, None, "unknown"),  # a calibrated checkpoint leaves no trace
+])  # fmt: skip
+def test_whether_two_folders_are_calibrated_alike(how: Calibration, made: Calibration | None, known: str) -> None:
+    assert how.may_be(made) == known

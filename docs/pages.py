@@ -101,7 +101,10 @@ def metrics(text: str) -> str:
         ("calibration", CALIBRATION_METRICS),
         ("segmentation", SEGMENTATION_METRICS),
     ):
-        rows = "".join(f"| `{one.name}` | {one.formula} |\n" for one in registered.values())
+        rows = ""
+        for one in registered.values():
+            formula = one.formula.replace("|", "\\|")
+            rows += f"| `{one.name}` | {formula} |\n"
         head, table, rest = re.split(rf"(?<=<!-- {title}: )(.*\n\n.*\n.*\n)(?:\|.*\n)*", text)
         text = head + table + rows + rest
     return text

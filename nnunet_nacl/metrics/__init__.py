@@ -41,6 +41,7 @@ from nnunet_nacl.metrics._registry import (
     METRICS,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
+    CalibrationTables,
     MetricDefinition,
 )
 from nnunet_nacl.metrics._settings import (
@@ -52,7 +53,6 @@ from nnunet_nacl.metrics._settings import (
     Voxels,
 )
 from nnunet_nacl.metrics._sums import no_counts
-from nnunet_nacl.metrics._tables import CalibrationTables
 
 __all__ = [
     "BLOCK",

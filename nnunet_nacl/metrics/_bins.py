@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._bootstrap import ratio
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.typing import Floats, Mask
@@ -107,40 +106,3 @@ class BinCounts:
         edges: Floats = (np.arange(num_bins + 1) / num_bins).astype(dtype)
         edges[0] = -1
         return edges
-
-
-@dataclass(frozen=True)
-class Tables:
-    """BinSums and sums over one voxel set; the arrays' first axis is that of the cases, unless they are added up.
-
-    For C classes there is one top-label table, T = 1. For C regions there are T = C, one a region (confidence =
-    max(p, 1 − p), hit = the region's mask is right), since each has a voxel set of its own; metrics are then means over
-    the regions whose set is not empty.
-
-    Attributes:
-        top: top-label tables (..., T, M).
-        classwise: tables (..., C, M) of each channel: confidence = p_k, hit = y is k, or lies in region k.
-        nll: float64 (..., T), sum of the negative log-likelihoods; ``brier`` of the Brier scores.
-        num_classes: int64 (...), how many channels enter CECE: C, or fewer with the authors' protocol.
-        activation: of classes, channel 0 is the background.
-        image_voxels: int64 (..., T), voxels of the image that are not ignored.
-        expected_top: what ``top`` would hold in expectation if labels were drawn from the probabilities, as
-            ``expected_classwise``; None for voxel sets without a closed form, and with the authors' protocol.
-    """
-
-    top: BinCounts
-    classwise: BinCounts
-    nll: Floats
-    brier: Floats
-    num_classes: NDArray[np.int64]
-    activation: Activation
-    image_voxels: NDArray[np.int64]
-    expected_top: BinCounts | None = None
-    expected_classwise: BinCounts | None = None
-
-    @property
-    def foreground_voxels(self) -> NDArray[np.int64]:
-        """(...) ground truth foreground voxels in the set; for regions, summed over all regions."""
-        of_structures = self.classwise.hits[..., self.activation.first_structure :, :]
-        voxels: NDArray[np.int64] = of_structures.sum((-2, -1))
-        return voxels

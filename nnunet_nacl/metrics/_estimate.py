@@ -14,8 +14,7 @@ from nnunet_nacl.metrics._bootstrap import (
     percentile_interval,
     ratio,
 )
-from nnunet_nacl.metrics._registry import MetricDefinition
-from nnunet_nacl.metrics._tables import CalibrationTables
+from nnunet_nacl.metrics._registry import CalibrationTables, MetricDefinition
 from nnunet_nacl.typing import Floats, Mask
 
 

@@ -10,8 +10,8 @@ from nnunet_nacl.metrics._bootstrap import mean_of_known
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.metrics._labels import Structure
 from nnunet_nacl.metrics._overlap import dice_of_sizes
+from nnunet_nacl.metrics._registry import CalibrationTables
 from nnunet_nacl.metrics._settings import Voxels
-from nnunet_nacl.metrics._tables import CalibrationTables
 from nnunet_nacl.typing import Floats, Numbers
 
 

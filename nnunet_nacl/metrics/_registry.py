@@ -1,22 +1,136 @@
 """Every metric once: what computes it, over which voxels and cases, which direction is better, and what it means.
 
-Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``.
+Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``. What calibration
+metrics are computed from are ``CalibrationTables``.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bins import BinCounts, Tables
+from nnunet_nacl.metrics._activation import Activation
+from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
 from nnunet_nacl.metrics._calibration import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
 )
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.typing import Floats, Record
+
+
+@dataclass(frozen=True)
+class CalibrationTables:
+    """Counts and sums over one voxel set, and the metrics that follow from them.
+
+    The arrays' first axis is that of the cases, unless they are added up. For C classes there is one top-label table,
+    T = 1. For C regions there are T = C, one a region (confidence = max(p, 1 − p), hit = the region's mask is right),
+    since each has a voxel set of its own; metrics are then means over the regions whose set is not empty.
+
+    Attributes:
+        top: top-label tables (..., T, M).
+        classwise: tables (..., C, M) of each channel: confidence = p_k, hit = y is k, or lies in region k.
+        nll: float64 (..., T), sum of the negative log-likelihoods; ``brier`` of the Brier scores.
+        num_classes: int64 (...), how many channels enter CECE: C, or fewer with the authors' protocol.
+        activation: of classes, channel 0 is the background.
+        image_voxels: int64 (..., T), voxels of the image that are not ignored.
+        expected_top: what ``top`` would hold in expectation if labels were drawn from the probabilities, as
+            ``expected_classwise``; None for voxel sets without a closed form, and with the authors' protocol.
+    """
+
+    top: BinCounts
+    classwise: BinCounts
+    nll: Floats
+    brier: Floats
+    num_classes: NDArray[np.int64]
+    activation: Activation
+    image_voxels: NDArray[np.int64]
+    expected_top: BinCounts | None = None
+    expected_classwise: BinCounts | None = None
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name} {value:.3f}" for name, value in self.metrics().items())
+
+    def sum(self) -> "CalibrationTables":
+        """Those of all cases added up."""
+        return replace(
+            each_column(lambda _, column: column.sum(0), self), num_classes=self.num_classes.max(0)
+        )
+
+    def resampled(self, weights: Floats) -> "CalibrationTables":
+        """(resamples, ...), the sums over the cases that each resample drew."""
+        drawn = each_column(lambda _, column: np.tensordot(weights, column, 1), self)
+        return replace(drawn, num_classes=self.num_classes.max())
+
+    @property
+    def foreground_voxels(self) -> NDArray[np.int64]:
+        """(...) ground truth foreground voxels in the set; for regions, summed over all regions."""
+        of_structures = self.classwise.hits[..., self.activation.first_structure :, :]
+        voxels: NDArray[np.int64] = of_structures.sum((-2, -1))
+        return voxels
+
+    @cached_property
+    def _values(self) -> Record:
+        """Every metric (...) that these tables have, a number without leading axes."""
+        found = {}
+        for name, metric in CALIBRATION_METRICS.items():
+            values = None if metric.of is None else metric.of(self)
+            if values is not None:
+                found[name] = mean_of_known(values)[()]
+        return found
+
+    def metrics(self) -> Record:
+        """The metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
+        return self._of_cases("mean", "pooled")
+
+    def per_foreground(self) -> Record:
+        """NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
+
+            NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
+
+        Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
+        number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
+        """
+        return self._of_cases("sums")
+
+    def _of_cases(self, *over_cases: str) -> Record:
+        """Those metrics that are taken over cases in one of these ways."""
+        return {
+            name: value
+            for name, value in self._values.items()
+            if CALIBRATION_METRICS[name].over_cases in over_cases
+        }
+
+    def score_sums(self) -> Record:
+        """The sums (...) that ``per_foreground`` divides."""
+        return {
+            "NLL_sum": self.nll.sum(-1),
+            "Brier_sum": self.brier.sum(-1),
+            "foreground_voxels": self.foreground_voxels,
+        }
+
+    @property
+    def ECE(self) -> float:  # noqa: N802 - as in papers
+        """Expected calibration error of the predicted label."""
+        return float(self._values["ECE"])
+
+    @property
+    def NLL_per_foreground(self) -> float:  # noqa: N802
+        """See ``per_foreground``."""
+        return float(self._values["NLL_per_foreground"])
+
+    def class_metrics(self) -> Record:
+        """The metrics (..., C) of each channel that a single class has."""
+        return {
+            name: metric.of_class(self.classwise)
+            for name, metric in CALIBRATION_METRICS.items()
+            if metric.of_class is not None
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +160,9 @@ class MetricDefinition:
     formula: str
     sentence: str = ""
     term: str = ""
-    of: Callable[[Tables], Floats | None] | None = None
+    of: Callable[[CalibrationTables], Floats | None] | None = None
     of_class: Callable[[BinCounts], Floats] | None = None
-    of_case: Callable[[Tables], Floats] | None = None
+    of_case: Callable[[CalibrationTables], Floats] | None = None
     over_cases: Literal["mean", "pooled", "sums"] = "mean"
     higher_is_better: bool | None = False
     digits: int = 3
@@ -60,30 +174,30 @@ class MetricDefinition:
         return " ".join(self.title.format(voxels=voxels).split())
 
 
-def _of_classes(errors: Floats, tables: Tables) -> Floats:
+def _of_classes(errors: Floats, tables: CalibrationTables) -> Floats:
     """(..., C), NaN for channels that do not enter CECE."""
     enters = np.arange(errors.shape[-1]) < tables.num_classes[..., None]
     return np.where(enters, errors, np.nan)
 
 
-def _class_errors(tables: Tables) -> Floats:
+def _class_errors(tables: CalibrationTables) -> Floats:
     return _of_classes(expected_calibration_error(tables.classwise), tables)
 
 
-def _summed_class_errors(tables: Tables) -> Floats:
+def _summed_class_errors(tables: CalibrationTables) -> Floats:
     by_class = _class_errors(tables)
     num_known = (~np.isnan(by_class)).sum(-1, keepdims=True)
     return np.asarray(mean_of_known(by_class)[..., None] * num_known)
 
 
-def _expected_error(tables: Tables) -> Floats | None:
+def _expected_error(tables: CalibrationTables) -> Floats | None:
     if tables.expected_top is None:
         return None
     # Over the same regions, and so a mean over the same cases, as the ECE beside it
     return np.where(tables.top.total > 0, expected_calibration_error(tables.expected_top), np.nan)
 
 
-def _expected_class_errors(tables: Tables) -> Floats | None:
+def _expected_class_errors(tables: CalibrationTables) -> Floats | None:
     if tables.expected_classwise is None:
         return None
     by_class = expected_calibration_error(tables.expected_classwise)
@@ -91,7 +205,7 @@ def _expected_class_errors(tables: Tables) -> Floats | None:
     return _of_classes(known, tables)
 
 
-def _per_foreground(sums: Floats, tables: Tables) -> Floats:
+def _per_foreground(sums: Floats, tables: CalibrationTables) -> Floats:
     return ratio(sums.sum(-1, keepdims=True), tables.foreground_voxels[..., None])
 
 
@@ -100,7 +214,7 @@ _CALIBRATION = (
         name="ECE",
         title="ECE {voxels}",
         term="ECE (expected calibration error)",
-        formula=r"Σ_m \|B_m\|/N · \|acc(B_m) − conf(B_m)\|, conf = max_k p_k, a hit where argmax p = y (Naeini et "
+        formula="Σ_m |B_m|/N · |acc(B_m) − conf(B_m)|, conf = max_k p_k, a hit where argmax p = y (Naeini et "
         "al. 2015). ECE of class k: the same with conf = p_k and a hit where y = k",
         sentence="How far confidence and accuracy are apart, averaged over the voxels. 0.05 means off by five "
         "percentage points; 0 is perfect. Voxels are sorted into bins of confidence; each bin's gap is "
@@ -242,8 +356,8 @@ _SEGMENTATION = (
     MetricDefinition(
         name="Dice_mask",
         title="Dice of masks",
-        formula="of each region's own mask, p > ½ or as decoded, for [regions that a label map cannot "
-        "hold](use.md#regions-that-a-label-map-cannot-hold). All others in this table are of the label map",
+        formula="of each region's own mask, p > ½ or as decoded, for regions that a label map cannot hold. All "
+        "other metrics of a segmentation are of the label map",
         higher_is_better=True,
     ),
     MetricDefinition(

@@ -21,8 +21,8 @@ from nnunet_nacl.metrics._compiled import (
 )
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._record import Counts, Doubt, StructureSums, TruthCounts
+from nnunet_nacl.metrics._registry import CalibrationTables
 from nnunet_nacl.metrics._settings import THRESHOLDS, Settings, Voxels
-from nnunet_nacl.metrics._tables import CalibrationTables
 from nnunet_nacl.typing import Floats, Mask
 
 _CELLS = np.arange(NUM_CELLS)

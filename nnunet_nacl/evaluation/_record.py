@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.files import check_input
-from nnunet_nacl.metrics import each_column, no_counts
+from nnunet_nacl.metrics import named_columns, no_counts, with_columns
 from nnunet_nacl.typing import Record
 
 # Origin, cases, skipped cases, names of the segmentation metrics
@@ -28,13 +26,7 @@ def write_record(result: FolderResult, file: Path) -> None:
     skipped = [asdict(entry) for entry in result.skipped]
     header = asdict(result.origin), cases, skipped, result.segmentation_metrics
     text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
-    arrays: Record = {"header": np.array(text)}
-
-    def add(name: str, column: NDArray[Any]) -> NDArray[Any]:
-        arrays[name] = column
-        return column
-
-    each_column(add, result.counts)
+    arrays: Record = {"header": np.array(text), **named_columns(result.counts)}
     with file.open("wb") as stream:
         np.savez_compressed(stream, **arrays)
 
@@ -56,7 +48,7 @@ def read_record(file: Path) -> FolderResult:
     with _reading(file):
         empty = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
         like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
-        counts = each_column(lambda name, _: arrays[name], like)
+        counts = with_columns(like, arrays)
     return FolderResult(cases, counts, skipped, origin)
 
 

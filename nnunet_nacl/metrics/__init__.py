@@ -29,7 +29,7 @@ from nnunet_nacl.metrics._calibration import (
 )
 from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
-from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.metrics._columns import each_column, named_columns, with_columns
 from nnunet_nacl.metrics._count import CaseArrays
 from nnunet_nacl.metrics._estimate import Estimate
 from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
@@ -104,6 +104,7 @@ __all__ = [
     "labels_given",
     "maximum_calibration_error",
     "mean_of_known",
+    "named_columns",
     "near_core",
     "no_counts",
     "percentile_interval",
@@ -113,4 +114,5 @@ __all__ = [
     "segment",
     "to_numpy",
     "whole_numbers",
+    "with_columns",
 ]

@@ -75,19 +75,19 @@ class BinCounts:
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
         """One object with a new leading axis from tables of one shape."""
-        return each_column(lambda _, *parts: np.stack(parts), *tables)
+        return each_column(lambda *parts: np.stack(parts), *tables)
 
     def __getitem__(self, index: Any) -> "BinCounts":
         """Some of the tables; the index is one of the leading axes."""
-        return each_column(lambda _, part: part[index], self)
+        return each_column(lambda part: part[index], self)
 
     def sum(self) -> "BinCounts":
         """The tables added up over the first axis."""
-        return each_column(lambda _, part: part.sum(0), self)
+        return each_column(lambda part: part.sum(0), self)
 
     def resampled(self, weights: Floats) -> "BinCounts":
         """Tables (resamples, ..., M): the sum of the tables (cases, ..., M) of the cases that each resample drew."""
-        return each_column(lambda _, part: np.tensordot(weights, part, 1), self)
+        return each_column(lambda part: np.tensordot(weights, part, 1), self)
 
     @property
     def total(self) -> BinSums:

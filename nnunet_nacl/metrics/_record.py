@@ -134,18 +134,16 @@ class Counts:
         """The cases of all parts, which were counted alike, in this order; a ValueError if there is no part."""
         if not parts:
             raise ValueError("expected one case or more; got none.")
-        return each_column(lambda _, *columns: np.concatenate(columns), *parts)
+        return each_column(lambda *columns: np.concatenate(columns), *parts)
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":
         """Some of the cases."""
-        return each_column(lambda _, column: column[rows], self)
+        return each_column(lambda column: column[rows], self)
 
     def of_structure(self, number: int) -> "Counts":
         """One structure's sums and truth, whose columns then lack the axis of the structures."""
         sums = replace(self, calibration={}, segmentation_metrics={})
-        return each_column(
-            lambda _, column: column if column.ndim == 1 else column[:, number], sums
-        )
+        return each_column(lambda column: column if column.ndim == 1 else column[:, number], sums)
 
     def without_truth(self) -> "Counts":
         """What is known of the cases without ground truth."""

@@ -59,12 +59,12 @@ class CalibrationTables:
     def sum(self) -> "CalibrationTables":
         """Those of all cases added up."""
         return replace(
-            each_column(lambda _, column: column.sum(0), self), num_classes=self.num_classes.max(0)
+            each_column(lambda column: column.sum(0), self), num_classes=self.num_classes.max(0)
         )
 
     def resampled(self, weights: Floats) -> "CalibrationTables":
         """(resamples, ...), the sums over the cases that each resample drew."""
-        drawn = each_column(lambda _, column: np.tensordot(weights, column, 1), self)
+        drawn = each_column(lambda column: np.tensordot(weights, column, 1), self)
         return replace(drawn, num_classes=self.num_classes.max())
 
     @property

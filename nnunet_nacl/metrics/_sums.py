@@ -90,7 +90,7 @@ class CellSums:
             calibration=by_argmax.tables() if has_truth else {},
             segmentation_metrics={},
         )
-        return each_column(lambda _, column: column[np.newaxis], case)
+        return each_column(lambda column: column[np.newaxis], case)
 
     def _of_tops(self, channels: Floats) -> Floats:
         """(T, ...) of (C, ...); classes share it."""

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-import numpy as np
-
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import read_result
-from nnunet_nacl.metrics import each_column
+from nnunet_nacl.metrics import named_columns
 
 SUMMARY = "calibration_summary.json"
 Folders = tuple[Path, Path]
@@ -27,11 +25,5 @@ def reasons(folders: Folders) -> dict[str, str]:
 
 def content(summary: Path) -> str:
     """Every number to the last bit, and the record's columns."""
-    columns: dict[str, object] = {}
-
-    def add(name: str, column: np.ndarray) -> np.ndarray:
-        columns[name] = column.tolist()
-        return column
-
-    each_column(add, read_result(summary).counts)
+    columns = {name: column.tolist() for name, column in named_columns(read_result(summary).counts).items()}
     return json.dumps([json.loads(summary.read_text()), columns])

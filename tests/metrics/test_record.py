@@ -15,9 +15,9 @@ from nnunet_nacl.metrics import (
     LabelMeaning,
     Settings,
     _compiled,
-    each_column,
     evaluate_arrays,
     evaluate_case,
+    named_columns,
     near_core,
 )
 
@@ -125,16 +125,12 @@ def test_cases_are_the_first_axis_of_every_column() -> None:
     p, y, saved = drawn(False, np.float32)
     cases = [evaluate_case(p, np.roll(y, shift), saved, ignore_label=IGNORED) for shift in range(3)]
     record = Counts.joined(cases)
-    names = []
-
-    def same(name: str, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-        names.append(name)
-        return found
-
     for row, case in enumerate(cases):
-        each_column(same, record.take([row]), case)
-    assert {"calibration.near.top.count", "sums.overlap", "truth.sums.overlap", "segmentation_metrics.Dice"} <= {*names}
+        found, expected = named_columns(record.take([row])), named_columns(case)
+        assert found.keys() == expected.keys()
+        for name, column in found.items():
+            np.testing.assert_array_equal(column, expected[name], err_msg=name)
+    assert {"calibration.near.top.count", "sums.overlap", "truth.sums.overlap", "segmentation_metrics.Dice"} <= {*found}
     assert record["near"].top.count.tolist() == sum(case["near"].top.count for case in cases).tolist()
 
 

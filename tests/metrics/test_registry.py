@@ -67,7 +67,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_resamples_are_sums_of_cases() -> None:
     tables = make_result(0.4, cases=NAMED[:3]).tables("union")
     resampled = tables.resampled(np.array([[1.0, 1, 1], [0, 2, 1]]))
-    sums = [each_column(lambda _, column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
+    sums = [each_column(lambda column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
     for name, metric in CALIBRATION_METRICS.items():
         expected = [(one.metrics() | one.per_foreground())[name] for one in sums]
         np.testing.assert_allclose(mean_of_known(metric.of(resampled)), expected, rtol=1e-12, err_msg=name)

@@ -35,7 +35,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     for result in (*results.values(), of_regions):
         estimate = compare({"one": result}).compared[Metric(name, voxels)].estimates["one"]
         tables = result.tables(voxels)
-        pooled = [each_column(lambda _, column, one=one: column[one], tables).sum() for one in drawn]
+        pooled = [each_column(lambda column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
         weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)
         np.testing.assert_allclose(estimate.resampled(weights), expected, rtol=1e-9)

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Array = Any
+"""A NumPy array or a tensor."""
+
 Floats = NDArray[np.floating]
 """Probabilities, logits or measurements."""
 

@@ -16,8 +16,7 @@ from nnunet_nacl.calibrate._methods import (
 )
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.calibrate._search import Objective, minimum, on_device, with_gradients
-from nnunet_nacl.metrics import Array
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.typing import Array, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,9 @@ from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate._sample import Sample, flattened
 from nnunet_nacl.calibrate._search import Objective, minimum, on_device, with_gradients
-from nnunet_nacl.metrics import Activation, Array, to_numpy
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.metrics import Activation
+from nnunet_nacl.metrics.counting import to_numpy
+from nnunet_nacl.typing import Array, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor

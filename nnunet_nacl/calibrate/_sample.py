@@ -13,13 +13,12 @@ from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
     Activation,
-    Array,
     LabelMeaning,
     Truth,
     near_core,
-    to_numpy,
 )
-from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
+from nnunet_nacl.metrics.counting import to_numpy
+from nnunet_nacl.typing import Array, Floats, Labels, Mask, Record, Singles
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in total: 16 MB."""

@@ -24,10 +24,9 @@ from nnunet_nacl.calibrate._methods import (
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
-from nnunet_nacl.metrics import Array
 from nnunet_nacl.names import shuffled
 from nnunet_nacl.nnunet import Model
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import Array, Floats, Record
 
 if TYPE_CHECKING:
     import pandas

@@ -21,7 +21,8 @@ from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.files import check_output, only_writer, whole_file
-from nnunet_nacl.metrics import MARGIN_MM, CaseArrays, Settings, evaluate_arrays
+from nnunet_nacl.metrics import MARGIN_MM, Settings
+from nnunet_nacl.metrics.counting import CaseArrays, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
 
 

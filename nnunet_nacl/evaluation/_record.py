@@ -13,7 +13,7 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.files import check_input
-from nnunet_nacl.metrics import named_columns, no_counts, with_columns
+from nnunet_nacl.metrics.counting import named_columns, no_counts, with_columns
 from nnunet_nacl.typing import Record
 
 # Origin, cases, skipped cases, names of the segmentation metrics

@@ -28,8 +28,8 @@ from nnunet_nacl.metrics import (
     Structure,
     Voxels,
     mean_of_known,
-    no_counts,
 )
+from nnunet_nacl.metrics.counting import no_counts
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
 from nnunet_nacl.typing import Floats, Numbers, Record
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
-from nnunet_nacl.metrics import (
+from nnunet_nacl.metrics.counting import (
     Blocks,
     DisagreementError,
     canonical_labels,

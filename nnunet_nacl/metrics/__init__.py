@@ -1,17 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._activation import Activation, Truth
-from nnunet_nacl.metrics._agreement import DisagreementError, labels_given, segment
-from nnunet_nacl.metrics._arrays import (
-    Array,
-    Blocks,
-    above,
-    canonical_labels,
-    check_shape,
-    checked_blocks,
-    to_numpy,
-    whole_numbers,
-)
+from nnunet_nacl.metrics._agreement import segment
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import (
     Interval,
@@ -27,10 +17,7 @@ from nnunet_nacl.metrics._calibration import (
     expected_calibration_error,
     maximum_calibration_error,
 )
-from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
-from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
-from nnunet_nacl.metrics._columns import each_column, named_columns, with_columns
-from nnunet_nacl.metrics._count import CaseArrays
+from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_case
 from nnunet_nacl.metrics._estimate import Estimate
 from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._near import near_core
@@ -52,10 +39,8 @@ from nnunet_nacl.metrics._settings import (
     Settings,
     Voxels,
 )
-from nnunet_nacl.metrics._sums import no_counts
 
 __all__ = [
-    "BLOCK",
     "CALIBRATION_METRICS",
     "CORE_PROBABILITY",
     "MARGIN_MM",
@@ -67,14 +52,9 @@ __all__ = [
     "THRESHOLDS",
     "VOXEL_SETS",
     "Activation",
-    "Array",
     "BinCounts",
-    "Blocks",
     "CalibrationTables",
-    "CaseArrays",
-    "Channels",
     "Counts",
-    "DisagreementError",
     "Doubt",
     "Estimate",
     "Interval",
@@ -87,32 +67,19 @@ __all__ = [
     "Truth",
     "TruthCounts",
     "Voxels",
-    "above",
     "average_calibration_error",
-    "canonical_labels",
     "case_weights",
-    "check_dtype",
-    "check_shape",
-    "checked_blocks",
     "confusion_matrix",
     "dice",
     "dice_of_sizes",
-    "each_column",
-    "evaluate_arrays",
     "evaluate_case",
     "expected_calibration_error",
-    "labels_given",
     "maximum_calibration_error",
     "mean_of_known",
-    "named_columns",
     "near_core",
-    "no_counts",
     "percentile_interval",
     "ratio",
     "region_of",
     "resample_weights",
     "segment",
-    "to_numpy",
-    "whole_numbers",
-    "with_columns",
 ]

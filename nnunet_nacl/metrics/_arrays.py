@@ -11,7 +11,7 @@ from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._compiled import translate
 from nnunet_nacl.metrics._labels import LabelMeaning
-from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 SUM_TOLERANCE = 1e-3
 """By how much a voxel's sum may differ from 1; in half precision, it differs by up to 0.00025."""
@@ -20,9 +20,6 @@ Block = tuple[int, slice, Floats]
 """A channel, some of its voxels, and their values (n,)."""
 
 Blocks = Iterator[Block]
-
-Array = Any
-"""A NumPy array or a tensor."""
 
 
 def to_numpy(values: Array) -> NDArray[Any]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._arrays import (
-    Array,
     canonical_labels,
     check_shape,
     to_numpy,
@@ -23,7 +22,7 @@ from nnunet_nacl.metrics._labels import LabelMeaning, region_of
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import Settings
-from nnunet_nacl.typing import Floats, Labels, Mask, Numbers
+from nnunet_nacl.typing import Array, Floats, Labels, Mask, Numbers
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnunet_nacl.metrics._arrays import Array, to_numpy
+from nnunet_nacl.metrics._arrays import to_numpy
 from nnunet_nacl.metrics._compiled import compiled
-from nnunet_nacl.typing import Mask, Singles
+from nnunet_nacl.typing import Array, Mask, Singles
 
 
 def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mask:

@@ -15,7 +15,7 @@ import SimpleITK as sitk
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, printable
-from nnunet_nacl.metrics import whole_numbers
+from nnunet_nacl.metrics.counting import whole_numbers
 from nnunet_nacl.nnunet._names import naming
 from nnunet_nacl.typing import Labels, Record, Singles
 

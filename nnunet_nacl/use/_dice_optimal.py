@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnunet_nacl.metrics import above
+from nnunet_nacl.metrics.counting import above
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 _NEVER = 1.0

@@ -7,19 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
-from nnunet_nacl.metrics import (
-    THRESHOLDS,
-    CaseArrays,
-    Channels,
-    Counts,
-    LabelMeaning,
-    Settings,
-    _compiled,
-    evaluate_arrays,
-    evaluate_case,
-    named_columns,
-    near_core,
-)
+from nnunet_nacl.metrics import THRESHOLDS, Counts, LabelMeaning, Settings, _compiled, evaluate_case, near_core
+from nnunet_nacl.metrics.counting import CaseArrays, Channels, evaluate_arrays, named_columns
 
 IGNORED = 9
 MARGIN = Settings(margin_mm=1)

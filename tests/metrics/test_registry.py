@@ -11,9 +11,9 @@ from nnunet_nacl.metrics import (
     SEGMENTATION_METRICS,
     BinCounts,
     MetricDefinition,
-    each_column,
     mean_of_known,
 )
+from nnunet_nacl.metrics.counting import each_column
 from nnunet_nacl.report import compare, write_report
 from tests.report.generated import NAMED, make_result, table_of
 

@@ -143,10 +143,7 @@ def _evaluate_one(
         (labeled.segmentation, "the prediction"),
     ):
         check_shape(channels, labeled.meaning, labels.shape, name)
-    axes = labeled.truth.ndim
-    spacing = [1.0] * axes if spacing_mm is None else spacing_mm
-    if len(spacing) != axes or not all(step > 0 for step in spacing):
-        raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {spacing_mm}.")
+    spacing = _checked_spacing(spacing_mm, labeled.truth.ndim)
     case = CaseArrays(
         channels=channels,
         truth=canonical_labels(labeled.truth, labeled.meaning, ignore_label, "the ground truth"),
@@ -160,6 +157,14 @@ def _evaluate_one(
     )
     result = evaluate_arrays(case)
     return replace(result, structures=tuple(range(1, len(p) + 1))) if are_masks else result
+
+
+def _checked_spacing(spacing_mm: Sequence[float] | None, axes: int) -> Sequence[float]:
+    if spacing_mm is None:
+        return [1.0] * axes
+    if len(spacing_mm) != axes or not all(step > 0 for step in spacing_mm):
+        raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {spacing_mm}.")
+    return spacing_mm
 
 
 class _Labeled(NamedTuple):

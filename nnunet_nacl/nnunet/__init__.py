@@ -15,6 +15,7 @@ from nnunet_nacl.nnunet._dataset import (
     PlansJson,
     read_dataset_json,
 )
+from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, MisplacedError, Reader
 from nnunet_nacl.nnunet._names import (
     cases_in,
@@ -26,7 +27,6 @@ from nnunet_nacl.nnunet._names import (
 )
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
-    DECODED_NAME,
     CaseFiles,
     CaseStates,
     Predictions,
@@ -53,6 +53,8 @@ __all__ = [
     "CaseFiles",
     "CaseStates",
     "DataSet",
+    "DecodedCase",
+    "DecodedMark",
     "Geometry",
     "LabelMap",
     "MisplacedError",
@@ -69,6 +71,7 @@ __all__ = [
     "cases_in",
     "check_as_trained",
     "dataset_in",
+    "decoding_of",
     "defines_trainer",
     "find_checkpoint",
     "load_predictor",

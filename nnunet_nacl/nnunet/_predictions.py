@@ -10,25 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
-from nnunet_nacl.files import FileState, check_input, link_or_copy, read_json, whole_file
+from nnunet_nacl.files import FileState, check_input, link_or_copy, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, fold_split
 from nnunet_nacl.nnunet._dataset import DataSet, Model, read_dataset_json
+from nnunet_nacl.nnunet._decoded import DecodedMark
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     cases_in,
     existing_folder,
     listed,
     model_folder,
-    naming,
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.typing import Labels, Record
+from nnunet_nacl.typing import Labels
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
-# In a folder of other segmentations than nnU-Net's: the thresholds of each case
-DECODED_NAME = "decoded.json"
 _HOW_TO_SAVE = (
     "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
 )
@@ -292,12 +290,10 @@ def _described(folder: Path) -> Path:
 def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
     """Each case with any of its files."""
     ending = read_dataset_json(described)["file_ending"]
+    mark = DecodedMark.read(folder)
     thresholds = {}
-    decoded = folder / DECODED_NAME
-    if decoded.exists():
-        with naming(decoded):
-            of_cases = read_json(decoded, Record)["cases"]
-            thresholds = {name: tuple(case["thresholds"]) for name, case in of_cases.items()}
+    if mark is not None:
+        thresholds = {name: tuple(case.thresholds) for name, case in mark.cases.items()}
     names = cases_in(folder, ending) | cases_in(folder, ".npz")
     looked_for = f"no *{ending} or *.npz in {folder}"
     if gt_folder is not None:

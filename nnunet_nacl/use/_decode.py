@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -10,14 +11,21 @@ import numpy as np
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import LabelMeaning, segment
-from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, Predictions
-from nnunet_nacl.typing import Floats, Labels, Mask, Record
+from nnunet_nacl.nnunet import (
+    DECODED_NAME,
+    CaseFiles,
+    DataSet,
+    DecodedCase,
+    DecodedMark,
+    Predictions,
+)
+from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._quantities import means_of
 
-Decoded = tuple[Labels, Record]
-"""Labels, and what the folder's mark says about the case: ``thresholds`` and more."""
+Decoded = tuple[Labels, DecodedCase]
+"""Labels, and what the folder's mark says about the case."""
 Decode = Callable[[Floats, LabelMeaning], Decoded]
 """From probabilities (C, Z, Y, X)."""
 
@@ -30,7 +38,7 @@ def decode_folder(
     alpha: float = 0.1,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> NewFolder[Record]:
+) -> NewFolder[DecodedCase]:
     """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
 
     Probabilities are hard links, or copies where the file system has none; the other files of nnU-Net's folders are
@@ -54,17 +62,14 @@ def decode_folder(
     names = predictions.data_set.meaning.names
     lost = predictions.data_set.meaning.what_is_lost
     decode: Decode = _for_dice
-    mark: Record = {"metric": "dice", "alpha": None, "fit": None}
     notes = [] if lost is None else [f"{lost} The Dice to expect is that of masks p > t."]
     if fit is not None:
         chosen = ReviewFit.read(fit)
-        chosen.check(predictions, segmented=False)
+        notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
         thresholds = [chosen.recall_threshold(name, alpha) for name in names]
         if lost is not None:
             raise ValueError(_instead(lost, predictions.folder, names, thresholds))
-        notes = chosen.sparse_notes()
         decode = partial(_for_recall, thresholds=thresholds)
-        mark = {"metric": "recall", "alpha": alpha, "fit": str(fit)}
     with write_folder(
         [predictions],
         output,
@@ -73,17 +78,20 @@ def decode_folder(
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
-        mark |= {
-            "pred_folder": str(predictions.folder),
-            "structures": names,
-            "cases": written.results,
-        }
-        written.write_mark(DECODED_NAME, mark)
+        mark = DecodedMark(
+            metric="dice" if fit is None else "recall",
+            alpha=None if fit is None else alpha,
+            fit=None if fit is None else str(fit),
+            pred_folder=str(predictions.folder),
+            structures=names,
+            cases=written.results,
+        )
+        written.write_mark(DECODED_NAME, asdict(mark))
         written.describe_like(predictions)
     results = written.results.values()
-    means = means_of(names, (case["thresholds"] for case in results))
+    means = means_of(names, (case.thresholds for case in results))
     written.notes.append(f"Thresholds, mean over cases: {means}.")
-    if shared := sum(case.get("shared_voxels", 0) for case in results):
+    if shared := sum(case.shared_voxels or 0 for case in results):
         exclusive = predictions.data_set.meaning.activation.exclusive
         winner = "the most probable one" if exclusive else "the last in regions_class_order"
         written.notes.append(
@@ -120,7 +128,9 @@ def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence
     )
 
 
-def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet) -> Record:
+def _write_case(
+    files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet
+) -> DecodedCase:
     labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
     files.write(folder, data_set.reader, labels=labels)
     return decoded
@@ -129,15 +139,13 @@ def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: Dat
 def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
     if meaning.activation.exclusive:
         best = dice_optimal_labels(probabilities)
-        return best.labels, {
-            "thresholds": best.thresholds.tolist(),
-            "expected_dice": best.expected_dice.tolist(),
-        }
+        of_case = DecodedCase(best.thresholds.tolist(), best.expected_dice.tolist())
+        return best.labels, of_case
     regions = [dice_optimal_mask(p) for p in probabilities]
-    return _of_masks([region.mask for region in regions], meaning), {
-        "thresholds": [region.threshold for region in regions],
-        "expected_dice": [region.expected_dice for region in regions],
-    }
+    of_case = DecodedCase(
+        [region.threshold for region in regions], [region.expected_dice for region in regions]
+    )
+    return _of_masks([region.mask for region in regions], meaning), of_case
 
 
 def _for_recall(
@@ -153,13 +161,14 @@ def _for_recall(
         labels = _of_masks(reached, meaning)
         lost = np.array(reached) & ~meaning.masks(labels)
         shared = int(np.count_nonzero(lost.any(0)))
-        return labels, {"thresholds": thresholds, "shared_voxels": shared}
+        return labels, DecodedCase(list(thresholds), shared_voxels=shared)
     # The background is below a class that is reached, and above one that is not
     probabilities[0] = -0.5
     for p, mask in zip(of_structures, reached, strict=True):
         p[~mask] = -1
     shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
-    return segment(probabilities, meaning), {"thresholds": thresholds, "shared_voxels": shared}
+    of_case = DecodedCase(list(thresholds), shared_voxels=shared)
+    return segment(probabilities, meaning), of_case
 
 
 def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:

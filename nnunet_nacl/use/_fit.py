@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
-from nnunet_nacl.nnunet import DECODED_NAME, Model, Predictions
+from nnunet_nacl.nnunet import Model, Predictions, decoding_of
 from nnunet_nacl.typing import Floats, Record
 from nnunet_nacl.use._conformal import (
     DiceFit,
@@ -140,44 +140,32 @@ class ReviewFit:
             raise ValueError(f"{self.file}: {structure}: {error}") from error
 
     def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
-        """Warnings to print before the fit is used for a folder of predictions; a ValueError if it must not be used.
+        """Raise a ValueError if the fit must not be used for a folder of predictions.
 
-        ``segmented`` says whether it is used for segmentations or for probabilities alone.
+        ``segmented`` says whether it is used for segmentations or for probabilities alone. Returns warnings to print,
+        where the folder does not say how it was made.
         """
-        folder = predictions.folder
-        refused = f"{self.file} cannot be used for {folder}: it was fitted to"
+        refused = f"{self.file} cannot be used for {predictions.folder}: it was fitted to"
         predictions.check_unseen(self.model, self.cases, refused)
-        decoded = decoding_of(folder)
+        decoded = decoding_of(predictions.folder)
         if segmented and decoded != self.decoded:
             raise ValueError(
                 f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
             )
-        ranks = [
-            row["spearman"]
-            for row in self.held_out
-            if row["structure"] != ALL and row["spearman"] is not None
-        ]
-        told = "the rank correlation on other cases is unknown"
-        if ranks:
-            told = (
-                "on held-out cases, predicted and true Dice have a rank correlation of "
-                f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
-            )
-        notes = [f"The fit uses {len(self.cases)} cases; {told}."]
-        notes += self.shortfalls() + self.sparse_notes()
-        made = calibration_of(folder)
-        known = self._calibrated_alike(made)
-        if known == "no":
+        calibration = calibration_of(predictions.folder)
+        alike = self._calibrated_alike(calibration)
+        if alike == "no":
             raise ValueError(
-                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
+                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', calibration)}."
             )
-        if known == "unknown":
-            one = "one as trained" if self.calibration is None else "calibrated one"
-            notes.append(
-                f"The fit is to {_told('calibrated', self.calibration)}. The folder {folder} does not say which "
-                f"checkpoint made it: the fit is valid only for the {one}."
-            )
-        return notes
+        if alike == "yes":
+            return []
+        one = "one as trained" if self.calibration is None else "calibrated one"
+        warning = (
+            f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.folder} does not say "
+            f"which checkpoint made it: the fit is valid only for the {one}."
+        )
+        return [warning]
 
     def _calibrated_alike(self, made: Calibration | None) -> Literal["yes", "no", "unknown"]:
         """Whether the fit's predictions are calibrated as those of a folder that says ``made``."""
@@ -188,7 +176,7 @@ class ReviewFit:
         twins = [Path(predicted).with_name(FOLD_CHECKPOINT) for predicted in self.pred_folders]
         return "unknown" if any(twin.exists() for twin in twins) else "yes"
 
-    def sparse_notes(self) -> list[str]:
+    def ignored_notes(self) -> list[str]:
         """A warning, if the ground truth of the cases ignores voxels."""
         ignored = ignored_note(self.ignored, "The ground truth of the fit's cases")
         if ignored is None:
@@ -200,6 +188,21 @@ class ReviewFit:
         if any(fit.volume is None for fit in self.structures.values()):
             note += " Volumes have no intervals, since too few cases are labelled as a whole."
         return [note]
+
+    def quality_notes(self) -> list[str]:
+        """How well predicted Dice, bounds and intervals work on held-out cases."""
+        ranks = [
+            row["spearman"]
+            for row in self.held_out
+            if row["structure"] != ALL and row["spearman"] is not None
+        ]
+        told = "the rank correlation on other cases is unknown"
+        if ranks:
+            told = (
+                "on held-out cases, predicted and true Dice have a rank correlation of "
+                f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
+            )
+        return [f"The fit uses {len(self.cases)} cases; {told}.", *self.shortfalls()]
 
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
@@ -224,7 +227,7 @@ class ReviewFit:
             lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
             held_out = "\n".join(lines)
         fitted = f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}."
-        return "\n".join([fitted, held_out, *self.sparse_notes()])
+        return "\n".join([fitted, held_out, *self.ignored_notes()])
 
 
 def fit_review(
@@ -355,15 +358,6 @@ def _hold_out(
             return []
         found += judged(counted.take(held_out), names, fits, coverage)
     return judge_structures(found)
-
-
-def decoding_of(folder: Path) -> str | None:
-    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
-    if not (folder / DECODED_NAME).exists():
-        return None
-    mark = read_json(folder / DECODED_NAME, dict[str, Any])
-    metric = str(mark["metric"])
-    return metric if mark["alpha"] is None else f"{metric}, alpha {mark['alpha']:g}"
 
 
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:

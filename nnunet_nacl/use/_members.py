@@ -12,8 +12,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
 from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import segment
-from nnunet_nacl.nnunet import CaseFiles, Model, Predictions
-from nnunet_nacl.use._fit import decoding_of
+from nnunet_nacl.nnunet import CaseFiles, Model, Predictions, decoding_of
 from nnunet_nacl.use._quantities import mean_pairwise_dice, means_of, whole_channels
 
 AGREEMENT_NAME = "members_agreement.csv"

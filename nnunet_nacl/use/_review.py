@@ -113,8 +113,9 @@ def review_folder(
     if members:
         read_members(members, like=predictions)
     chosen = None if fit is None else ReviewFit.read(fit)
-    unfitted = "Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."
-    notes = chosen.check(predictions) if chosen else [unfitted]
+    notes = ["Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."]
+    if chosen is not None:
+        notes = [*chosen.quality_notes(), *chosen.ignored_notes(), *chosen.check(predictions)]
     image_folder = _checked_images(images, predictions.cases)
     counted = count_for_review(
         predictions, output=None if output is None else file, num_processes=num_processes

@@ -1,13 +1,14 @@
 """Which cases and files are found, what is said where some are missing, and what is refused."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, DecodedCase, DecodedMark, Predictions
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -119,7 +120,8 @@ def test_trained_without_npz(model: tuple[Path, Path]) -> None:
 
 def test_decoded_folders(tmp_path: Path) -> None:
     folder = fill(tmp_path / "pred", "a", "b")
-    (folder / DECODED_NAME).write_text(json.dumps({"cases": {"a": {"thresholds": [0.25]}}, "x": 1}))
+    mark = DecodedMark("dice", None, None, "in", ["one"], {"a": DecodedCase([0.25])})
+    (folder / DECODED_NAME).write_text(json.dumps({**asdict(mark), "x": 1}))
     assert [case.thresholds for case in Predictions.of_folder(None, folder).cases] == [(0.25,), None]
     (folder / DECODED_NAME).write_text("{}")
     with pytest.raises(ValueError, match=DECODED_NAME):

@@ -47,7 +47,7 @@ class GivenThresholds:
     def __init__(self, thresholds: Mapping[str, float]) -> None:
         self.recall_threshold = lambda name, alpha: thresholds[name]
         self.check = lambda *_, **__: []
-        self.sparse_notes = list[str]
+        self.ignored_notes = list[str]
 
 
 def test_classes(folder: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_recall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regions: bool) 
     else:
         shared = np.count_nonzero(first & second)
         np.testing.assert_array_equal(labels, np.where(second & ~(first & (p[1] >= p[2])), 2, first))
-        assert decoded.results["a"]["shared_voxels"] == shared > 0
+        assert decoded.results["a"].shared_voxels == shared > 0
         assert f"In {shared} voxels several structures reach their thresholds" in decoded.summary()
     check_all(tmp_path / "out")
 

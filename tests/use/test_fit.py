@@ -9,7 +9,7 @@ import pytest
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.metrics import THRESHOLDS
-from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import (
     ReviewFit,
     decode_folder,
@@ -131,7 +131,11 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         assert str(found.calibration) == "temperature, each fold by its own fit"
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
-        assert "does not say which checkpoint made it: the fit is valid only for the calibrated one" in review.notes[-1]
+        which = "does not say which checkpoint made it: the fit is valid only for the calibrated one"
+        assert which in review.notes[-1]
+        decoded = decode_folder(new[1], tmp_path / "decoded", fit=found.file, overwrite=True)
+        assert which in decoded.summary()
+        assert "rank correlation" not in decoded.summary()  # of the predicted Dice, which recall does not use
     (predictions.pred_folders[0].parent / "checkpoint_calibrated.pth").touch()
     as_trained = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "raw.json")
     assert "valid only for the one as trained" in review_folder(new[1], fit=as_trained.file).notes[-1]
@@ -201,3 +205,14 @@ def test_a_fit_to_argmax_is_not_for_decoded_segmentations(new: tuple[Path, Path]
     with pytest.raises(ValueError, match=r"that are not decoded; these are predictions that are decoded \(dice\)"):
         review_folder(tmp_path / "decoded", fit=fitted)
     decode_folder(tmp_path / "decoded", tmp_path / "again", fit=fitted, alpha=0.2)  # of the same probabilities
+
+
+@pytest.mark.parametrize("missing", ["metric", "alpha"])
+def test_a_damaged_mark_is_named(new: tuple[Path, Path], fitted: Path, tmp_path: Path, missing: str) -> None:
+    decode_folder(new[1], tmp_path / "decoded")
+    file = tmp_path / "decoded" / DECODED_NAME
+    mark = json.loads(file.read_text())
+    del mark[missing]
+    file.write_text(json.dumps(mark))
+    with pytest.raises(ValueError, match=rf"decoded\.json is not as expected: {missing}: "):
+        review_folder(tmp_path / "decoded", fit=fitted)

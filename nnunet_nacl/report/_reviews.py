@@ -8,8 +8,7 @@ import pandas as pd
 
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
-from nnunet_nacl.typing import Record
-from nnunet_nacl.use import judge, read_judged
+from nnunet_nacl.use import Judgement, Outcome, judge, read_outcomes
 
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
@@ -26,7 +25,7 @@ class Reviews:
 
     names: list[str]
     frame: pd.DataFrame
-    judgements: dict[str, Record]
+    judgements: dict[str, Judgement]
     cases: list[str]
     missing: dict[str, str]
     problems: list[str]
@@ -34,7 +33,7 @@ class Reviews:
 
 def read_reviews(comparison: Comparison) -> Reviews:
     """Read the reviews beside the predictions, or beside the summaries."""
-    found: dict[str, dict[str, list[Record]]] = {}
+    found: dict[str, dict[str, list[Outcome]]] = {}
     problems: list[str] = []
     for name in comparison.names:
         try:
@@ -56,7 +55,9 @@ def read_reviews(comparison: Comparison) -> Reviews:
         for name, rows in found.items()
         if cases
     }
-    frame = pd.DataFrame([{"method": name, **row} for name, rows in shared.items() for row in rows])
+    frame = pd.DataFrame(
+        [{"method": name, **vars(row)} for name, rows in shared.items() for row in rows]
+    )
     judgements = {name: judge(rows) for name, rows in shared.items()}
     missing = {
         name: origin.review_command
@@ -66,17 +67,17 @@ def read_reviews(comparison: Comparison) -> Reviews:
     return Reviews(comparison.names, frame, judgements, cases, missing, problems)
 
 
-def _compared_rows(comparison: Comparison, method: str) -> dict[str, list[Record]]:
+def _compared_rows(comparison: Comparison, method: str) -> dict[str, list[Outcome]]:
     """Case -> rows of its compared structures, in their order; cases for which a review lacks any are left out."""
     places = [[Path(pair.pred_folder) for pair in comparison.origins[method].folders]]
     summary = comparison.summaries[method]
     if summary is not None:
         places.append([summary.parent])
-    rows: list[Record] = []
+    rows: list[Outcome] = []
     for folders in places:
         with suppress(FileNotFoundError):
-            rows = rows or [row for folder in folders for row in read_judged(folder)]
-    by_structure = {(row["case"], row["structure"]): row for row in rows}
+            rows = rows or [row for folder in folders for row in read_outcomes(folder)]
+    by_structure = {(row.case, row.structure): row for row in rows}
     found = {}
     of_masks = comparison.of_cases(Metric("Dice_mask")).loc[method]
     dices = comparison.of_cases(DICE).loc[method] if of_masks.isna().all(axis=None) else of_masks
@@ -90,9 +91,9 @@ def _compared_rows(comparison: Comparison, method: str) -> dict[str, list[Record
             continue
         found[case] = of_case
         for row, dice in zip(of_case, evaluated, strict=True):
-            if abs(row["dice"] - dice) > _SAME_DICE:  # never of NaN: the structure is in neither
+            if abs(row.dice - dice) > _SAME_DICE:  # never of NaN: the structure is in neither
                 raise ValueError(
-                    f"the Dice of {row['structure']} in {case} is {row['dice']:.6g} in the review, {dice:.6g} in the "
+                    f"the Dice of {row.structure} in {case} is {row.dice:.6g} in the review, {dice:.6g} in the "
                     "evaluation. Review and evaluate the same predictions."
                 )
     return found

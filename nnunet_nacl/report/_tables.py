@@ -189,7 +189,7 @@ def cases_table(comparison: Comparison) -> Table:
 
 def review_table(reviews: Reviews) -> Table:
     """Predicted Dice, expected volumes and intervals of each method, judged by the ground truth."""
-    frame = pd.DataFrame(reviews.judgements.values())
+    frame = pd.DataFrame(map(vars, reviews.judgements.values()))
     columns = [
         Column(title, list(frame[name].astype(float)), signed="bias" in title, arrow=arrow)
         for name, title, arrow in _REVIEWED

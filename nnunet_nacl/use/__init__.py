@@ -5,14 +5,23 @@ from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._doubt import most_doubtful
 from nnunet_nacl.use._fit import ReviewFit, fit_review
-from nnunet_nacl.use._judging import judge, judge_structures, judgement_table, risk_coverage_area
+from nnunet_nacl.use._judging import (
+    Judgement,
+    Outcome,
+    judge,
+    judge_structures,
+    judgement_table,
+    risk_coverage_area,
+)
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
 from nnunet_nacl.use._quantities import mean_pairwise_dice
-from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_judged, review_folder
+from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_outcomes, review_folder
 
 __all__ = [
     "REVIEW_NAME",
+    "Judgement",
+    "Outcome",
     "ReviewFit",
     "combine_members",
     "decode_folder",
@@ -27,7 +36,7 @@ __all__ = [
     "mean_pairwise_dice",
     "most_doubtful",
     "ranked_cases",
-    "read_judged",
+    "read_outcomes",
     "recall_threshold",
     "review_folder",
     "risk_coverage_area",

@@ -1,99 +1,30 @@
 """Fit predicted Dice, volume intervals and recall thresholds to predictions with ground truth."""
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate import FOLD_CHECKPOINT, Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
-from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
+from nnunet_nacl.metrics import Counts
 from nnunet_nacl.nnunet import Model, Predictions, decoding_of
-from nnunet_nacl.typing import Floats, Record
-from nnunet_nacl.use._conformal import (
-    DiceFit,
-    VolumeFit,
-    check_enough,
-    fit_dice,
-    fit_volume,
-    recall_threshold,
-)
+from nnunet_nacl.use._conformal import check_enough
 from nnunet_nacl.use._judging import (
     ALL,
-    Row,
-    ignored_note,
+    Judgement,
+    Outcome,
+    ignored_text,
     judge_structures,
     judgement_table,
-    rows_of,
 )
+from nnunet_nacl.use._structures import StructureFit, outcomes_of
 
 FIT_NAME = "review_fit.json"
-_EPSILON_VOXELS = 10  # a difference in volume that does not matter
-
-
-@dataclass(frozen=True)
-class StructureFit:
-    """What was fitted for a structure.
-
-    ``volume`` is None if too few cases are without ignored voxels, ``dice`` if too few have something segmented.
-    ``missed`` (T,) is the mean share of the structure that masks of p ≥ threshold miss, for ``THRESHOLDS``, over the
-    ``num_present`` cases that have it. By default nothing was fitted.
-    """
-
-    volume: VolumeFit | None = None
-    dice: DiceFit | None = None
-    missed: tuple[float, ...] = ()
-    num_present: int = 0
-
-    @classmethod
-    def to(cls, counts: Counts, coverage: float) -> "StructureFit":
-        """Fit to the structure's counts in calibration cases."""
-        truth = counts.truth
-        assert truth is not None
-        is_whole = truth.ignored == 0
-        volume = None
-        with suppress(ValueError):  # too few are without ignored voxels
-            volume = fit_volume(
-                (counts.voxel_ml * truth.sums.probability)[is_whole],
-                (counts.voxel_ml * truth.voxels)[is_whole],
-                epsilon_ml=_EPSILON_VOXELS * float(np.median(counts.voxel_ml)),
-                coverage=coverage,
-            )
-        segmented = truth.sums.segmented > 0
-        dice = None
-        with suppress(ValueError):  # too few have something segmented
-            dice = fit_dice(
-                truth.sums.predicted_dice[segmented],
-                dice_of(truth)[segmented],
-                coverage=coverage,
-            )
-        present = truth.voxels > 0
-        rates = truth.missed[present] / truth.voxels[present, np.newaxis]
-        missed = tuple(rates.mean(0).tolist()) if present.any() else ()
-        return cls(volume, dice, missed, int(present.sum()))
-
-    def predict(self, sums: StructureSums, voxel_ml: Floats) -> dict[str, Floats]:
-        """(cases,) interval of the volume; if the structure is segmented, the fitted Dice and its bound; NaN else."""
-        low = high = dice = bound = np.full(voxel_ml.shape, np.nan)
-        if self.volume is not None:
-            low, high = self.volume.interval_ml(voxel_ml * sums.probability)
-        if self.dice is not None:
-            segmented = sums.segmented > 0
-            dice = np.where(segmented, self.dice.expected(sums.predicted_dice), np.nan)
-            bound = np.where(segmented, self.dice.lower_bound(sums.predicted_dice), np.nan)
-        return {
-            "volume_low_ml": low,
-            "volume_high_ml": high,
-            "fitted_dice": dice,
-            "dice_low": bound,
-        }
 
 
 @dataclass(frozen=True)
@@ -108,7 +39,7 @@ class ReviewFit:
     decoded: str | None
     coverage: float
     structures: dict[str, StructureFit]
-    held_out: list[Row]
+    held_out: list[Judgement]
     cases: list[str]
     ignored: list[float]
     gt_folder: str
@@ -133,9 +64,8 @@ class ReviewFit:
             raise ValueError(
                 f"{self.file} has no structure {structure!r}; it has {', '.join(self.structures)}."
             )
-        fit = self.structures[structure]
         try:
-            return recall_threshold(fit.missed, fit.num_present, alpha)
+            return self.structures[structure].recall_threshold(alpha)
         except ValueError as error:
             raise ValueError(f"{self.file}: {structure}: {error}") from error
 
@@ -178,7 +108,7 @@ class ReviewFit:
 
     def ignored_notes(self) -> list[str]:
         """A warning, if the ground truth of the cases ignores voxels."""
-        ignored = ignored_note(self.ignored, "The ground truth of the fit's cases")
+        ignored = ignored_text(self.ignored, "The ground truth of the fit's cases")
         if ignored is None:
             return []
         note = (
@@ -191,11 +121,7 @@ class ReviewFit:
 
     def quality_notes(self) -> list[str]:
         """How well predicted Dice, bounds and intervals work on held-out cases."""
-        ranks = [
-            row["spearman"]
-            for row in self.held_out
-            if row["structure"] != ALL and row["spearman"] is not None
-        ]
+        ranks = [one.spearman for one in self._held_out_structures if one.spearman is not None]
         told = "the rank correlation on other cases is unknown"
         if ranks:
             told = (
@@ -207,18 +133,24 @@ class ReviewFit:
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
-        for row in self.held_out:
-            structure = row["structure"]
-            variance = self.coverage * (1 - self.coverage) / row["num_cases"]
+        for judgement in self._held_out_structures:
+            variance = self.coverage * (1 - self.coverage) / judgement.num_cases
             least = self.coverage - 2 * math.sqrt(variance)
-            for what, of in (("bound", "Dice"), ("interval", "volume")):
-                held = row[f"{what}_coverage"]
-                if structure != ALL and held is not None and held < least:
+            shares = {
+                "bound of the Dice": judgement.bound_coverage,
+                "interval of the volume": judgement.interval_coverage,
+            }
+            for what, held in shares.items():
+                if held is not None and held < least:
                     notes.append(
-                        f"Do not rely on the {what} of the {of} of {structure}: it held in {100 * held:.0f} % of the "
+                        f"Do not rely on the {what} of {judgement.structure}: it held in {100 * held:.0f} % of the "
                         f"held-out cases, not in {100 * self.coverage:.0f} %."
                     )
         return notes
+
+    @property
+    def _held_out_structures(self) -> list[Judgement]:
+        return [one for one in self.held_out if one.structure != ALL]
 
     def summary(self) -> str:
         """A text: what was fitted, and how well it works on held-out cases."""
@@ -288,76 +220,31 @@ def fit_review(
     return replace(result, file=file)
 
 
-def dice_of(truth: TruthCounts) -> Floats:
-    """(cases,) the Dice of a structure, 1 where it is in neither segmentation nor ground truth."""
-    return np.nan_to_num(truth.dice, nan=1.0)
-
-
-def judged(
-    counted: FolderResult,
-    names: Sequence[str],
-    fits: Mapping[str, StructureFit],
-    coverage: float | None = None,
-) -> list[Row]:
-    """What is predicted of each structure, by its fit if there is one, and what is true, without ignored voxels.
-
-    If there are such voxels, the true volume is unknown: it is None, and so is its interval. With a coverage, also what
-    the masks of the recall threshold miss.
-    """
-    from pandas import DataFrame, concat
-
-    frames = []
-    for number, name in enumerate(names):
-        fit = fits.get(name, StructureFit())
-        counts = counted.counts.of_structure(number)
-        truth = counts.truth
-        assert truth is not None
-        columns: Record = {
-            "case": counted.cases,
-            "structure": name,
-            "predicted_dice": truth.sums.dice_to_expect,
-            "dice": dice_of(truth),
-            "expected_ml": counts.voxel_ml * truth.sums.probability,
-            "true_ml": counts.voxel_ml * truth.voxels,
-            **fit.predict(truth.sums, counts.voxel_ml),
-            "missed": np.nan,
-        }
-        for unknown in ("true_ml", "volume_low_ml", "volume_high_ml"):
-            columns[unknown] = np.where(truth.ignored == 0, columns[unknown], np.nan)
-        if coverage is not None:
-            with suppress(ValueError):  # too few cases have the structure
-                threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
-                at = int(np.searchsorted(THRESHOLDS, threshold))
-                columns["missed"] = ratio(truth.missed[:, at].astype(np.float64), truth.voxels)
-        frames.append(DataFrame(columns))
-    return rows_of(concat(frames))
-
-
 def _fit_structures(
     counts: Counts, names: Sequence[str], coverage: float
 ) -> dict[str, StructureFit]:
     check_enough(len(counts), coverage)
     return {
-        name: StructureFit.to(counts.of_structure(number), coverage)
+        name: StructureFit.of(counts.of_structure(number), coverage)
         for number, name in enumerate(names)
     }
 
 
 def _hold_out(
     counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[str]], coverage: float
-) -> list[Row]:
+) -> list[Judgement]:
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
     row_of = {case: row for row, case in enumerate(counted.cases)}
     rows = [[row_of[case] for case in part if case in row_of] for part in parts]
-    found = []
+    outcomes: list[Outcome] = []
     for held_out in rows:
         others = [row for part in rows if part is not held_out for row in part]
         try:
             fits = _fit_structures(counted.counts.take(others), names, coverage)
         except ValueError:
             return []
-        found += judged(counted.take(held_out), names, fits, coverage)
-    return judge_structures(found)
+        outcomes += outcomes_of(counted.take(held_out), names, fits, coverage)
+    return judge_structures(outcomes)
 
 
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:

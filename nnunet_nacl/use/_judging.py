@@ -2,33 +2,102 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
-    from pandas import DataFrame
-
 ALL = "(all)"
 """Stands for all structures together."""
-Row = dict[str, Any]
-Rows = Sequence[Row]
-"""For each structure in each case, what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
-``dice``, ``expected_ml``, ``true_ml`` and, None without a fit, ``fitted_dice``, ``dice_low``, ``volume_low_ml``,
-``volume_high_ml`` and ``missed``. ``true_ml`` and the interval are None, too, where voxels are ignored."""
-_LINES = (
-    "cases", "predicted Dice: mean absolute error", "predicted − true Dice", "predicted and true Dice: Spearman",
-    "AURC", "AURC − that of the best order", "fitted Dice: mean absolute error", "Dice at least its bound (share)",
-    "expected − true volume (ml)", "expected − true volume (share)", "expected volume: mean absolute error (ml)",
-    "volume in its interval (share)", "width of the interval (ml)", "missed by the recall masks (share)",
-)  # fmt: skip
 
 
-def rows_of(table: "DataFrame") -> list[Row]:
-    """The rows of a table; None where nothing is known."""
-    rows: list[Row] = table.astype(object).where(table.notna(), None).to_dict("records")
-    return rows
+@dataclass(frozen=True)
+class Outcome:
+    """What was predicted of a structure in a case, and what is true, over the voxels that are not ignored.
+
+    Where voxels are ignored, the structure's true volume is unknown: it and its interval are None. What a fit predicts
+    is None without one.
+
+    Attributes:
+        dice_to_expect: the predicted Dice, or 1 − max p if nothing is segmented.
+        dice: 1 if the structure is in neither segmentation nor ground truth.
+        volume_ml: the expected volume.
+        true_ml: the volume in the ground truth.
+        volume_low_ml: lower end of the volume's interval.
+        volume_high_ml: upper end.
+        fitted_dice: the Dice to expect by the fit; None, too, if nothing is segmented.
+        dice_low: lower bound of the Dice, as ``fitted_dice``.
+        missed: share of the structure that the masks of the recall threshold miss; None if it was not measured.
+    """
+
+    case: str
+    structure: str
+    dice_to_expect: float
+    dice: float
+    volume_ml: float
+    true_ml: float | None
+    volume_low_ml: float | None
+    volume_high_ml: float | None
+    fitted_dice: float | None
+    dice_low: float | None
+    missed: float | None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good predictions were, over ``num_cases`` outcomes; None where something is not defined.
+
+    Attributes:
+        dice_error: mean absolute error of the Dice to expect.
+        dice_bias: mean of the Dice to expect minus true Dice.
+        spearman: rank correlation of the two.
+        aurc: area under the risk–coverage curve of trust, the fitted Dice or, without a fit, the Dice to expect, and
+            risk, 1 − Dice.
+        excess_aurc: AURC minus that of the best order.
+        fitted_dice_error: mean absolute error of the fitted Dice.
+        bound_coverage: share of the outcomes whose Dice is at least its bound.
+        volume_bias_ml: mean of expected minus true volume.
+        volume_bias_share: sum of the expected volumes over that of the true ones, minus 1.
+        volume_error_ml: mean absolute error of the expected volume.
+        interval_coverage: share of the outcomes whose volume lies in its interval.
+        interval_width_ml: mean width of the intervals.
+        missed: mean share of the structure that the masks of the recall threshold miss.
+    """
+
+    structure: str
+    num_cases: int
+    dice_error: float | None
+    dice_bias: float | None
+    spearman: float | None
+    aurc: float | None
+    excess_aurc: float | None
+    fitted_dice_error: float | None
+    bound_coverage: float | None
+    volume_bias_ml: float | None
+    volume_bias_share: float | None
+    volume_error_ml: float | None
+    interval_coverage: float | None
+    interval_width_ml: float | None
+    missed: float | None
+
+
+_LABELS = {
+    "num_cases": "cases",
+    "dice_error": "predicted Dice: mean absolute error",
+    "dice_bias": "predicted − true Dice",
+    "spearman": "predicted and true Dice: Spearman",
+    "aurc": "AURC",
+    "excess_aurc": "AURC − that of the best order",
+    "fitted_dice_error": "fitted Dice: mean absolute error",
+    "bound_coverage": "Dice at least its bound (share)",
+    "volume_bias_ml": "expected − true volume (ml)",
+    "volume_bias_share": "expected − true volume (share)",
+    "volume_error_ml": "expected volume: mean absolute error (ml)",
+    "interval_coverage": "volume in its interval (share)",
+    "interval_width_ml": "width of the interval (ml)",
+    "missed": "missed by the recall masks (share)",
+}
+"""Fields of a judgement as users read them."""
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
@@ -57,60 +126,67 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
-def judge(rows: Rows, structure: str = ALL) -> Row:
-    """Judge predicted Dice, volumes and intervals of these rows; None where something is not defined.
-
-    Errors are mean absolute errors; a bias is predicted minus true, ``volume_bias_share`` the relative bias of the
-    sums; AURC is the area under the risk–coverage curve of trust (the fitted Dice, if there is one) and risk 1 − Dice,
-    excess AURC is AURC minus that of the best order. ``_coverage`` is the share of cases whose Dice is at least its
-    bound, or whose volume lies in its interval. ``missed`` is the mean share of the structure that the masks of the
-    recall threshold miss.
-    """
+def judge(outcomes: Sequence[Outcome], structure: str = ALL) -> Judgement:
+    """Judge predicted Dice, volumes and intervals of one structure's outcomes, or of those of all structures."""
     # Takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
 
-    frame = DataFrame(rows).drop(columns=["case", "structure"]).astype(float)
-    dice_error = frame.predicted_dice - frame.dice
-    volume_error = frame.expected_ml - frame.true_ml
-    true_sum = frame.true_ml.sum()
-    expected_sum = frame.expected_ml[frame.true_ml.notna()].sum()
+    frame = DataFrame(map(vars, outcomes)).drop(columns=["case", "structure"]).astype(float)
+    dice_error = frame.dice_to_expect - frame.dice
     risk = 1 - frame.dice
-    trust = frame.fitted_dice.fillna(frame.predicted_dice)
+    trust = frame.fitted_dice.fillna(frame.dice_to_expect)
     area = risk_coverage_area(trust, risk)
-    bounded = frame.dice_low
-    held = frame.volume_low_ml
-    values = {
-        "dice_error": dice_error.abs().mean(),
-        "dice_bias": dice_error.mean(),
-        "spearman": frame[["predicted_dice", "dice"]].rank().corr().iloc[0, 1],
-        "aurc": area,
-        "excess_aurc": area - risk_coverage_area(-risk, risk),
-        "fitted_dice_error": (frame.fitted_dice - frame.dice).abs().mean(),
-        "bound_coverage": (frame.dice >= bounded)[bounded.notna()].mean(),
-        "volume_bias_ml": volume_error.mean(),
-        "volume_bias_share": expected_sum / true_sum - 1 if true_sum > 0 else math.nan,
-        "volume_error_ml": volume_error.abs().mean(),
-        "interval_coverage": frame.true_ml.between(held, frame.volume_high_ml)[held.notna()].mean(),
-        "interval_width_ml": (frame.volume_high_ml - held).mean(),
-        "missed": frame.missed.mean(),
-    }
-    known = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
-    return {"structure": structure, "num_cases": len(rows), **known}
+    bound_held = (frame.dice >= frame.dice_low)[frame.dice_low.notna()]
+    volume_error = frame.volume_ml - frame.true_ml
+    true_sum = frame.true_ml.sum()
+    expected_sum = frame.volume_ml[frame.true_ml.notna()].sum()
+    in_interval = frame.true_ml.between(frame.volume_low_ml, frame.volume_high_ml)
+    return Judgement(
+        structure=structure,
+        num_cases=len(frame),
+        dice_error=_known(dice_error.abs().mean()),
+        dice_bias=_known(dice_error.mean()),
+        spearman=_known(frame[["dice_to_expect", "dice"]].rank().corr().iloc[0, 1]),
+        aurc=_known(area),
+        excess_aurc=_known(area - risk_coverage_area(-risk, risk)),
+        fitted_dice_error=_known((frame.fitted_dice - frame.dice).abs().mean()),
+        bound_coverage=_known(bound_held.mean()),
+        volume_bias_ml=_known(volume_error.mean()),
+        volume_bias_share=_known(expected_sum / true_sum - 1) if true_sum > 0 else None,
+        volume_error_ml=_known(volume_error.abs().mean()),
+        interval_coverage=_known(in_interval[frame.volume_low_ml.notna()].mean()),
+        interval_width_ml=_known((frame.volume_high_ml - frame.volume_low_ml).mean()),
+        missed=_known(frame.missed.mean()),
+    )
 
 
-def judge_structures(rows: Rows) -> list[Row]:
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def judge_structures(outcomes: Sequence[Outcome]) -> list[Judgement]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
-    structures = list(dict.fromkeys(row["structure"] for row in rows))
-    judgements = [
-        judge([row for row in rows if row["structure"] == name], name) for name in structures
-    ]
-    return [*judgements, judge(rows)] if len(structures) > 1 else judgements
+    by_structure: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_structure.setdefault(outcome.structure, []).append(outcome)
+    judgements = [judge(of_structure, name) for name, of_structure in by_structure.items()]
+    return [*judgements, judge(outcomes)] if len(by_structure) > 1 else judgements
 
 
-def ignored_note(shares: Sequence[float], whose: str = "The ground truth") -> str | None:
+def judgement_table(judgements: Sequence[Judgement]) -> str:
+    """A text table: a column for each structure, a line for each value that any of them has."""
+    from pandas import DataFrame
+
+    frame = DataFrame(map(vars, judgements)).set_index("structure").astype(object)
+    rows = frame.rename(columns=_LABELS).T.dropna(how="all")
+    text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
+    return text
+
+
+def ignored_text(shares: Sequence[float], whose: str = "The ground truth") -> str | None:
     """How much of cases is ignored, from the share of each one; None if nothing is.
 
-    >>> ignored_note([0.5, 0.0])
+    >>> ignored_text([0.5, 0.0])
     'The ground truth ignores 25 % of the voxels (mean over 2 cases; some in 1 of them)'
     """
     if not any(shares):
@@ -120,13 +196,3 @@ def ignored_note(shares: Sequence[float], whose: str = "The ground truth") -> st
         f"{whose} ignores {100 * np.mean(shares):.3g} % of the voxels (mean over {len(shares)} cases; some in {some} "
         "of them)"
     )
-
-
-def judgement_table(judgements: Rows) -> str:
-    """A text table: a column for each structure, a line for each value that any of them has."""
-    from pandas import DataFrame
-
-    frame = DataFrame(judgements).set_index("structure").astype(object)
-    rows = frame.set_axis(_LINES, axis=1).T.dropna(how="all")
-    text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
-    return text

@@ -18,17 +18,24 @@ from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.typing import Record
 from nnunet_nacl.use._doubt import doubtful_slices
-from nnunet_nacl.use._fit import ReviewFit, StructureFit, dice_of, judged
+from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._judging import (
-    Row,
-    Rows,
-    ignored_note,
+    Judgement,
+    Outcome,
+    ignored_text,
     judge_structures,
     judgement_table,
-    rows_of,
 )
 from nnunet_nacl.use._members import read_members
 from nnunet_nacl.use._quantities import mean_pairwise_dice
+from nnunet_nacl.use._structures import (
+    Row,
+    StructureFit,
+    outcomes_of,
+    predicted_columns,
+    rows_of,
+    true_columns,
+)
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -49,7 +56,7 @@ class Review:
     """
 
     table: "DataFrame"
-    judgements: list[Row]
+    judgements: list[Judgement]
     cases: list[str]
     skipped: list[Skipped]
     notes: list[str]
@@ -140,10 +147,10 @@ def review_folder(
     names = data_set.meaning.names
     fits = chosen.structures if chosen else {}
     table = _table(counted, names, fits, looks)
-    of_truth = [] if gt_folder is None else judged(counted, names, fits)
+    outcomes = [] if gt_folder is None else outcomes_of(counted, names, fits)
     notes = [*_notes(counted, table), *notes]
-    review = Review(table, judge_structures(of_truth), counted.cases, counted.skipped, notes, file)
-    _write(review, of_truth, chosen)
+    review = Review(table, judge_structures(outcomes), counted.cases, counted.skipped, notes, file)
+    _write(review, outcomes, chosen)
     if page is not None:
         _write_page(page, review, looks, data_set.meaning, folder.resolve())
     return review
@@ -214,13 +221,12 @@ def _table(
         sums = counts.sums
         doubt = counts.doubt
         voxel_ml = counts.voxel_ml
-        predicted = fits.get(name, StructureFit()).predict(sums, voxel_ml)
+        predicted = predicted_columns(sums, voxel_ml, fits.get(name, StructureFit()))
         fitted = predicted["fitted_dice"]
         columns = {
             "case": counted.cases,
             "structure": name,
             "predicted_dice": sums.predicted_dice,
-            "volume_ml": voxel_ml * sums.probability,
             **predicted,
             "segmented_ml": voxel_ml * sums.segmented,
             "max_probability": sums.max_probability,
@@ -228,14 +234,9 @@ def _table(
             "mean_entropy": ratio(doubt.entropy, doubt.near),
             "unsure_ml": voxel_ml * doubt.unsure,
             "agreement": agreements[:, number],
-            "dice": np.nan,
-            "true_ml": np.nan,
+            **true_columns(counts.truth, voxel_ml),
             "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
         }
-        if counts.truth is not None:
-            true_ml = voxel_ml * counts.truth.voxels
-            columns["dice"] = dice_of(counts.truth)
-            columns["true_ml"] = np.where(counts.truth.ignored > 0, np.nan, true_ml)
         tables.append(DataFrame(columns))
     table = concat(tables).sort_values(
         ["trust", "predicted_dice", "volume_ml", "case", "structure"],
@@ -282,7 +283,7 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
     """What to know before reading the list."""
     notes = []
     truth = counted.counts.truth
-    ignored = None if truth is None else ignored_note(truth.ignored.tolist())
+    ignored = None if truth is None else ignored_text(truth.ignored.tolist())
     if ignored is not None:
         notes.append(
             f"{ignored}. True volumes of these are unknown and left out; the Dice is that of labelled voxels."
@@ -305,16 +306,16 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The part of the JSON file that ``read_judged`` returns."""
+    """The part of the JSON file that ``read_outcomes`` returns."""
 
     format: Literal["review of nnunet_nacl"]
-    judged: list[Row]
+    judged: list[Outcome]
 
 
-def read_judged(folder: Path) -> list[Row]:
+def read_outcomes(folder: Path) -> list[Outcome]:
     """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
 
-    Rows are those that ``judge`` judges. A FileNotFoundError says that the folder has no review.
+    A FileNotFoundError says that the folder has no review, a ValueError that another version wrote it.
     """
     return read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored).judged
 
@@ -351,7 +352,7 @@ def _write_page(
     write_page(file, "nnunet_nacl.use", "review.html.j2", content)
 
 
-def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
+def _write(review: Review, outcomes: Sequence[Outcome], fit: ReviewFit | None) -> None:
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
@@ -360,8 +361,8 @@ def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
         "format": "review of nnunet_nacl",
         "version": __version__,
         "fit": None if fit is None else str(fit.file),
-        "judgements": review.judgements,
-        "judged": of_truth,
+        "judgements": list(map(asdict, review.judgements)),
+        "judged": list(map(asdict, outcomes)),
         "notes": review.notes,
         "skipped": [asdict(case) for case in review.skipped],
     }

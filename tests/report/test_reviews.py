@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,10 @@ def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> No
     values, dice = pd.read_csv(io.StringIO(text), index_col="method"), Figure().add_subplot()
     dice_scatter(found, "right", dice)
     points = np.concatenate([line.get_xydata() for line in dice.lines[1:]])
-    assert np.abs(points[:, 0] - points[:, 1]).mean() == pytest.approx(found.judgements["right"]["dice_error"])
+    assert np.abs(points[:, 0] - points[:, 1]).mean() == pytest.approx(found.judgements["right"].dice_error)
     for name, judgement in found.judgements.items():
         expected = json.loads((reviewed[name] / "review.json").read_text())["judgements"][-1]
-        assert judgement == expected
+        assert asdict(judgement) == expected
         numbers = ("dice_error", "dice_bias", "spearman", "aurc", "excess_aurc", "volume_bias_share")
         assert list(values.loc[name]) == pytest.approx([expected[one] for one in numbers])
 

@@ -75,18 +75,18 @@ def test_the_list_has_intervals(new: tuple[Path, Path], fitted: Path) -> None:
         assert row.dice_low == float(fit.dice.lower_bound(row.predicted_dice))
         outside = not row.volume_low_ml <= row.segmented_ml <= row.volume_high_ml
         assert any("the interval of the expected volume" in reason for reason in row.reasons) == outside
-    known = json.loads(fitted.read_text())["held_out"]  # the least: 0.9 − 2 √(0.9 · 0.1 / 24) = 0.78
-    worse = replace(ReviewFit.read(fitted), held_out=[{**row, "bound_coverage": 0.77} for row in known])
+    known = ReviewFit.read(fitted).held_out  # the least: 0.9 − 2 √(0.9 · 0.1 / 24) = 0.78
+    worse = replace(ReviewFit.read(fitted), held_out=[replace(one, bound_coverage=0.77) for one in known])
     assert "the Dice of one: it held in 77 % of the held-out cases, not in 90 %." in worse.summary()
-    ranks = sorted(f"{one['spearman']:.2f}" for one in known[:2])
+    ranks = sorted(f"{one.spearman:.2f}" for one in known[:2])
     assert review.notes[-1].startswith(
         "The fit uses 24 cases; on held-out cases, predicted and true Dice have a rank correlation"
     )
     assert all(one in review.notes[-1] for one in ranks)
     every = review.judgements[-1]
-    assert every["interval_coverage"] == table.true_ml.between(table.volume_low_ml, table.volume_high_ml).mean()
-    assert every["interval_width_ml"] == pytest.approx((table.volume_high_ml - table.volume_low_ml).mean())
-    assert every["fitted_dice_error"] == pytest.approx((table.fitted_dice - table.dice).abs().mean())
+    assert every.interval_coverage == table.true_ml.between(table.volume_low_ml, table.volume_high_ml).mean()
+    assert every.interval_width_ml == pytest.approx((table.volume_high_ml - table.volume_low_ml).mean())
+    assert every.fitted_dice_error == pytest.approx((table.fitted_dice - table.dice).abs().mean())
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +116,10 @@ def test_held_out_by_fold(model: tuple[Path, Path], tmp_path: Path) -> None:
         pooled += review.judgements[:-1]
     for number, found in enumerate(result.held_out[:-1]):
         both = (pooled[number], pooled[number + 2])
-        assert found["num_cases"] == 24
+        assert found.num_cases == 24
         for name in ("dice_error", "fitted_dice_error", "bound_coverage", "interval_coverage", "interval_width_ml"):
-            assert found[name] == pytest.approx(np.mean([one[name] for one in both]))
-        assert 0 < found["missed"] < 0.4
+            assert getattr(found, name) == pytest.approx(np.mean([getattr(one, name) for one in both]))
+        assert 0 < found.missed < 0.4
     assert ReviewFit.read(tmp_path / "both.json") == result
 
 

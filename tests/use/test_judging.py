@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+from dataclasses import fields
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
-from nnunet_nacl.use import judge, judge_structures, judgement_table, risk_coverage_area
+from nnunet_nacl.use import Judgement, Outcome, judge, judge_structures, judgement_table, risk_coverage_area
 
 FEW = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
@@ -36,44 +38,56 @@ def test_area_equals_the_benchmarks(confidence: np.ndarray, risk: np.ndarray) ->
     assert risk_coverage_area(-risk, risk) <= expected + 1e-12
 
 
-def rows(structure: str = "liver", **values: list[float]) -> list[dict[str, Any]]:
+def outcomes(structure: str = "liver", **values: Sequence[float | None]) -> list[Outcome]:
     """Volumes are 1 ml if they are not given."""
-    empty = dict.fromkeys(("fitted_dice", "dice_low", "volume_low_ml", "volume_high_ml", "missed"))
-    common = {"case": "a", "structure": structure, "expected_ml": 1.0, "true_ml": 1.0, **empty}
-    return [{**common, **dict(zip(values, row, strict=True))} for row in zip(*values.values(), strict=True)]
+    unfitted: Any = dict.fromkeys(("fitted_dice", "dice_low", "volume_low_ml", "volume_high_ml", "missed"))
+    given = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return [
+        Outcome(**{"case": "a", "structure": structure, "volume_ml": 1.0, "true_ml": 1.0, **unfitted, **one})
+        for one in given
+    ]
 
 
 def test_judgement_by_hand() -> None:
     predicted, dice = [1.0, 0.9, 0.6, 0.7], [1.0, 0.7, 0.6, 0.5]  # the first one empty in both
     low, high = [0.0, 1.1, 0.5, 2.0], [1.0, 2.0, 1.5, 4.0]  # an end belongs to the interval
     bounds = [1.0, 0.6, 0.7, 0.5]
-    found = judge(rows(predicted_dice=predicted, dice=dice, volume_low_ml=low, volume_high_ml=high, dice_low=bounds))
-    assert (found["num_cases"], found["dice_error"], found["dice_bias"]) == pytest.approx((4, 0.1, 0.1))
-    assert found["spearman"] == pytest.approx(np.corrcoef(rankdata(predicted), rankdata(dice))[0, 1])
-    assert found["aurc"] == pytest.approx(benchmark_area(np.array(predicted), 1 - np.array(dice)))
-    assert found["excess_aurc"] == pytest.approx((0.8 / 3 - 0.7 / 3) / 4)  # the last two should change places
-    assert (found["interval_coverage"], found["bound_coverage"]) == (0.5, 0.75)
-    assert found["interval_width_ml"] == pytest.approx(1.225)
-    assert (found["fitted_dice_error"], found["missed"]) == (None, None)
-    volumes = {"expected_ml": [12.0, 22.0, 30.0], "true_ml": [10.0, 20.0, 32.0]}
-    found = judge(rows(predicted_dice=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
-    assert found["spearman"] is None
-    assert [found[f"volume_{one}"] for one in ("bias_ml", "bias_share", "error_ml")] == pytest.approx(
+    found = judge(
+        outcomes(dice_to_expect=predicted, dice=dice, volume_low_ml=low, volume_high_ml=high, dice_low=bounds)
+    )
+    assert (found.num_cases, found.dice_error, found.dice_bias) == pytest.approx((4, 0.1, 0.1))
+    assert found.spearman == pytest.approx(np.corrcoef(rankdata(predicted), rankdata(dice))[0, 1])
+    assert found.aurc == pytest.approx(benchmark_area(np.array(predicted), 1 - np.array(dice)))
+    assert found.excess_aurc == pytest.approx((0.8 / 3 - 0.7 / 3) / 4)  # the last two should change places
+    assert (found.interval_coverage, found.bound_coverage) == (0.5, 0.75)
+    assert found.interval_width_ml == pytest.approx(1.225)
+    assert (found.fitted_dice_error, found.missed) == (None, None)
+    volumes = {"volume_ml": [12.0, 22.0, 30.0], "true_ml": [10.0, 20.0, 32.0]}
+    found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
+    assert found.spearman is None
+    assert [found.volume_bias_ml, found.volume_bias_share, found.volume_error_ml] == pytest.approx(
         [2 / 3, 64 / 62 - 1, 2]
     )
     volumes["true_ml"][0] = None  # unknown, where voxels are ignored
-    found = judge(rows(predicted_dice=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
-    assert [found[f"volume_{one}"] for one in ("bias_ml", "bias_share", "error_ml")] == pytest.approx([0, 0, 2])
-    one = judge(rows(predicted_dice=[0.9], dice=[0.8], true_ml=[0.0]))
-    assert [one[name] for name in ("spearman", "aurc", "excess_aurc", "volume_bias_share")] == [None] * 4
+    found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
+    assert [found.volume_bias_ml, found.volume_bias_share, found.volume_error_ml] == pytest.approx([0, 0, 2])
+    one = judge(outcomes(dice_to_expect=[0.9], dice=[0.8], true_ml=[0.0]))
+    assert (one.spearman, one.aurc, one.excess_aurc, one.volume_bias_share) == (None,) * 4
 
 
 def test_all_structures_together_and_the_table() -> None:
-    spleen = rows("spleen", predicted_dice=[0.5], dice=[0.7])
-    judgements = judge_structures([*rows(predicted_dice=[0.9], dice=[0.8]), *spleen])
-    assert [one["structure"] for one in judgements] == ["liver", "spleen", "(all)"]
-    assert judgements[-1]["dice_error"] == pytest.approx(0.15)
+    spleen = outcomes("spleen", dice_to_expect=[0.5], dice=[0.7])
+    judgements = judge_structures([*outcomes(dice_to_expect=[0.9], dice=[0.8]), *spleen])
+    assert [one.structure for one in judgements] == ["liver", "spleen", "(all)"]
+    assert judgements[-1].dice_error == pytest.approx(0.15)
     lines = [line.split() for line in judgement_table(judgements).splitlines()]
     assert lines[:2] == [["structure", "liver", "spleen", "(all)"], ["cases", "1", "1", "2"]]
     assert lines[2][-3:] == ["0.100", "0.200", "0.150"]  # and no line of what is never known:
     assert "missed" not in str(lines)
+
+
+def test_every_value_of_a_judgement_has_a_label() -> None:
+    known = Judgement("liver", *range(len(fields(Judgement)) - 1))
+    labels = [line.split("  ")[0] for line in judgement_table([known]).splitlines()[1:]]
+    assert len(set(labels)) == len(labels) == len(fields(Judgement)) - 1
+    assert not set(labels) & {field.name for field in fields(Judgement)} - {"missed"}

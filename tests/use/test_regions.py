@@ -82,7 +82,7 @@ def test_the_review_is_of_masks(new: Folders, tmp_path: Path, decoded: bool) -> 
     assert f"{LOST}: " in comparison.notes[0]
     reviews = read_reviews(comparison)  # which compares the Dice of both
     assert reviews.problems == []
-    assert reviews.judgements["one"]["num_cases"] == 8
+    assert reviews.judgements["one"].num_cases == 8
 
 
 def test_of_regions_that_do_not_overlap_shared_voxels_are_counted(

@@ -12,7 +12,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
-from nnunet_nacl.use import REVIEW_NAME, fit_review, ranked_cases, read_judged, review_folder
+from nnunet_nacl.use import REVIEW_NAME, fit_review, ranked_cases, read_outcomes, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -79,7 +79,7 @@ def test_the_csv_is_what_a_loop_computes(tmp_path: Path, regions: bool) -> None:
     assert re.search(rf"mean absolute error .* {np.mean(errors):.3f}\n", review.summary())
     judgement = json.loads((predictions / "review.json").read_text())["judgements"][-1]
     assert judgement["dice_error"] == pytest.approx(np.mean(errors))
-    assert len(read_judged(predictions)) == 6
+    assert len(read_outcomes(predictions)) == 6
 
 
 def test_structures_that_are_not_segmented(tmp_path: Path) -> None:
@@ -99,6 +99,13 @@ def test_structures_that_are_not_segmented(tmp_path: Path) -> None:
     assert rows["likely"].reasons == ["nothing is segmented, though the structure's probability reaches 0.45"]
     assert rows["absent"].reasons == []
     assert [rows[name].rank for name in ("likely", "absent", "never")] == [1, 3, 4]
+    stored = json.loads((predictions / "review.json").read_text())["judged"]
+    judged = {row["case"]: row for row in stored if row["structure"] == "one"}
+    for name, row in rows.items():
+        for column in judged[name].keys() & {"predicted_dice", "volume_ml", "dice", "true_ml"}:  # one name, one number
+            assert judged[name][column] == getattr(row, column), column
+        assert judged[name].keys() - set(table.columns) == {"dice_to_expect", "missed"}
+        assert judged[name]["dice_to_expect"] == row.trust
     assert (rows["never"].predicted_dice, rows["never"].dice) == (1, 1)
     assert np.isnan(rows["never"].mean_error)  # no voxel is near
 
@@ -125,12 +132,12 @@ def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
     labels[::2] = 3
     write_labels(labels, truth / f"a{ENDING}")
     review_folder(predictions, gt_folder=truth)
-    judged = {(row["case"], row["structure"]): row for row in read_judged(predictions)}["a", "one"]
+    judged = {(row.case, row.structure): row for row in read_outcomes(predictions)}["a", "one"]
     p, counted = probabilities(predictions, "a").astype(np.float64)[1], labels != 3
     inside = (saved == 1)[counted]
-    assert judged["expected_ml"] == pytest.approx(VOXEL_ML * p[counted].sum())
-    assert judged["predicted_dice"] == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
-    assert judged["dice"] == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
+    assert judged.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
+    assert judged.dice_to_expect == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
+    assert judged.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.use import decode_folder, fit_review, read_judged, review_folder
+from nnunet_nacl.use import decode_folder, fit_review, read_outcomes, review_folder
 from tests.generated import change, write_folder
 
 WARNED = "The ground truth ignores"
@@ -38,18 +38,20 @@ def test_a_review_says_what_is_ignored_and_leaves_out_what_is_unknown(tmp_path: 
     assert note.startswith("The ground truth ignores 60 % of the voxels (mean over 4 cases; some in 3 of them)")
     volumes = review.table.set_index(["case", "structure"]).true_ml
     assert volumes.notna().to_dict() == {(case, s): case == "d" for case in "abcd" for s in ("one", "two")}
-    rows = {(row["case"], row["structure"]): row for row in read_judged(predictions)}
+    rows = {(row.case, row.structure): row for row in read_outcomes(predictions)}
     whole = review_folder(predictions, gt_folder=truth, output=tmp_path / "again.csv")
-    assert rows["a", "one"]["true_ml"] is None
+    assert rows["a", "one"].true_ml is None
     known = rows["d", "one"]
     one = whole.judgements[0]
-    assert one["volume_bias_ml"] == pytest.approx(known["expected_ml"] - known["true_ml"])
-    assert one["volume_bias_share"] == pytest.approx(known["expected_ml"] / known["true_ml"] - 1)
-    assert one["num_cases"] == 4
+    assert known.true_ml is not None
+    assert one.volume_bias_ml == pytest.approx(known.volume_ml - known.true_ml)
+    assert one.volume_bias_share == pytest.approx(known.volume_ml / known.true_ml - 1)
+    assert one.num_cases == 4
     every = sparse((truth, predictions), "d")
     none = review_folder(every[1], gt_folder=every[0])
     assert "volume" not in none.summary().split(WARNED)[0]
-    assert all(one[name] is None for one in none.judgements for name in one if name.startswith(("volume", "interval")))
+    for one in none.judgements:
+        assert {value for name, value in vars(one).items() if name.startswith(("volume", "interval"))} == {None}
 
 
 def test_a_fit_warns_and_has_no_volumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

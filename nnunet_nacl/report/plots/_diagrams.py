@@ -105,7 +105,7 @@ def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
         "markeredgewidth": 0,
         "markersize": 3.5,
     }
-    ax.plot(rows["predicted_dice"], rows["dice"], "o", rasterized=len(rows) > _MANY, **style)
-    ends = (np.floor(10 * reviews.frame[["predicted_dice", "dice"]].min().min()) / 10 - 0.01, 1.01)
-    title = f"{wrapped(method, 40)}\nMAE {number_text(reviews.judgements[method]['dice_error'])}"
+    ax.plot(rows["dice_to_expect"], rows["dice"], "o", rasterized=len(rows) > _MANY, **style)
+    ends = (np.floor(10 * reviews.frame[["dice_to_expect", "dice"]].min().min()) / 10 - 0.01, 1.01)
+    title = f"{wrapped(method, 40)}\nMAE {number_text(reviews.judgements[method].dice_error)}"
     ax.set(xlim=ends, ylim=ends, xlabel="predicted Dice", ylabel="true Dice", title=title)

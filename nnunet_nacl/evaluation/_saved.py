@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from nnunet_nacl.metrics.counting import (
     labels_given,
 )
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, NpzChannels
+from nnunet_nacl.typing import Floats
 
 
 class SavedCase:
@@ -92,6 +95,11 @@ class SavedCase:
                 f"{self.files.probabilities} and {self.files.prediction.name}: {error} Are they of another case or "
                 "another model, or is the orientation read wrongly? The reader that plans.json names decides it."
             ) from error
+
+    def whole_channels(self) -> Iterator[tuple[int, Floats]]:
+        """Number and probabilities (n,), float32 at least, of each channel; errors as for ``blocks``."""
+        for channel, blocks in groupby(self.blocks(), itemgetter(0)):
+            yield channel, np.concatenate([p for _, _, p in blocks])
 
     def probabilities(
         self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None

@@ -14,8 +14,7 @@ from nnunet_nacl.use._judging import (
     risk_coverage_area,
 )
 from nnunet_nacl.use._maps import write_maps
-from nnunet_nacl.use._members import combine_members
-from nnunet_nacl.use._quantities import mean_pairwise_dice
+from nnunet_nacl.use._members import combine_members, mean_pairwise_dice
 from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_outcomes, review_folder
 
 __all__ = [

@@ -9,7 +9,7 @@ from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_co
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
 from nnunet_nacl.typing import Floats, Record
-from nnunet_nacl.use._quantities import add_confidence, whole_channels
+from nnunet_nacl.use._uncertainty import Confidence
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
@@ -56,17 +56,17 @@ def doubtful_slices(
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
     """(Z, Y, X) 1 − confidence in near, 0 elsewhere; of regions the largest."""
-    doubt = np.zeros(case.labels.size, np.float32)
-    for channel, p in whole_channels(case):
+    doubt: Floats = np.zeros(case.labels.size, np.float32)
+    for channel, p in case.whole_channels():
         if channel == 0 or not activation.exclusive:
             core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
             near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
-            confidence: Floats = np.full(p.size, not activation.exclusive, p.dtype)
-        confidence = add_confidence(confidence, p, activation)
+            confidence = Confidence(p.size, activation)
+        confidence.add(p)
         if not activation.exclusive:
-            doubt = np.maximum(doubt, (1 - confidence) * near)
+            doubt = np.maximum(doubt, (1 - confidence.values) * near)
     if activation.exclusive:
-        doubt = (1 - confidence) * near
+        doubt = (1 - confidence.values) * near
     return doubt.reshape(case.labels.shape)
 
 

@@ -12,9 +12,12 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Labels
-from nnunet_nacl.use._quantities import add_confidence, add_entropy, whole_channels
+from nnunet_nacl.use._uncertainty import Confidence, Entropy
 
-_ADD = {"confidence": add_confidence, "entropy": add_entropy}
+_OF_ALL_CHANNELS: dict[str, type[Confidence] | type[Entropy]] = {
+    "confidence": Confidence,
+    "entropy": Entropy,
+}
 
 
 def write_maps(
@@ -43,7 +46,7 @@ def write_maps(
     meaning = data_set.meaning
     names = meaning.names
     for kind in what:
-        if kind not in {*_ADD, *(f"structure:{name}" for name in names)}:
+        if kind not in {*_OF_ALL_CHANNELS, *(f"structure:{name}" for name in names)}:
             raise ValueError(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
@@ -87,15 +90,19 @@ def _write_case(
     activation = data_set.meaning.activation
     structures = [f"structure:{name}" for name in data_set.meaning.names]
     of_channel = [""] * activation.first_structure + structures
-    images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
-    if not activation.exclusive and "confidence" in images:
-        images["confidence"][:] = 1
-    for channel, p in whole_channels(case):
-        for name, image in images.items():
-            if name in _ADD:
-                image[:] = _ADD[name](image, p, activation)
-            elif name == of_channel[channel]:
-                image[:] = p
+    size = case.labels.size
+    added = {
+        name: _OF_ALL_CHANNELS[name](size, activation)
+        for name in largest
+        if name in _OF_ALL_CHANNELS
+    }
+    images: dict[str, Floats] = {}
+    for channel, p in case.whole_channels():
+        for uncertainty in added.values():
+            uncertainty.add(p)
+        if of_channel[channel] in largest:
+            images[of_channel[channel]] = p.astype(np.float32)
+    images |= {name: uncertainty.values for name, uncertainty in added.items()}
     for name, image in images.items():
         values: Floats | Labels = image.reshape(case.labels.shape)
         if data_set.image_dtype != "float32":

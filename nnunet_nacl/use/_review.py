@@ -26,8 +26,7 @@ from nnunet_nacl.use._judging import (
     judge_structures,
     judgement_table,
 )
-from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._quantities import mean_pairwise_dice
+from nnunet_nacl.use._members import mean_pairwise_dice, read_members
 from nnunet_nacl.use._structures import (
     Row,
     StructureFit,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 Typed = TypeVar("Typed")
+_LISTED = 3  # problems of a file, in its error
 # Not of numbers
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
 
@@ -155,9 +156,12 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
-        found = "; ".join(
+        problems = [
             f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        )
+        ]
+        if len(problems) > _LISTED:
+            problems[_LISTED:] = [f"and {len(problems) - _LISTED} more"]
+        found = "; ".join(problems)
         raise ValueError(f"{file} is not as expected: {found}") from error
 
 

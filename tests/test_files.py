@@ -140,6 +140,9 @@ def test_json(tmp_path: Path) -> None:
     assert read_json(file, Settings, strict=False) == Settings(15, [])
     with pytest.raises(ValueError, match=rf"{file} is not as expected: bins: Input should be a valid integer"):
         read_json(file, Settings)
+    file.write_text('{"bins": 15, "voxels": [1, 2, 3, 4, 5]}')  # say, by another version: a page of errors helps nobody
+    with pytest.raises(ValueError, match=r"voxels\.0: [^;]*; voxels\.1: [^;]*; voxels\.2: [^;]*; and 2 more$"):
+        read_json(file, Settings)
     with pytest.raises(FileNotFoundError, match=r"b\.json does not exist\."):
         read_json(tmp_path / "b.json", Settings)
 

@@ -1,17 +1,14 @@
-"""What all losses share: the ignore mask, float32 under autocast, the mean over voxels, and Dice."""
+"""The class of all losses: ``loss(logits, target)`` outside autocast, in float32."""
 
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
+from nnunet_nacl.losses._formula import Formula
 from nnunet_nacl.losses._gradient import value_of
-from nnunet_nacl.losses._neighborhood import Neighborhood
-from nnunet_nacl.losses._target import Target, canonical_target, check_logits
+from nnunet_nacl.losses._target import check_logits, check_target_shape
 
 
 class Shared(TypedDict, total=False):
@@ -23,7 +20,7 @@ class Shared(TypedDict, total=False):
     compiled: bool
 
 
-class SegmentationLoss(nn.Module, ABC):
+class SegmentationLoss(Formula):
     """A loss that is a mean over voxels, called as ``loss(logits, target)``.
 
     A subclass defines the formula, the value of each voxel, in ``voxel_loss``. The mean runs over the voxels that
@@ -42,30 +39,6 @@ class SegmentationLoss(nn.Module, ABC):
             that fails, ``tell`` gets one line and the loss is computed without. On other devices it changes nothing.
             A ``dice`` with an attribute ``ddp`` that is False, as nnU-Net's, is part of that code.
     """
-
-    _neighborhood: Neighborhood | None = None
-    """Set by a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
-
-    tell: Callable[[str], object] = staticmethod(warnings.warn)
-    """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
-
-    def __init__(
-        self,
-        *,
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
-        compiled: bool = False,
-    ) -> None:
-        super().__init__()
-        self.ignore_label = ignore_label
-        self.regions = regions
-        self.dice = dice
-        self.compiled = compiled
-
-    @abstractmethod
-    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats."""
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss.
@@ -86,77 +59,10 @@ class SegmentationLoss(nn.Module, ABC):
         check_logits(logits, regions=self.regions)
         if not self.regions and target.ndim == logits.ndim - 1:
             target = target.unsqueeze(1)
+        ignores = self.ignore_label is not None
+        check_target_shape(target, logits.shape, ignores=ignores, regions=self.regions)
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
-            # self.at_once(logits, target) gives the same and holds more
+            # at_once(self, logits, target) gives the same and holds more
             return value_of(self, logits, target)
-
-    def at_once(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss, from tensors of the logits' size."""
-        mean = self.mean(logits, target)
-        if self.dice is None:
-            return mean
-        return mean + self.dice_term(logits, self.without_border(target, logits.shape))
-
-    def mean(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The mean of ``voxel_loss`` over the voxels that count, all at once."""
-        canonical = self.canonical(target, logits.shape)
-        return self.total(logits, canonical) / canonical.num_valid().clamp_min(1)
-
-    def total(self, logits: Tensor, target: Target) -> Tensor:
-        """The sum of ``voxel_loss`` over the voxels that count."""
-        values = target.poisoned(self.voxel_loss(_computable(logits, target), target))
-        if target.valid is not None:
-            values = torch.where(target.valid[:, 0], values, 0)
-        return values.sum()
-
-    def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
-        """The target in the form that ``total`` needs."""
-        found = self.without_border(target, logits_shape)
-        if self._neighborhood is None:
-            return found
-        around = self._neighborhood.pad(found)
-        # Not dataclasses.replace, which the compiler of PyTorch 2.6 does not know
-        return Target(
-            found.map, found.regions, found.valid, found.num_channels, around, found.wrong
-        )
-
-    def without_border(self, target: Tensor, logits_shape: torch.Size) -> Target:
-        """The target in the form that ``dice_term`` needs."""
-        return canonical_target(
-            target, logits_shape=logits_shape, ignore_label=self.ignore_label, regions=self.regions
-        )
-
-    def neighbor_shares(self, target: Target, dtype: torch.dtype) -> Tensor:
-        """τ of a target that ``canonical`` gave."""
-        assert self._neighborhood is not None
-        assert target.around is not None
-        return self._neighborhood.shares(target.around, dtype)
-
-    def dice_term(self, logits: Tensor, target: Target) -> Tensor:
-        """``self.dice`` of them, but 0 if no voxel counts."""
-        assert self.dice is not None
-        value: Tensor = self.dice(_computable(logits, target), target.map, loss_mask=target.valid)
-        if target.valid is None:
-            return value
-        # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the
-        # other processes' gradients still flow through it.
-        return value - torch.where(target.valid.any(), 0, value).detach()
-
-    def extra_repr(self) -> str:
-        """The settings, shown in ``print(loss)`` and in the training log."""
-        shown = {
-            name: value
-            for name, value in vars(self).items()
-            if not name.startswith("_") and name not in {"training", "tell"}
-        }
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
-
-
-def _computable(logits: Tensor, target: Target) -> Tensor:
-    """Float32 or float64 logits, 0 where the target is ignored."""
-    if logits.dtype != torch.float64:
-        logits = logits.float()
-    # Before the loss, not after it: a NaN at an ignored voxel would still reach the gradient (0 * NaN).
-    return logits if target.valid is None else torch.where(target.valid, logits, 0)

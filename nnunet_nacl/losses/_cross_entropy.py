@@ -143,13 +143,16 @@ class SVLSLoss(SegmentationLoss):
         super().__init__(**shared)
         self.sigma = sigma
         self.kernel_size = kernel_size
+        self._neighborhood.check()
+
+    @property
+    def _neighborhood(self) -> Neighborhood:
         # For Gaussians this border replicates what lies at the image's border.
-        self._neighborhood = Neighborhood("gaussian", sigma, kernel_size, border="background")
+        return Neighborhood("gaussian", self.sigma, self.kernel_size, border="background")
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        return soft_cross_entropy(
-            logits, self.neighbor_shares(target, logits.dtype), regions=target.regions
-        )
+        shares = self._neighborhood.tau(target, logits.dtype)
+        return soft_cross_entropy(logits, shares, regions=target.regions)
 
 
 class FocalLoss(SegmentationLoss):

@@ -2,36 +2,67 @@
 
 Computed all at once, a loss makes five or more tensors of the logits' size, and autograd keeps most of them until the
 backward pass. Here value and gradient come from the same formula in one go, and only the gradient is kept. Nothing is
-read back from the device. Without this module, ``SegmentationLoss.forward`` would call ``self.at_once``.
+read back from the device.
+
+In pieces, each part of the logits goes forward and backward on its own, while it lies in the CPU's cache: the same
+formula, less memory, and less time.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses import _pieces
 from nnunet_nacl.losses._compiled import compiled_sum
-from nnunet_nacl.losses._pieces import Loss, Sum, sum_in_pieces
+from nnunet_nacl.losses._formula import (
+    Formula,
+    at_once,
+    dice_term,
+    surrounded,
+    total,
+    without_border,
+)
+from nnunet_nacl.losses._target import Target
+
+Sums = tuple[Tensor, Tensor, Tensor | None]
+"""The sum of a loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
+
+
+class Sum(Protocol):
+    """What computes ``Sums``; the gradient may be None if it is not asked for."""
+
+    def __call__(self, logits: Tensor, target: Tensor, /, *, with_gradient: bool) -> Sums: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How a value is computed: as a sum with its gradient, over its count, or by torch alone, for further derivatives."""
+
+    sums: Sum
+    formula: Callable[[Tensor, Tensor], Tensor]
+
 
 _COMPILED_ON = frozenset({"cuda"})
 """On a CPU, compiled code takes three times as long as the pieces, which lie in its cache."""
-Formula = Callable[[Tensor, Tensor], Tensor]
-"""From logits and target to a value, all at once."""
+PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
+"""Logits in a piece, by device: 1 MB of float32 on the CPU, since smaller ones cost more calls than the cache saves.
+On a GPU each call costs time, so it gets few large pieces."""
 
 
-def value_of(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
-    """``loss.at_once(logits, target)`` in less time and memory; it can be differentiated twice and more.
+def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
+    """``at_once(loss, logits, target)`` in less time and memory; it can be differentiated twice and more.
 
-    It is ``loss.at_once`` itself on devices that have neither way, while torch.compile traces (which can fuse the
-    formula itself), and inside torch.func's transforms, which differentiate the formula.
+    It is ``at_once`` itself on devices that have neither way, while torch.compile traces (which can fuse the formula
+    itself), and inside torch.func's transforms, which differentiate the formula.
     """
     device = logits.device.type
-    possible = device in _pieces.PIECE and logits.numel() > 0
+    possible = device in PIECE and logits.numel() > 0
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return loss.at_once(logits, target)
+        return at_once(loss, logits, target)
     if not loss.compiled or device not in _COMPILED_ON:
         return _in_pieces(loss, logits, target)
     try:
@@ -47,54 +78,104 @@ def value_of(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
         return value
 
 
-def _in_pieces(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
-    mean = _with_gradient(partial(sum_in_pieces, loss), loss.mean, logits, target)
-    return mean if loss.dice is None else mean + _dice(loss, logits, target)
+def _in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
+    way = _Way(partial(sum_in_pieces, loss), partial(at_once, loss, with_dice=False))
+    # Dice needs the whole target in its canonical form, of which the pieces are then cut
+    given = target if loss.dice is None else without_border(loss, target, logits.shape[1])
+    sums = sum_in_pieces(loss, logits, given, with_gradient=_is_asked_for(logits))
+    mean = _with_gradient(way, logits, target, sums)
+    return mean if isinstance(given, Tensor) else mean + dice_term(loss, logits, given)
 
 
-def _in_one(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
+def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     # Any other module may wait for other processes, count its calls, or have parameters
-    if getattr(loss.dice, "ddp", loss.dice is not None):
-        mean = _with_gradient(compiled_sum(loss, with_dice=False), loss.mean, logits, target)
-        return mean + _dice(loss, logits, target)
-    return _with_gradient(compiled_sum(loss, with_dice=True), loss.at_once, logits, target)
+    with_dice = not getattr(loss.dice, "ddp", loss.dice is not None)
+    way = _Way(
+        partial(compiled_sum, loss, with_dice=with_dice),
+        partial(at_once, loss, with_dice=with_dice),
+    )
+    sums = way.sums(logits, target, with_gradient=_is_asked_for(logits))
+    value = _with_gradient(way, logits, target, sums)
+    if with_dice:
+        return value
+    return value + dice_term(loss, logits, without_border(loss, target, logits.shape[1]))
 
 
-def _dice(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
-    return loss.dice_term(logits, loss.without_border(target, logits.shape))
+def sum_in_pieces(
+    loss: Formula, logits: Tensor, target: Tensor | Target, *, with_gradient: bool
+) -> Sums:
+    """Of a target as it comes, or in the form that ``without_border`` gives it."""
+    gradient = torch.empty_like(logits) if with_gradient else None
+    totals = []
+    counts = []
+    for samples, rows in _pieces(logits.shape, PIECE[logits.device.type]):
+        if isinstance(target, Target):
+            canonical = target.samples(samples)
+        else:
+            canonical = without_border(loss, target[samples], logits.shape[1])
+        counts.append(canonical.num_valid())
+        whole = surrounded(loss, canonical)
+        for start, stop in rows:
+            piece = logits[samples, :, start:stop].detach().requires_grad_(with_gradient)
+            with torch.set_grad_enabled(with_gradient):
+                of_piece = total(loss, piece, whole.rows(start, stop))
+            totals.append(of_piece.detach())
+            if gradient is not None:
+                (gradient[samples, :, start:stop],) = torch.autograd.grad(of_piece, piece)
+    # In double precision, so that many pieces of a large sum keep its digits.
+    of_all = torch.stack(totals).double().sum().to(totals[0].dtype)
+    return of_all, torch.stack(counts).sum().clamp_min(1), gradient
 
 
-def _with_gradient(compute: Sum, formula: Formula, logits: Tensor, target: Tensor) -> Tensor:
-    """The sum over its count, which is ``formula(logits, target)``."""
-    # autograd asks for a gradient wherever the logits require one, even under torch.no_grad().
-    leaf = logits if torch.is_grad_enabled() else logits.detach()
-    value: Tensor = _WithGradient.apply(leaf, target, compute, formula)
-    return value
+def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[int, int]]]]:
+    """Some samples at a time, and the range of their rows (first spatial axis).
+
+    A piece is either several whole samples or some rows of one sample, of about ``size`` logits.
+    """
+    row = shape[1] * math.prod(shape[3:])
+    samples = max(1, size // (row * shape[2]))
+    rows = max(1, size // row)
+    for first in range(0, shape[0], samples):
+        cuts = [(start, min(start + rows, shape[2])) for start in range(0, shape[2], rows)]
+        yield slice(first, first + samples), cuts
+
+
+def _is_asked_for(logits: Tensor) -> bool:
+    """Whether autograd will ask for their gradient."""
+    return logits.requires_grad and torch.is_grad_enabled()
+
+
+def _with_gradient(way: _Way, logits: Tensor, target: Tensor, sums: Sums) -> Tensor:
+    """The value, with the gradient that the sums have."""
+    if _is_asked_for(logits):
+        value: Tensor = _WithGradient.apply(logits, target, way, sums)
+        return value
+    of_all, count, _ = sums
+    return of_all / count
 
 
 class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, compute: Sum, formula: Formula) -> Tensor:
-        total, count, gradient = compute(logits, target, with_gradient=ctx.needs_input_grad[0])
+    def forward(ctx: Any, logits: Tensor, target: Tensor, way: _Way, sums: Sums) -> Tensor:
+        of_all, count, gradient = sums
         ctx.save_for_backward(logits, target, count)
-        ctx.compute = compute
-        ctx.formula = formula
+        ctx.way = way
         ctx.gradient = gradient
-        return total / count
+        return of_all / count
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None, None]:
         logits, target, count = ctx.saved_tensors
         # create_graph=True: the gradient is to be differentiated, and so needs a graph
         if torch.is_grad_enabled():
-            value = ctx.formula(logits, target)
+            value = ctx.way.formula(logits, target)
             (slope,) = torch.autograd.grad(value, logits, outer, create_graph=True)
             return slope, None, None, None
         # The gradient is handed over, not copied; a second request computes it again.
         gradient = ctx.gradient
         ctx.gradient = None
         if gradient is None:
-            gradient = ctx.compute(logits, target, with_gradient=True)[2]
+            gradient = ctx.way.sums(logits, target, with_gradient=True)[2]
             assert gradient is not None
         # Divided only here: in half precision the mean's gradient alone would be 0.
         return gradient.mul_(outer / count).to(logits.dtype), None, None, None

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nnunet_nacl.losses._checks import check_choice, check_number
-from nnunet_nacl.losses._target import Target, canonical_target
+from nnunet_nacl.losses._target import Target, canonical_target, check_target_shape
 
 Prior = Literal["mean", "gaussian", "plain_gaussian"]
 Border = Literal["valid", "background", "zero"]
@@ -62,11 +63,13 @@ def neighbor_shares(
     tensor([0.0000, 0.3333, 0.6667, 1.0000])
     """
     neighborhood = Neighborhood(prior, sigma, kernel_size, border)
+    neighborhood.check()
     shape = torch.Size((labels.shape[0], num_classes, *labels.shape[2:]))
+    check_target_shape(labels, shape, ignores=ignore_label is not None, regions=regions)
     target = canonical_target(
-        labels, logits_shape=shape, ignore_label=ignore_label, regions=regions
+        labels, channels=num_classes, ignore_label=ignore_label, regions=regions
     )
-    shares = neighborhood.shares(neighborhood.pad(target), torch.float32)
+    shares = neighborhood.tau(neighborhood.surround(target), torch.float32)
     return shares if target.wrong is None else torch.where(target.wrong.any(), torch.nan, shares)
 
 
@@ -74,8 +77,8 @@ def neighbor_shares(
 class Neighborhood:
     """The window of ``neighbor_shares``, which explains the settings.
 
-    The shares take two steps, so that a part of an image has its neighbors: pad the whole image, then compute the
-    shares of all or some of its rows.
+    τ takes two steps, so that a part of an image has its neighbors: ``surround`` the whole image, then compute ``tau``
+    of all or some of its rows.
     """
 
     prior: Prior
@@ -83,21 +86,24 @@ class Neighborhood:
     kernel_size: int
     border: Border
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Raise a ValueError for a setting that is not allowed."""
+        # Not in __post_init__, which torch.compile would have to trace
         check_choice("prior", self.prior, Prior)
-        check_number("sigma", self.sigma, at_least=0.2)
-        if self.kernel_size < 3 or self.kernel_size % 2 != 1:
+        if self.prior != "mean":
+            check_number("sigma", self.sigma, at_least=0.2)
+        is_whole = isinstance(self.kernel_size, Integral)
+        if not is_whole or self.kernel_size < 3 or self.kernel_size % 2 != 1:
             raise ValueError(
                 f"kernel_size must be an odd whole number of at least 3; got {self.kernel_size!r}."
             )
         check_choice("border", self.border, Border)
 
-    def pad(self, target: Target) -> Target:
-        """A target (b, C, *spatial) with the border around it, half a window wide on each side.
+    def surround(self, target: Target) -> Target:
+        """A target (b, C, *spatial) with, as ``around``, itself and a border half a window wide on each side.
 
-        Label maps become bytes where these can hold K. Voxels without a class hold K: ignored ones, and those outside
-        the image if the border has no class.
+        There, label maps become bytes where these can hold K. Voxels without a class hold K: ignored ones, and those
+        outside the image if the border has no class.
         """
         found = target.map
         outside = 0
@@ -109,8 +115,16 @@ class Neighborhood:
             outside = 0 if self.border == "background" else no_class
         if valid is None:
             valid = torch.ones_like(found[:, :1], dtype=torch.bool)
-        padded = self._pad(valid, self.border != "valid")
-        return Target(self._pad(found, outside), target.regions, padded, target.num_channels)
+        around = Target(
+            self._pad(found, outside),
+            target.regions,
+            self._pad(valid, self.border != "valid"),
+            target.num_channels,
+        )
+        # Not dataclasses.replace, which the compiler of PyTorch 2.6 does not know
+        return Target(
+            target.map, target.regions, target.valid, target.num_channels, around, target.wrong
+        )
 
     def _pad(self, values: Tensor, value: int) -> Tensor:
         sides = [self.kernel_size // 2] * 2 * (values.ndim - 2)
@@ -119,8 +133,10 @@ class Neighborhood:
             return F.pad(values.float(), sides, mode="replicate").to(values.dtype)
         return F.pad(values, sides, value=value)
 
-    def shares(self, padded: Target, dtype: torch.dtype) -> Tensor:
-        """τ (b, K or R, *spatial), without the border, of what ``pad`` returned or of some of its rows."""
+    def tau(self, target: Target, dtype: torch.dtype) -> Tensor:
+        """τ (b, K or R, *spatial) of what ``surround`` returned, or of some of its rows."""
+        padded = target.around
+        assert padded is not None
         assert padded.valid is not None
         dims = padded.map.ndim - 2
         if self.prior != "mean":

@@ -20,8 +20,8 @@ class Target:
         regions: overlapping regions with one sigmoid each, instead of classes with one softmax.
         valid: bool (b, 1, *spatial), False at ignored voxels; None if no voxel can be ignored.
         num_channels: K or R, the number of logit channels.
-        around: the target with a border as wide as the neighborhood that a loss looks at (``Neighborhood.pad``);
-            None for a loss that looks at each voxel alone.
+        around: the target with a border as wide as the neighborhood that a loss looks at
+            (``Neighborhood.surround``); None for a loss that looks at each voxel alone.
         wrong: bool (b, 1, *spatial), True where the target held a value that is not allowed; None where such a value
             is an error, and for bool masks.
     """
@@ -60,6 +60,15 @@ class Target:
         # Into bytes: for labels that are bytes torch is 20 times as fast as into bools.
         return torch.eq(self.map, classes.view(-1, *[1] * (self.map.ndim - 2)), out=hot).to(dtype)
 
+    def samples(self, chosen: slice) -> "Target":
+        """Some of the samples of a target without a border."""
+        return replace(
+            self,
+            map=self.map[chosen],
+            valid=None if self.valid is None else self.valid[chosen],
+            wrong=None if self.wrong is None else self.wrong[chosen],
+        )
+
     def rows(self, start: int, stop: int) -> "Target":
         """The part from ``start`` to ``stop`` along the first spatial axis."""
         border = 0 if self.around is None else self.around.map.shape[2] - self.map.shape[2]
@@ -73,7 +82,7 @@ class Target:
 
 
 def canonical_target(
-    target: Tensor, *, logits_shape: torch.Size, ignore_label: int | None, regions: bool
+    target: Tensor, *, channels: int, ignore_label: int | None, regions: bool
 ) -> Target:
     """Bring a training target into the form that the losses compute with.
 
@@ -82,17 +91,27 @@ def canonical_target(
     allowed.
 
     Args:
-        target: label map (b, 1, *spatial) of any dtype; with ``regions`` the masks (b, R, *spatial), followed by the
-            mask of ignored voxels if ``ignore_label`` is set.
-        logits_shape: (b, K or R, *spatial).
+        target: of a shape that ``check_target_shape`` has checked, of any dtype.
+        channels: K or R.
         ignore_label: label of the voxels that do not count, or None.
         regions: whether ``target`` holds region masks.
 
     Raises:
-        ValueError: wrong shape, or on the CPU a value that is not allowed.
+        ValueError: on the CPU, a value that is not allowed.
+    """
+    if regions:
+        return _from_masks(target, channels, ignores=ignore_label is not None)
+    return _from_labels(target, channels, ignore_label)
+
+
+def check_target_shape(
+    target: Tensor, logits_shape: torch.Size, *, ignores: bool, regions: bool
+) -> None:
+    """Raise a ValueError unless the target is a label map (b, 1, *spatial), or with ``regions`` masks (b, R, *spatial).
+
+    Masks are followed by that of the ignored voxels, if there ``ignores`` any.
     """
     channels = logits_shape[1]
-    ignores = ignore_label is not None
     expected = (logits_shape[0], channels + ignores if regions else 1, *logits_shape[2:])
     if tuple(target.shape) != expected:
         masks = f"{channels} region masks" + (
@@ -102,9 +121,6 @@ def canonical_target(
             f"target must have the shape {expected}, {masks if regions else 'one label map'}, for logits of shape "
             f"{tuple(logits_shape)}; got {tuple(target.shape)}."
         )
-    if regions:
-        return _from_masks(target, channels, ignores=ignores)
-    return _from_labels(target, channels, ignore_label)
 
 
 def _from_labels(target: Tensor, classes: int, ignore_label: int | None) -> Target:

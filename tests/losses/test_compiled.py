@@ -215,7 +215,7 @@ def test_a_wrong_shape_is_still_named(generator: torch.Generator) -> None:
 
 
 def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "_for_one_loss", None)
+    monkeypatch.setattr(_gradient, "compiled_sum", None)
     losses.NACLLoss(compiled=True)(*draw(generator))
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from nnunetv2.utilities.helpers import softmax_helper_dim1
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from typing_extensions import Unpack
 
 from nnunet_nacl import losses, trainers
-from nnunet_nacl.losses import SegmentationLoss, _compiled, _pieces, _target
+from nnunet_nacl.losses import SegmentationLoss, _compiled, _gradient, _target
+from nnunet_nacl.losses._formula import at_once
 
 Make = Callable[..., SegmentationLoss]
 
@@ -73,7 +76,7 @@ def value_and_gradient(
 def assert_same(loss: SegmentationLoss, logits: Tensor, target: Tensor, tolerance: float = 1e-12) -> None:
     """In pieces as at once: the value to ``tolerance`` of itself, the gradient to that of its largest entry."""
     value, gradient = value_and_gradient(loss, logits, target)
-    expected, slope = value_and_gradient(loss.mean, logits, target)
+    expected, slope = value_and_gradient(partial(at_once, loss), logits, target)
     assert value.dtype == expected.dtype
     assert gradient.dtype == logits.dtype
     torch.testing.assert_close(value, expected, rtol=tolerance, atol=1e-12)
@@ -110,7 +113,7 @@ def test_pieces(
     name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(_pieces.PIECE, "cpu", piece)
+    monkeypatch.setitem(_gradient.PIECE, "cpu", piece)
     logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
     loss = make(name, regions=regions, ignore=ignore)
     assert_same(loss, logits, target)
@@ -373,10 +376,21 @@ def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, generator: torch.Ge
         (3, (2, 4, 5), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape (2, 3, 4, 4)"),
         (3, (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks, for logits"),
         (3, (2, 3, 4, 4), {"regions": True, "ignore_label": 5}, "masks and, last, the mask of ignored voxels, for"),
+        (
+            3,
+            (4, 1, 4, 4),
+            {},
+            "target must have the shape (2, 1, 4, 4), one label map, for logits of shape (2, 3, 4, 4)",
+        ),
         (1, (2, 1, 4, 4), {}, "A single sigmoid channel needs regions=True."),
     ],
 )
-def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str, object], message: str) -> None:
+@pytest.mark.parametrize("piece", [1, 1000])
+def test_wrong_shapes(
+    channels: int, target: tuple[int, ...], settings: dict[str, object], message: str, piece: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(_gradient.PIECE, "cpu", piece)
     with pytest.raises(ValueError) as error:
         losses.CrossEntropyLoss(**settings)(torch.zeros(2, channels, 4, 4), torch.zeros(target))
     assert message in str(error.value)
@@ -396,6 +410,7 @@ def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str
         (losses.NACLLoss, "weight", math.nan, "a number of at least 0; got nan."),
         (losses.NACLLoss, "prior", "box", "one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
         (losses.NACLLoss, "kernel_size", 4, "an odd whole number of at least 3; got 4."),
+        (losses.NACLLoss, "kernel_size", 3.0, "an odd whole number of at least 3; got 3.0."),
         (losses.NACLLoss, "penalty", "l3", "one of 'l1', 'l2'; got 'l3'."),
         (losses.NACLLoss, "constraint", "p", "one of 'logits', 'softmax'; got 'p'."),
         (losses.NACLLoss, "class_reduction", "no", "one of 'mean', 'sum'; got 'no'."),
@@ -406,6 +421,56 @@ def test_wrong_settings(loss: Make, setting: str, value: object, expected: str) 
     with pytest.raises(ValueError) as error:
         loss(**{setting: value})
     assert str(error.value) == f"{setting} must be {expected}"
+
+
+def test_a_setting_that_is_not_used_may_be_anything(generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    assert torch.equal(losses.NACLLoss(sigma=0.1)(logits, labels), losses.NACLLoss()(logits, labels))
+    with pytest.raises(ValueError, match=r"sigma must be a number of at least 0\.2; got 0\.1"):
+        losses.NACLLoss(sigma=0.1, prior="gaussian")
+
+
+@pytest.mark.parametrize(
+    ("loss", "setting", "value"),
+    [
+        (losses.NACLLoss(), "kernel_size", 5),
+        (losses.NACLLoss(), "border", "zero"),
+        (losses.NACLLoss(), "prior", "gaussian"),
+        (losses.NACLLoss(prior="gaussian"), "sigma", 0.3),
+        (losses.SVLSLoss(), "sigma", 0.3),
+        (losses.SVLSLoss(), "kernel_size", 5),
+    ],
+)
+def test_what_is_shown_is_what_is_computed(
+    loss: SegmentationLoss, setting: str, value: object, generator: torch.Generator
+) -> None:
+    """Also after a setting of the neighborhood has been changed."""
+    logits, labels = draw(generator)
+    before = loss(logits, labels)
+    setattr(loss, setting, value)
+    assert f"{setting}={value!r}" in repr(loss)
+    assert loss(logits, labels) != before
+    settings = {"prior": loss.prior} if isinstance(loss, losses.NACLLoss) else {}
+    assert torch.equal(loss(logits, labels), type(loss)(**{**settings, setting: value})(logits, labels))
+
+
+class OfOnesOwn(SegmentationLoss):
+    """With attributes of any name."""
+
+    def __init__(self, **shared: Unpack[losses.Shared]) -> None:
+        super().__init__(**shared)
+        for name in ("at_once", "mean", "total", "canonical", "without_border", "neighbor_shares", "dice_term"):
+            setattr(self, name, 1.0)
+
+    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
+        return losses.cross_entropy(logits, target.map)
+
+
+def test_a_loss_of_ones_own_has_names_to_itself(generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    own, ours = (kind(dice=nnunets_dice()) for kind in (OfOnesOwn, losses.CrossEntropyLoss))
+    assert torch.equal(own(logits, labels), ours(logits, labels))
+    torch.testing.assert_close(torch.func.grad(own)(logits, labels), torch.func.grad(ours)(logits, labels))
 
 
 # Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.

@@ -1,12 +1,15 @@
 """The computation in pieces: how it cuts, and what autograd may ask of it. That it changes nothing is a law."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import _pieces
+from nnunet_nacl.losses import _gradient
+from nnunet_nacl.losses._formula import at_once
 from tests.losses.test_laws import assert_same, value_and_gradient
 
 
@@ -15,7 +18,7 @@ from tests.losses.test_laws import assert_same, value_and_gradient
 def test_neighbors_in_other_pieces(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, prior: str, border: str
 ) -> None:
-    monkeypatch.setitem(_pieces.PIECE, "cpu", 68)
+    monkeypatch.setitem(_gradient.PIECE, "cpu", 68)
     for shape, kernel_size in (((2, 13, 9), 3), ((2, 9, 4), 7), ((1, 7, 6, 5), 5)):
         logits = torch.randn(shape[0], 3, *shape[1:], generator=generator, dtype=torch.float64)
         loss = losses.NACLLoss(prior=prior, border=border, kernel_size=kernel_size, sigma=1.3, ignore_label=3)
@@ -44,7 +47,7 @@ def pair(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 def test_a_gradient_asked_for_twice(pair: tuple[Tensor, Tensor]) -> None:
     logits, labels = pair
     loss = losses.NACLLoss()
-    expected = value_and_gradient(loss.mean, logits, labels)[1]
+    expected = value_and_gradient(partial(at_once, loss), logits, labels)[1]
     leaf = logits.clone().requires_grad_()
     value = loss(leaf, labels)
     (3 * value).backward(retain_graph=True)
@@ -73,7 +76,7 @@ def test_large_sums_keep_their_digits() -> None:
 def test_while_compiling(pair: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile gets the formula, which it can fuse itself."""
     expected = losses.NACLLoss()(*pair)
-    monkeypatch.setattr(_pieces, "_pieces", None)
+    monkeypatch.setattr(_gradient, "_pieces", None)
     torch.testing.assert_close(torch.compile(losses.NACLLoss(), backend="eager")(*pair), expected)
     with pytest.raises(TypeError):
         losses.NACLLoss()(*pair)

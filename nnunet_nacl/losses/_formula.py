@@ -1,0 +1,102 @@
+"""What a loss computes, all at once: the ignore mask, the sum over voxels, and Dice.
+
+Of a ``Formula``, `_gradient.py` computes the value and its gradient in less time and memory.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from nnunet_nacl.losses._neighborhood import Neighborhood
+from nnunet_nacl.losses._target import Target, canonical_target
+
+
+class Formula(nn.Module, ABC):
+    """The settings of a ``SegmentationLoss``, which explains them, and the value of each voxel."""
+
+    tell: Callable[[str], object] = staticmethod(warnings.warn)
+    """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
+
+    def __init__(
+        self,
+        *,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__()
+        self.ignore_label = ignore_label
+        self.regions = regions
+        self.dice = dice
+        self.compiled = compiled
+
+    @abstractmethod
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats."""
+
+    @property
+    def _neighborhood(self) -> Neighborhood | None:
+        """Of a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
+        return None
+
+    def extra_repr(self) -> str:
+        """The settings, shown in ``print(loss)`` and in the training log."""
+        shown = {
+            name: value
+            for name, value in vars(self).items()
+            if not name.startswith("_") and name not in {"training", "tell"}
+        }
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+
+def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool = True) -> Tensor:
+    """The loss, from tensors of the logits' size: the mean over the voxels that count, and Dice."""
+    canonical = surrounded(loss, without_border(loss, target, logits.shape[1]))
+    mean = total(loss, logits, canonical) / canonical.num_valid().clamp_min(1)
+    if loss.dice is None or not with_dice:
+        return mean
+    return mean + dice_term(loss, logits, canonical)
+
+
+def without_border(loss: Formula, target: Tensor, channels: int) -> Target:
+    """The target in the form that ``surrounded`` and ``dice_term`` take, for logits of so many channels."""
+    return canonical_target(
+        target, channels=channels, ignore_label=loss.ignore_label, regions=loss.regions
+    )
+
+
+def surrounded(loss: Formula, target: Target) -> Target:
+    """The form that ``total`` takes: with a border, if the loss looks at neighbors."""
+    neighborhood = loss._neighborhood
+    return target if neighborhood is None else neighborhood.surround(target)
+
+
+def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
+    """The sum of ``voxel_loss`` over the voxels that count."""
+    values = target.poisoned(loss.voxel_loss(_computable(logits, target), target))
+    if target.valid is not None:
+        values = torch.where(target.valid[:, 0], values, 0)
+    return values.sum()
+
+
+def dice_term(loss: Formula, logits: Tensor, target: Target) -> Tensor:
+    """``loss.dice`` of them, but 0 if no voxel counts."""
+    assert loss.dice is not None
+    value: Tensor = loss.dice(_computable(logits, target), target.map, loss_mask=target.valid)
+    if target.valid is None:
+        return value
+    # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the
+    # other processes' gradients still flow through it.
+    return value - torch.where(target.valid.any(), 0, value).detach()
+
+
+def _computable(logits: Tensor, target: Target) -> Tensor:
+    """Float32 or float64 logits, 0 where the target is ignored."""
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    # Before the loss, not after it: a NaN at an ignored voxel would still reach the gradient (0 * NaN).
+    return logits if target.valid is None else torch.where(target.valid, logits, 0)

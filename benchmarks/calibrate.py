@@ -34,11 +34,12 @@ from tqdm import tqdm
 
 from nnunet_nacl.calibrate import (
     Head,
-    Network,
     Sample,
     Temperature,
+    TrainedFold,
     Unchanged,
     Vector,
+    calibrated_logits,
     judge,
     nll_of_cases,
     split_cases,
@@ -55,6 +56,8 @@ KEY = ["data_set", "configuration", "trainer", "folds", "training"]
 class Isotonic:
     """Isotonic regression after temperature scaling, one function for all classes (IRM, Mix-n-Match, ICML 2020)."""
 
+    needs_features = False
+
     def __init__(self, sample: Sample) -> None:
         self.temperature = Temperature.of(sample)
         q = self._scaled(sample.logits)
@@ -66,9 +69,9 @@ class Isotonic:
     def _scaled(self, logits: Any) -> Any:
         return Activation.SOFTMAX.probabilities(self.temperature.logits(logits).astype(np.float64))
 
-    def logits(self, logits: Any, _: Any = None) -> Any:
+    def logits(self, inputs: Any) -> Any:
         """Calibrated logits."""
-        q = self._scaled(logits)
+        q = self._scaled(inputs)
         raised = self.curve.predict(q.reshape(-1)).reshape(q.shape) + 1e-6 * q
         return np.log(np.maximum(raised, 1e-38)).astype(np.float32)
 
@@ -90,7 +93,7 @@ def held_out_scores(sample: Sample, layer: Any) -> dict[str, Any]:
         inside = sample.take(outside)
         for name, method in fits(sample.take(~outside), layer).items():
             logits.setdefault(name, np.empty_like(sample.logits))
-            logits[name][:, outside] = method.logits(inside.logits, inside.features)
+            logits[name][:, outside] = calibrated_logits(method, inside)
     return {name: judge(sample, of_method) for name, of_method in logits.items()}
 
 
@@ -111,7 +114,7 @@ def nested_nll(sample: Sample, layer: Any, model: Any) -> float:
         )
         inside = is_held_out[sample.case]
         held_out = sample.take(inside)
-        logits[:, inside] = method.calibration.logits(held_out.logits, held_out.features)
+        logits[:, inside] = calibrated_logits(method.calibration, held_out)
     return judge(sample, logits).NLL
 
 
@@ -119,49 +122,53 @@ def measure(options: argparse.Namespace) -> None:
     """One model, or the ensemble of several folds."""
     start = time.time()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
-    networks = [
-        Network(model, fold, checkpoint="checkpoint_final.pth", device="cpu", mirroring=True)
+    opened = [
+        TrainedFold.open(
+            model, fold, checkpoint="checkpoint_final.pth", device="cpu", mirroring=True
+        )
         for fold in options.fold
     ]
     fitted = []
     held_out: dict[str, Any] = {}
     few: dict[str, Any] = {}
     choice: dict[str, Any] = {}
-    for network in networks:
+    for fold in opened:
         features_start = time.time()
-        sample, _ = network.sample()
+        sample, _ = fold.sample()
         fits_start = time.time()
-        trials = try_methods(sample, network.layer)
+        trials = try_methods(sample, fold.reader.layer)
         print(
-            f"fold {network.fold}: features {fits_start - features_start:.1f} s, "
+            f"{fold.folder.name}: features {fits_start - features_start:.1f} s, "
             f"fits {time.time() - fits_start:.1f} s"
         )
-        fitted.append({**trials.fitted, **fits(sample, network.layer)})
-        if len(networks) == 1:
-            held_out = {**trials.scores, **held_out_scores(sample, network.layer)}
-            chosen = trials.choose(None, network.model, {}).method
+        fitted.append({**trials.fitted, **fits(sample, fold.reader.layer)})
+        if len(opened) == 1:
+            held_out = {**trials.scores, **held_out_scores(sample, fold.reader.layer)}
+            chosen = trials.choose(None, fold.model, {}).method
             choice = {
                 "written": chosen,
                 "held_out_NLL_written": trials.scores[chosen].NLL,
-                "nested_NLL": nested_nll(sample, network.layer, network.model),
+                "nested_NLL": nested_nll(sample, fold.reader.layer, fold.model),
             }
             if options.counts:
-                few = few_cases(sample, network.layer)
+                few = few_cases(sample, fold.reader.layer)
     fit_seconds = time.time() - start
 
     raw = Path(nnUNet_raw) / model.parent.name
-    cases = PreprocessedCases.of_images(networks[0].predictor, raw / "imagesTs", raw / "labelsTs")
+    cases = PreprocessedCases.of_images(
+        opened[0].reader.predictor, raw / "imagesTs", raw / "labelsTs"
+    )
     samples: list[Sample] = []
     logits: dict[str, list[Any]] = {}
     for name in tqdm(cases.names, desc="test"):
         image, labels, properties = cases.load(name)
-        features = [network.features(image) for network in networks]
+        features = [fold.reader.features(image) for fold in opened]
         trained = [
-            of_fold.logits(network.layer)
-            for of_fold, network in zip(features, networks, strict=True)
+            of_fold.logits(fold.reader.layer)
+            for of_fold, fold in zip(features, opened, strict=True)
         ]
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)
-        first = networks[0]
+        first = opened[0]
         activation = first.meaning.activation
         p = activation.probabilities(mean)[: first.meaning.num_tops]
         sample = Sample.draw(
@@ -183,8 +190,9 @@ def measure(options: argparse.Namespace) -> None:
                 of_trained.reshape(len(of_trained), -1)[:, places]
             )
             for method, calibration in {**methods, **few}.items():
-                calibrated = sample.activation.centered(calibration.logits(as_trained, drawn))
-                means[method] = means.get(method, 0) + calibrated / len(networks)
+                inputs = drawn if calibration.needs_features else as_trained
+                calibrated = sample.activation.centered(calibration.logits(inputs))
+                means[method] = means.get(method, 0) + calibrated / len(opened)
         for method, mean in means.items():
             logits.setdefault(method, []).append(mean)
     about = {
@@ -197,7 +205,7 @@ def measure(options: argparse.Namespace) -> None:
         **choice,
         "fit_seconds": fit_seconds,
         "seconds": time.time() - start,
-        **of_training(networks),
+        **of_training(opened),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread",
         "date": time.strftime("%Y-%m-%d"),
         "commit": revision(),
@@ -206,12 +214,12 @@ def measure(options: argparse.Namespace) -> None:
     write(options.csv, about, Sample.join(samples), joined, held_out)
 
 
-def of_training(networks: list[Network]) -> dict[str, Any]:
+def of_training(opened: list[TrainedFold]) -> dict[str, Any]:
     """How long the models were trained, and the Dice of validation patches that nnU-Net logged last."""
     # Of our own training
-    content = torch.load(networks[0].folder / "checkpoint_final.pth", weights_only=False)
+    content = torch.load(opened[0].folder / "checkpoint_final.pth", weights_only=False)
     found = {"last_logged_Dice": content["logging"]["mean_fg_dice"][-1]}
-    seconds = [network.folder / "training_time.json" for network in networks]
+    seconds = [fold.folder / "training_time.json" for fold in opened]
     if all(file.exists() for file in seconds):
         found["training_seconds"] = np.mean(
             [json.loads(file.read_text())["seconds"] for file in seconds]

@@ -66,14 +66,20 @@ def whole_file(file: str | Path) -> Iterator[Path]:
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    partial.mkdir(parents=True)
-    try:
+    with hidden_folder(folder.with_name(f".{folder.name}.partial")) as partial:
         yield partial
         partial.rename(folder)
+
+
+@contextmanager
+def hidden_folder(folder: Path) -> Iterator[Path]:
+    """Make a new folder for what is not whole yet; on leaving, it is removed, whatever happens."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+    folder.mkdir(parents=True)
+    try:
+        yield folder
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

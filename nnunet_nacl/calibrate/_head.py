@@ -80,7 +80,7 @@ class Head:
         """
         weight, bias = layer_of(*layer, num_features=np.shape(features)[channel_axis])
         trained = cls(weight.tolist(), bias.tolist())
-        logits = calibrated(features, channel_axis, lambda rows: trained.logits(rows, rows))
+        logits = calibrated(features, channel_axis, trained.logits)
         sample = Sample.of_arrays(
             logits,
             labels,
@@ -113,7 +113,7 @@ class Head:
 
         assert sample.features is not None
         assert layer is not None
-        objective = Objective.of(sample)
+        objective = sample.objective()
         features = on_device(sample.features, sample.device)
         standard = _Standardized.of(features, objective.share)
         start = standard.rows_of(*Temperature.of(sample).layer(*layer))
@@ -131,12 +131,10 @@ class Head:
         weight, bias = standard.layer_of(start + even.rows_of(found))
         return cls(weight.tolist(), bias.tolist(), remark="" if converged else UNFINISHED)
 
-    def logits(self, _: Floats, features: Floats | None = None) -> Floats:
+    def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of features (F, n)."""
-        assert features is not None
-        return (
-            np.array(self.weight, np.float32) @ features + np.array(self.bias, np.float32)[:, None]
-        )
+        weight = np.array(self.weight, np.float32)
+        return weight @ inputs + np.array(self.bias, np.float32)[:, None]
 
     def layer(self, *_: Floats) -> Layer:
         """The last layer that gives calibrated logits."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer
 
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import (
@@ -22,7 +22,11 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.typing import Floats, Mask
 
-Known = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+Known = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    PlainSerializer(lambda value: None if math.isnan(value) else value),
+]
 """A number, or NaN, which is null in JSON."""
 
 

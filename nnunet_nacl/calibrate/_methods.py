@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate._sample import Sample, flattened
-from nnunet_nacl.calibrate._search import Objective, minimum, on_device, with_gradients
+from nnunet_nacl.calibrate._search import TEMPERATURES, minimum, on_device, with_gradients
 from nnunet_nacl.metrics import Activation
 from nnunet_nacl.metrics.counting import to_numpy
 from nnunet_nacl.typing import Array, Floats
@@ -24,7 +22,6 @@ Layer = tuple[NDArray[Any], NDArray[Any]]
 
 KEEPING = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
-TEMPERATURES = (0.05, 100.0)
 _SMALL_PULL = 1e-7  # pulls vector scaling toward the temperature
 UNFINISHED = "the search did not converge"
 
@@ -56,8 +53,8 @@ class Method(Protocol):
     def of(cls, sample: Sample, layer: Layer | None = None) -> "Self":
         """Fit to a sample; to its features with the last layer as trained, if it needs them."""
 
-    def logits(self, logits: Floats, features: Floats | None = None) -> Floats:
-        """Calibrated logits of logits (C, n), or of features (F, n)."""
+    def logits(self, inputs: Floats) -> Floats:
+        """Calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
@@ -78,9 +75,9 @@ class Unchanged:
         """There is nothing to fit."""
         return cls()
 
-    def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
+    def logits(self, inputs: Floats) -> Floats:
         """The same logits (C, n)."""
-        return logits
+        return inputs
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer as trained."""
@@ -149,7 +146,7 @@ class Temperature(_OfLogits):
     @classmethod
     def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
         """The T from 0.05 to 100 with the smallest NLL, which is convex in 1/T."""
-        return cls(_best_temperature(sample), sample.activation, num_channels=len(sample.logits))
+        return cls(sample.best_temperature, sample.activation, num_channels=len(sample.logits))
 
     @property
     def remark(self) -> str:
@@ -159,9 +156,9 @@ class Temperature(_OfLogits):
             return ""
         return f"T is at the bound of the search, {self.temperature:.3g}"
 
-    def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
+    def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of logits (C, n)."""
-        return logits / logits.dtype.type(self.temperature)
+        return inputs / inputs.dtype.type(self.temperature)
 
     def layer(self, weight: Array, bias: Array) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
@@ -200,9 +197,9 @@ class Vector(_OfLogits):
         """
         import torch
 
-        objective = Objective.of(sample)
+        objective = sample.objective()
         logits = on_device(sample.logits, sample.device)
-        scale = np.full(len(logits), 1 / _best_temperature(sample))
+        scale = np.full(len(logits), 1 / sample.best_temperature)
         start = on_device(np.stack([scale, np.zeros_like(scale)], axis=1), sample.device)
         is_present = on_device(sample.present()[:, None], sample.device)
 
@@ -218,11 +215,11 @@ class Vector(_OfLogits):
         remark = "" if converged else UNFINISHED
         return cls(scale.tolist(), shift.tolist(), sample.activation, remark=remark)
 
-    def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
+    def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of logits (C, n)."""
-        scale = np.array(self.scale, logits.dtype)[:, None]
-        shift = np.array(self.shift, logits.dtype)[:, None]
-        return self.activation.centered(logits) * scale + shift
+        scale = np.array(self.scale, inputs.dtype)[:, None]
+        shift = np.array(self.shift, inputs.dtype)[:, None]
+        return self.activation.centered(inputs) * scale + shift
 
     def layer(self, weight: Array, bias: Array) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
@@ -232,21 +229,12 @@ class Vector(_OfLogits):
         return calibrated_rows, scale * self.activation.centered(offset) + np.array(self.shift)
 
 
-@lru_cache(maxsize=1)
-def _best_temperature(sample: Sample) -> float:
-    import torch
-
-    objective = Objective.of(sample)
-    # In single precision, the NLL of a perfect model would not fall down to the bound
-    logits = on_device(sample.logits, sample.device).double()
-
-    def nll(log: float) -> float:
-        with torch.no_grad():
-            return objective(logits * float(np.exp(-log)), 0).item()
-
-    bounds = np.log(TEMPERATURES)
-    found = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8})
-    return float(np.exp(found.x))
+def calibrated_logits(calibration: Method, sample: Sample) -> Floats:
+    """Calibrated logits (C, n) of a sample's voxels."""
+    if not calibration.needs_features:
+        return calibration.logits(sample.logits)
+    assert sample.features is not None
+    return calibration.logits(sample.features)
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:

@@ -5,19 +5,17 @@ calibrated logits are the logits of a network with another last layer: features 
 layer, give exactly what a prediction with that layer gives.
 """
 
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from nnunet_nacl.calibrate._features import Kept
+from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._trials import Fit, Trials, check_method, try_methods
-from nnunet_nacl.files import only_writer
+from nnunet_nacl.files import hidden_folder, only_writer
 from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
@@ -87,8 +85,8 @@ def calibrate_model(
             f"{model} has {', '.join(found)} already: replace them with --overwrite."
         )
     # Look for everything that may be missing before any work.
-    networks = [
-        Network(
+    opened = [
+        TrainedFold.open(
             model,
             fold,
             checkpoint=checkpoint,
@@ -98,18 +96,18 @@ def calibrate_model(
         )
         for fold in folds
     ]
-    if method == Head.method and not all(network.has_features for network in networks):
+    if method == Head.method and not all(fold.reader.has_features for fold in opened):
         raise ValueError(
             "The last convolution is larger than 1×1: expected --method temperature or vector."
         )
-    for network in networks:
-        network.check_labels()
+    for fold in opened:
+        fold.check_labels()
     return (
         (
-            _calibrate_fold(network, method, save_probabilities=save_probabilities),
-            network.folder / FOLD_CHECKPOINT,
+            _calibrate_fold(fold, method, save_probabilities=save_probabilities),
+            fold.folder / FOLD_CHECKPOINT,
         )
-        for network in networks
+        for fold in opened
     )
 
 
@@ -127,33 +125,24 @@ def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: b
         )
 
 
-def _calibrate_fold(network: Network, method: str | None, *, save_probabilities: bool) -> Fit:
-    with only_writer(network.folder / FOLD_CHECKPOINT), _unfinished(network.folder) as written:
+def _calibrate_fold(fold: TrainedFold, method: str | None, *, save_probabilities: bool) -> Fit:
+    reader = fold.reader
+    with (
+        only_writer(fold.folder / FOLD_CHECKPOINT),
+        hidden_folder(fold.folder / _UNFINISHED) as written,
+    ):
         kept = Kept.below(written) if save_probabilities else None
-        sample, skipped = network.sample(kept)
+        sample, skipped = fold.sample(kept)
         sample.check()
-        trials = try_methods(sample, network.layer if network.has_features else None)
-        settings = network.settings | {"fold": network.fold}
-        fit = trials.choose(method, network.model, settings, skipped)
-        layer = fit.calibration.layer(*network.weights)
-        network.write(layer, fit.method, written / FOLD_CHECKPOINT)
+        trials = try_methods(sample, reader.layer if reader.has_features else None)
+        fit = trials.choose(method, fold.model, fold.settings, skipped)
+        layer = fit.calibration.layer(*reader.weights)
+        fold.write(layer, fit.method, written / FOLD_CHECKPOINT)
         fit.write(written / FOLD_FIT)
         if kept is not None:
-            _predict_validation(network, trials, fit, kept, written / FOLD_VALIDATION)
-        _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
+            _predict_validation(fold, trials, fit, kept, written / FOLD_VALIDATION)
+        _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, fold.folder)
     return fit
-
-
-@contextmanager
-def _unfinished(folder: Path) -> Iterator[Path]:
-    """A hidden folder in another one, for what is not finished; it is removed, whatever happens."""
-    written = folder / _UNFINISHED
-    shutil.rmtree(written, ignore_errors=True)
-    written.mkdir()
-    try:
-        yield written
-    finally:
-        shutil.rmtree(written)
 
 
 def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
@@ -173,14 +162,14 @@ def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
 
 
 def _predict_validation(
-    network: Network, trials: Trials, fit: Fit, kept: Kept, folder: Path
+    fold: TrainedFold, trials: Trials, fit: Fit, kept: Kept, folder: Path
 ) -> None:
     """Predict each validation case with the fit that was made without it."""
     folder.mkdir()
-    fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
-    doing = f"{network.folder.name}: calibrated validation cases"
+    fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
+    doing = f"{fold.folder.name}: calibrated validation cases"
     for name in tqdm(fit.cases, desc=doing, unit="case"):
-        image, _, properties = network.cases.load(name)
-        layer = trials.unseen[name][fit.method].layer(*network.layer)
-        logits = (kept.load(name) or network.features(image)).logits(layer)
-        save_prediction(network.predictor, logits, properties, folder / name)
+        image, _, properties = fold.cases.load(name)
+        layer = trials.unseen[name][fit.method].layer(*fold.reader.layer)
+        logits = (kept.load(name) or fold.reader.features(image)).logits(layer)
+        save_prediction(fold.reader.predictor, logits, properties, folder / name)

@@ -4,11 +4,13 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.calibrate._search import Objective, best_temperature, on_device
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
@@ -68,6 +70,19 @@ class Sample:
     def kept(self) -> Truth:
         """What the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n)."""
         return self.activation.predicted(self.logits)
+
+    def objective(self) -> Objective:
+        """What a calibration minimizes over these voxels."""
+        share = self.weights / self.weights.sum()
+        parts = (
+            on_device(np.asarray(values), self.device) for values in (self.truth, self.kept, share)
+        )
+        return Objective(self.activation, *parts)
+
+    @cached_property
+    def best_temperature(self) -> float:
+        """Where the searches of all methods begin."""
+        return best_temperature(self.objective(), on_device(self.logits, self.device))
 
     @classmethod
     def draw(

@@ -6,9 +6,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
-from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import Activation
 from nnunet_nacl.typing import Floats
 
@@ -20,11 +19,13 @@ Found = TypeVar("Found")
 
 OPTIONS = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
 """Of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
+TEMPERATURES = (0.05, 100.0)
+"""Between which the best one is searched for."""
 
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """The loss of a sample's voxels, on the sample's device.
+    """The loss of a sample's voxels, on the device where a calibration is fitted.
 
     Attributes:
         activation: softmax or sigmoid.
@@ -37,16 +38,6 @@ class Objective:
     truth: "Tensor"
     kept: "Tensor"
     share: "Tensor"
-
-    @classmethod
-    def of(cls, sample: Sample) -> "Objective":
-        """For the voxels of a sample."""
-        share = sample.weights / sample.weights.sum()
-        parts = (
-            on_device(np.asarray(values), sample.device)
-            for values in (sample.truth, sample.kept, share)
-        )
-        return cls(sample.activation, *parts)
 
     def __call__(self, logits: "Tensor", keeping: float) -> "Tensor":
         """CE + μ · hinge of logits (C, n): the weighted mean over voxels; for regions, summed over them.
@@ -111,3 +102,19 @@ def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Ten
     )
     place = torch.from_numpy(found.x).to(start.device).reshape(start.shape)
     return place, bool(found.success)
+
+
+def best_temperature(objective: Objective, logits: "Tensor") -> float:
+    """The T with the smallest NLL, which is convex in 1/T."""
+    import torch
+
+    # In single precision, the NLL of a perfect model would not fall down to the bound
+    logits = logits.double()
+
+    def nll(log: float) -> float:
+        with torch.no_grad():
+            return objective(logits * float(np.exp(-log)), 0).item()
+
+    bounds = np.log(TEMPERATURES)
+    found = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8})
+    return float(np.exp(found.x))

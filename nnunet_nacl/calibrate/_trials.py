@@ -1,13 +1,12 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Discriminator
+from pydantic import Discriminator, TypeAdapter
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
@@ -19,6 +18,7 @@ from nnunet_nacl.calibrate._methods import (
     Temperature,
     Unchanged,
     Vector,
+    calibrated_logits,
     layer_of,
 )
 from nnunet_nacl.calibrate._sample import Sample
@@ -79,10 +79,7 @@ class Fit:
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
-        content = asdict(self)
-        for score in content["tried"].values():
-            for name in ("ECE", "over_confidence"):
-                score[name] = None if math.isnan(score[name]) else score[name]
+        content = TypeAdapter(Fit).dump_python(self, mode="json")
         if applied_to is not None:
             content["applied"] = {"pred_folder": str(applied_to.absolute())}
         write_json(file, content)
@@ -187,7 +184,7 @@ def try_methods(
         unseen |= dict.fromkeys(part, of_others)
         for name, method in of_others.items():
             of_method = logits.setdefault(name, np.empty_like(sample.logits))
-            of_method[:, is_held_out] = method.logits(held_out.logits, held_out.features)
+            of_method[:, is_held_out] = calibrated_logits(method, held_out)
     fitted = fit_all(sample)
     scores = {}
     for name, of_method in logits.items():

@@ -85,7 +85,11 @@ class Chosen:
         from nnunet_nacl.nnunet import Predictions
 
         if self.d is not None and self.c is not None and self.gt_folder is None:
-            folder = "validation_calibrated" if calibrated else "validation"
+            folder = "validation"
+            if calibrated:
+                from nnunet_nacl.calibrate import FOLD_VALIDATION
+
+                folder = FOLD_VALIDATION
             return Predictions.of_model(
                 self.d, self.c, trainer=self.tr, plans=self.p, folds=self.f, validation=folder
             )

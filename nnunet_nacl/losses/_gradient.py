@@ -40,7 +40,7 @@ class Sum(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """How a value is computed: as a sum with its gradient, over its count, or by torch alone, for further derivatives."""
+    """How a value is computed: a sum with its gradient, over its count; or by torch alone, for further derivatives."""
 
     sums: Sum
     formula: Callable[[Tensor, Tensor], Tensor]

@@ -17,6 +17,7 @@ from nnunet_nacl.calibrate import (
     Unchanged,
     Vector,
     _search,
+    calibrated_logits,
     compare,
     judge,
     nll_of_cases,
@@ -218,8 +219,8 @@ class Scaled:
 
         return cls(min((1.0, 2.0), key=nll))
 
-    def logits(self, logits: np.ndarray, _: Any = None) -> np.ndarray:
-        return self.factor * logits
+    def logits(self, inputs: np.ndarray) -> np.ndarray:
+        return self.factor * inputs
 
     def layer(self, weight: np.ndarray, bias: np.ndarray) -> Any:
         return self.factor * weight, self.factor * bias
@@ -253,7 +254,7 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     truth = drawn(activation, right)
     sample = sample_of(activation, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
     head = Head.of(sample, spoiled, strength=1e-6, keeping=0)
-    p = activation.probabilities(head.logits(sample.logits, features).astype(np.float64))
+    p = activation.probabilities(head.logits(features).astype(np.float64))
     assert np.abs(p - activation.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
     regression = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000)
@@ -278,7 +279,7 @@ def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
     sample, layer = trained_badly(activation, few)
 
     def changed(method: Vector | Head) -> float:
-        return judge(sample, method.logits(sample.logits, few)).changed
+        return judge(sample, calibrated_logits(method, sample)).changed
 
     costs = (0, 3, 30, 1e6)
     of_heads = [changed(Head.of(sample, layer, keeping=cost)) for cost in costs]
@@ -299,7 +300,7 @@ def test_never_behind_a_temperature_where_it_is_fitted(
     of_temperature = judge(sample, Temperature.of(sample).logits(sample.logits)).NLL
     assert of_temperature + 1e-6 >= judge(sample, Vector.of(sample, keeping=keeping).logits(sample.logits)).NLL
     head = Head.of(sample, layer, keeping=keeping)
-    assert of_temperature + 1e-6 >= judge(sample, head.logits(sample.logits, few)).NLL
+    assert of_temperature + 1e-6 >= judge(sample, head.logits(few)).NLL
 
 
 def test_held_out_cases_decide(features: np.ndarray) -> None:

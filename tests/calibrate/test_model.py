@@ -15,8 +15,9 @@ import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from scipy.special import expit
 
-from nnunet_nacl.calibrate import Fit, Head, Network, Score, Unchanged, apply_folder, calibrate_model, judge
-from nnunet_nacl.calibrate._network import _is_ours
+from nnunet_nacl.calibrate import Fit, Head, Score, TrainedFold, Unchanged, apply_folder, calibrate_model, judge
+from nnunet_nacl.calibrate._fold import _is_ours
+from nnunet_nacl.calibrate._reader import FeatureReader
 from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
@@ -66,8 +67,8 @@ def calibrate(model: Path, *folds: int | str, **options: object) -> list[tuple[F
     return list(calibrate_model(model, folds, use_mirroring=False, **options))
 
 
-def open_fold(model: Path, *, mirroring: bool = False) -> Network:
-    return Network(model, 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=mirroring)
+def open_fold(model: Path, *, mirroring: bool = False) -> TrainedFold:
+    return TrainedFold.open(model, 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=mirroring)
 
 
 def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
@@ -97,10 +98,10 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
         assert fit == Fit.read(copy.model / "fold_0" / "calibration.json")
         its = {name: np.array(value) for name, value in vars(fit.calibration).items()}
         if method == "head":
-            network = open_fold(copy.model)
-            network._last.forward = lambda features: features
+            reader = open_fold(copy.model).reader
+            reader.last.forward = lambda features: features
             with torch.no_grad():
-                features = network.predictor.network(image)[0].numpy().astype(float)
+                features = reader.predictor.network(image)[0].numpy().astype(float)
             expected = its["weight"] @ features.reshape(len(features), -1) + its["bias"][:, None]
         elif method == "vector":
             centered = flat - flat.mean(0) if kind == "labels" else flat
@@ -265,8 +266,8 @@ def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
 ONLY_WHAT_IT_NEEDS = """
 import sys
 from pathlib import Path
-from nnunet_nacl.calibrate import Network
-Network(Path(sys.argv[1]), 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=False)
+from nnunet_nacl.calibrate import TrainedFold
+TrainedFold.open(Path(sys.argv[1]), 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=False)
 trainer = "nnunetv2.training.nnUNetTrainer.nnUNetTrainer"
 found = {trainer, "matplotlib", "seaborn", "sklearn", "timm", "torchvision"} & set(sys.modules)
 assert not found, found
@@ -292,10 +293,10 @@ def test_a_class_of_ones_own_builds_its_network(monkeypatch: pytest.MonkeyPatch,
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("regions", "3d_small", OF_REGIONS)
-    network = open_fold(copy.model, mirroring=True)
+    reader = open_fold(copy.model, mirroring=True).reader
     image = np.random.default_rng(0).normal(size=(1, 20, 24, 24)).astype(np.float32)
-    ours = network.features(image).logits(network.layer)
-    logits = network.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
+    ours = reader.features(image).logits(reader.layer)
+    logits = reader.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
     gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
     assert gap.max() < 0.01
     assert gap.mean() < 5e-4
@@ -319,17 +320,17 @@ def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: fl
     write_checkpoint(content, file)
     changed = open_fold(copy.model)
     image = as_it_is.cases.load("toy_0")[0]
-    expected, found = (network.features(image) for network in (as_it_is, changed))
+    expected, found = (fold.reader.features(image) for fold in (as_it_is, changed))
     every = np.arange(expected.values[0].numel())
     gap = np.abs(found.at(every) / factor - expected.at(every))
     assert gap.max() < 0.05  # in corners, where windows have hardly a weight
     assert gap.mean() < 1e-3
     trained, fitted = [], []
-    for network in (as_it_is, changed):
-        sample, _ = network.sample()
+    for fold in (as_it_is, changed):
+        sample, _ = fold.sample()
         trained.append(judge(sample, sample.logits).NLL)
-        head = Head.of(sample, network.layer, keeping=0)  # smooth: kinks end a search elsewhere
-        fitted.append(judge(sample, head.logits(sample.logits, sample.features)).NLL)
+        head = Head.of(sample, fold.reader.layer, keeping=0)  # smooth: kinks end a search elsewhere
+        fitted.append(judge(sample, head.logits(sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-4)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
 
@@ -354,8 +355,8 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
     (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": [], "val": CASES}]))
     spoil(copy, "toy_0")
     predicted: list[object] = []
-    features = Network.features
-    monkeypatch.setattr(Network, "features", lambda self, image: predicted.append(0) or features(self, image))
+    features = FeatureReader.features
+    monkeypatch.setattr(FeatureReader, "features", lambda self, image: predicted.append(0) or features(self, image))
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-tr", OURS, "-device", "cpu", "-f", "0"]
     command += ["--method", "head", "--npz", "--disable_tta", "--overwrite"]
     assert main(command) == 1

@@ -1,0 +1,223 @@
+"""A fold of a trained model: its cases, the voxels drawn from them, and a checkpoint with another last layer."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.calibrate._features import Features, Kept
+from nnunet_nacl.calibrate._methods import Layer
+from nnunet_nacl.calibrate._reader import FeatureReader
+from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
+from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.nnunet import (
+    DEFAULT_TRAINER,
+    DataSet,
+    Model,
+    PreprocessedCases,
+    build_predictor,
+    check_as_trained,
+    defines_trainer,
+    find_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from nnunet_nacl.trainers import parse_name
+from nnunet_nacl.typing import Floats, Record
+
+Result = TypeVar("Result")
+
+_MARK = "nnunet_nacl_calibration"
+"""The key in a checkpoint for the method that calibrated it."""
+
+
+class CaseName(NamedTuple):
+    """A case, for ``each_case``."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedFold:
+    """A fold of a trained model: its network, its checkpoint, and the cases to calibrate it on.
+
+    Attributes:
+        folder: ``fold_X`` of the model.
+        model: the model that the fold is of.
+        meaning: of the model's labels and channels.
+        settings: how the model predicts.
+        cases: the fold's validation cases, or others that it has not seen.
+        reader: of the features that the fold's network makes.
+        checkpoint: the content of its checkpoint.
+    """
+
+    folder: Path
+    model: Model
+    meaning: LabelMeaning
+    settings: Record
+    cases: PreprocessedCases
+    reader: FeatureReader
+    checkpoint: Record
+
+    @classmethod
+    def open(
+        cls,
+        model_folder: Path,
+        fold: int | str,
+        *,
+        checkpoint: str,
+        device: str,
+        mirroring: bool,
+        unseen: tuple[str | Path, str | Path] | None = None,
+    ) -> "TrainedFold":
+        """Look for all that a calibration needs, of which nothing is loaded but the checkpoint."""
+        source = find_checkpoint(model_folder, fold, checkpoint)
+        content = read_checkpoint(source)
+        if _MARK in content:
+            raise ValueError(
+                f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
+                "trained, such as checkpoint_final.pth."
+            )
+        predictor = build_predictor(
+            model_folder,
+            content,
+            device,
+            use_mirroring=mirroring,
+            # Our trainers change no network, and importing them takes seconds
+            built_by=DEFAULT_TRAINER if _is_ours(content["trainer_name"]) else None,
+        )
+        plans = model_folder / "plans.json"
+        data_set = DataSet.read(model_folder / "dataset.json", plans, [])
+        settings: Record = {
+            "model_folder": str(model_folder),
+            "checkpoint": checkpoint,
+            "use_mirroring": mirroring,
+        }
+        if unseen is None:
+            cases = PreprocessedCases.of_fold(predictor, fold)
+            check_as_trained(model_folder, predictor, fold, cases.names)
+        else:
+            cases = _unseen_cases(predictor, *unseen)
+            settings |= {"images": str(unseen[0]), "gt_folder": str(unseen[1])}
+        settings["fold"] = str(fold)
+        return cls(
+            model_folder / f"fold_{fold}",
+            Model.of_folder(model_folder, plans, data_set),
+            data_set.meaning,
+            settings,
+            cases,
+            FeatureReader(predictor, device),
+            content,
+        )
+
+    def sample(self, kept: Kept | None = None) -> tuple[Sample, list[Skipped]]:
+        """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
+        cases = self.cases
+        layer = self.reader.layer
+        most = voxels_per_case(len(layer[0][0]) + self.meaning.num_channels, len(cases.names))
+        weight, bias = (part.astype(np.float32) for part in layer)
+
+        def sample_of(case: CaseName) -> Sample:
+            image, labels, properties = cases.load(case.name)
+            features = self.reader.features(image)
+
+            def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
+                drawn = features.at(index)
+                return weight @ drawn + bias[:, None], drawn
+
+            sample = Sample.draw(
+                case.name,
+                self.meaning,
+                np.maximum(labels, 0),  # −1: outside the crop to what is not 0
+                foreground=self._foreground(features),
+                spacing_mm=self.spacing(properties),
+                most=most,
+                values=values,
+            )
+            if kept is not None:
+                kept.save(case.name, features)
+            return sample
+
+        found, skipped = self._each_case(sample_of, "features")
+        check_any_used(found, skipped)
+        # mps has no double precision
+        fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
+        return replace(Sample.join(list(found.values())), device=fits_on), skipped
+
+    def _foreground(self, features: Features) -> Floats:
+        """(1, *spatial) the probability of the foreground, or (R, *spatial) of each region."""
+        activation = self.meaning.activation
+        tops = self.meaning.num_tops
+        shape = features.values.shape[1:]
+        found = np.empty((tops, shape.numel()), np.float64)
+        for where, logits in features.blocks(self.reader.layer):
+            p = activation.probabilities(logits)
+            found[:, where] = activation.foreground(p[:tops].cpu().numpy())
+        if not np.isfinite(found).all():
+            raise ValueError("the network's output is not finite.")
+        return found.reshape(tops, *shape)
+
+    def spacing(self, properties: Record) -> list[float]:
+        """Of a preprocessed case, in mm; a 2D configuration leaves the slices where they are."""
+        spacing = list(self.reader.predictor.configuration_manager.spacing)
+        if len(spacing) == 2:
+            across = self.reader.predictor.plans_manager.transpose_forward[0]
+            spacing.insert(0, properties["spacing"][across])
+        return spacing
+
+    def _each_case(
+        self, work: Callable[[CaseName], Result], doing: str
+    ) -> tuple[dict[str, Result], list[Skipped]]:
+        names = [CaseName(name) for name in self.cases.names]
+        return each_case(names, work, doing=f"{self.folder.name}: {doing}")
+
+    def check_labels(self) -> None:
+        """Raise a ValueError unless there are enough cases with a structure."""
+        structures = [label for label in self.meaning.known if label != 0]
+
+        def has_structure(case: CaseName) -> bool:
+            return bool(np.isin(self.cases.labels(case.name), structures).any())
+
+        found, _ = self._each_case(has_structure, "labels")
+        check_enough(sum(found.values()), len(self.cases.names), f"{self.folder.name}: ")
+
+    def write(self, layer: Layer, method: str, file: Path) -> None:
+        """Copy the checkpoint with another last layer."""
+        import torch
+
+        last = self.reader.last
+        weights = dict(self.checkpoint["network_weights"])
+        for key, parameter in self.reader.predictor.network.state_dict(keep_vars=True).items():
+            for old, new in zip((last.weight, last.bias), layer, strict=True):
+                if parameter is old:  # under several names, perhaps, and in a compiled network
+                    weights[key.removeprefix("_orig_mod.")] = (
+                        torch.from_numpy(new).to(old.dtype).reshape(old.shape)
+                    )
+        write_checkpoint({**self.checkpoint, "network_weights": weights, _MARK: method}, file)
+
+
+def _is_ours(trainer: str) -> bool:
+    """Whether it is made from its name here, and nobody wrote a class of that name, which nnU-Net would find."""
+    try:
+        recipe = parse_name(trainer)
+    except ValueError:
+        return False
+    return recipe is not None and not defines_trainer(trainer)
+
+
+def _unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
+    """Cases for which a ValueError would say that a fold was trained on them, as far as that is known here."""
+    cases = PreprocessedCases.of_images(predictor, images, gt_folder)
+    trained: list[str] = []
+    with suppress(FileNotFoundError):  # of a model from elsewhere
+        trained = PreprocessedCases.of_fold(predictor, "all").names
+    if seen := sorted(set(trained) & set(cases.names)):
+        raise ValueError(
+            f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
+        )
+    return cases

@@ -22,6 +22,7 @@ from nnunet_nacl.nnunet._names import (
     dataset_in,
     defines_trainer,
     model_folder,
+    names_in,
     nnunet_folder,
     validates_training_cases,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "find_checkpoint",
     "load_predictor",
     "model_folder",
+    "names_in",
     "nnunet_folder",
     "raw_cases",
     "read_checkpoint",

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,13 +10,16 @@ import numpy as np
 import SimpleITK as sitk
 import yaml
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 from tqdm import tqdm
+from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import link_or_copy, whole_folder
 from nnunet_nacl.nnunet import Reader
 from nnunet_nacl.paper.datasets._planned import planned_folder
-from nnunet_nacl.typing import Record
 
+_NOTHING_ELSE = ConfigDict(extra="forbid")
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
 
 
@@ -30,33 +32,53 @@ class _Case(NamedTuple):
     is_test: bool
 
 
-@dataclass(frozen=True)
+class _DatasetJson(TypedDict):
+    """Arguments of nnU-Net's ``generate_dataset_json``."""
+
+    dataset_name: str
+    channel_names: dict[str, str]
+    labels: dict[str, int | list[int]]
+    regions_class_order: NotRequired[list[int]]
+    reference: str
+    license: str
+
+
+@dataclass(frozen=True, config=_NOTHING_ELSE)
+class _Part:
+    """Cases that lie alike: ``find`` has regular expressions of their names, the others paths without endings."""
+
+    find: list[str]
+    images: list[str]
+    mask: str | None = None
+    is_test: bool = False
+
+
+@dataclass(frozen=True, config=_NOTHING_ELSE)
 class _Layout:
     """A published data set: where its files are, and what nnU-Net is told about them."""
 
-    dataset_json: Record
+    dataset_json: _DatasetJson
     needed: list[str]
     expected: str
     name: str
-    cases: list[Record]
+    cases: list[_Part]
     relabel: dict[int, int] | None = None
 
     def find(self, source: Path) -> Iterator[_Case]:
         """The cases in a folder; hidden files, which macOS leaves behind, do not count."""
         for part in self.cases:
-            is_test = part.get("is_test", False)
             found = set()
-            for pattern in part["find"]:
+            for pattern in part.find:
                 folder, _, name = pattern.partition("/")
                 for path in (source / folder).glob("[!.]*"):
                     if match := re.fullmatch(name, path.name):
                         found.add(match["id"])
             for number in sorted(found):
-                images = [_existing(source, paths, number) for paths in part["images"]]
-                mask = _existing(source, part["mask"], number) if "mask" in part else None
-                if is_test and mask is not None and not mask.exists():
+                images = [_existing(source, paths, number) for paths in part.images]
+                mask = None if part.mask is None else _existing(source, part.mask, number)
+                if part.is_test and mask is not None and not mask.exists():
                     mask = None
-                yield _Case(self.name.format(id=number), images, mask, is_test)
+                yield _Case(self.name.format(id=number), images, mask, part.is_test)
 
 
 def _existing(source: Path, paths: str, number: str) -> Path:
@@ -69,12 +91,9 @@ def _existing(source: Path, paths: str, number: str) -> Path:
     return next((file for file in files if file.exists()), files[1])
 
 
-_LAYOUTS = {
-    name: _Layout(**content)
-    for name, content in yaml.safe_load(
-        Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")
-    ).items()
-}
+_LAYOUTS = TypeAdapter(dict[str, _Layout]).validate_python(
+    yaml.safe_load(Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8"))
+)
 CONVERTERS = tuple(sorted(_LAYOUTS))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnunet_nacl.nnunet import DEFAULT_TRAINER, names_in
 from nnunet_nacl.report import (
     DICE,
     Column,
@@ -19,8 +20,9 @@ from nnunet_nacl.report import (
 _CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
 """The paper's data sets, and their names without nnU-Net's DatasetXXX_, in lower case."""
-METHODS: dict[str, list[str]] = _CONTENT["methods"]
-"""The paper's methods, and the words in our names that say the settings of its tables."""
+METHODS: dict[str, dict[str, list[str]]] = _CONTENT["methods"]
+"""The paper's methods, and the words that say the settings of its tables: those that the name of our trainer needs, and
+the usual ones, which a name may leave out."""
 # Words in the names of methods that say what the paper's main tables have anyway.
 _BUDGET = re.compile(r"paperSchedule|\d+(epochs|iterations)")
 
@@ -71,25 +73,49 @@ def published_data_set(name: str) -> str | None:
     return next((dataset for dataset, names in DATA_SETS.items() if plain in names), None)
 
 
-def published_method(name: str) -> str | None:
+def published_method(name: str, trainer: str | None = None) -> str | None:
     """The paper's name of a method with the settings of its tables, or None if its tables have no such method.
+
+    The trainer tells the settings, where it is known. Without it, a name like those of our studies is taken at its
+    word: ``ECP`` means the paper's, though our trainer of that name sums over classes where the paper's takes means.
 
     >>> published_method("nnUNetTrainerDiceCE"), published_method("NACL_l2"), published_method("NACL_weight0p2")
     ('CE+DSC', 'NACL l2', None)
+    >>> published_method("ECP"), published_method("ECP", trainer="nnUNetTrainerECP")
+    ('ECP', None)
     """
-    first, *words = re.split(r"[\s_]+", name.removeprefix("nnUNetTrainer"))
+    method = _method_called(name)
+    return method if trainer is None or _method_called(trainer) == method else None
+
+
+def _method_called(name: str) -> str | None:
+    """The paper's method with the settings that the words of a name say."""
+    is_trainer = name.startswith(DEFAULT_TRAINER)
+    first, *words = re.split(r"[\s_]+", name.removeprefix(DEFAULT_TRAINER))
     loss = "CE+DSC" if first in {"", "DiceCE", "CE+DSC"} else first
     changed = {word for word in words if word and not _BUDGET.fullmatch(word)}
-    for method, usual in METHODS.items():
+    for method, settings in METHODS.items():
+        needed = {*settings.get("needed", ())}
+        known = {*needed, *settings.get("usual", ())}
         # NACL l2 is a variant of NACL
-        if method.partition(" ")[0] == loss and changed <= {*METHODS[loss], *usual}:
+        is_loss = method.partition(" ")[0] == loss
+        if is_loss and changed <= known and (needed <= changed or not is_trainer):
             return method
     return None
 
 
+def published_methods(comparison: Comparison) -> dict[str, str | None]:
+    """Method -> the paper's name of it, or None; the folder of its predictions may tell the trainer."""
+    found = {}
+    for name, origin in comparison.origins.items():
+        trainer = names_in(Path(origin.folders[0].pred_folder)).get("trainer")
+        found[name] = published_method(name, trainer)
+    return found
+
+
 def published_table(comparison: Comparison) -> Table:
     """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
-    theirs = [published_method(name) for name in comparison.names]
+    theirs = list(published_methods(comparison).values())
     dataset = published_data_set(comparison.dataset)
     voxels = comparison.asked or "foreground"
     metrics = [DICE]

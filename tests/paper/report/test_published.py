@@ -1,12 +1,15 @@
 """The paper's values: as published, found by our names, and shown as the paper's."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import FolderResult, Folders
 from nnunet_nacl.metrics import Settings
+from nnunet_nacl.paper.experiments import read_study
 from nnunet_nacl.paper.report import published
+from nnunet_nacl.paper.report._published import METHODS, published_method
 from nnunet_nacl.report import compare
 from tests.report.generated import make_result, table_of
 
@@ -57,3 +60,33 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     # Of a data set that the paper lacks, the means of its six.
     table = table_of("published", compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
     assert list(table.shown().loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
+
+
+def test_a_trainer_of_other_settings_is_not_the_papers() -> None:
+    """ECP of our trainer's default adds up over classes, where the paper's takes the mean."""
+    for row in read_study("main").methods:
+        expected = {"DiceCE": "CE+DSC", "CE": None}.get(row.name, row.name)
+        assert published_method(row.name, row.trainer) == expected
+        assert published_method(row.trainer) == published_method(f"{row.trainer}_paperSchedule_50epochs") == expected
+    assert {published_method(name) for name in METHODS} == {*METHODS}
+    for row in (*read_study("prior").methods, *read_study("penalty").methods):
+        assert published_method(row.name, row.trainer) == published_method(row.trainer) is not None
+    assert published_method("nnUNetTrainerECP") is None
+    assert published_method("ECP", "nnUNetTrainerECP") is None
+    assert published_method("ECP", "nnUNetTrainerECP_classMean_alpha0p1") == "ECP"
+    assert published_method("nnUNetTrainerDiceNACL") is None
+    assert published_method("NACL", "nnUNetTrainerNACL_weight0p2") is None
+    assert published_method("DiceCE", "nnUNetTrainer_100epochs") == published_method("nnUNetTrainer") == "CE+DSC"
+    assert published_method("NACL 25 %", "nnUNetTrainerNACL") is None  # what the name tells counts, too
+
+
+def test_the_table_knows_the_trainer_from_the_folder(methods: dict[str, FolderResult]) -> None:
+    def shown(trainer: str) -> list[str]:
+        result = methods["NACL"]
+        model = f"/results/Dataset027_ACDC/{trainer}__nnUNetPlans__2d/fold_0/validation"
+        origin = replace(result.origin, folders=(Folders("/labels", model),))
+        table = table_of("published", compare({"ECP": replace(result, origin=origin)}, "Dataset027_ACDC"))
+        return list(table.shown().loc["ECP"][4:])
+
+    assert shown("nnUNetTrainerECP_classMean") == ["0.782", "4.44", "0.130", "0.094"]
+    assert shown("nnUNetTrainerECP") == ["–"] * 4

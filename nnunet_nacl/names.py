@@ -23,7 +23,7 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
             underscore (``patient001_frame01``), or a regular expression whose first group is the patient.
 
     Raises:
-        ValueError: not a regular expression, or the name of a case has no patient.
+        ValueError: not a regular expression, the name of a case has no patient, or all cases are of one.
     """
     pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
     try:
@@ -39,4 +39,11 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
                 "group is the patient."
             )
         patients[match[1]].append(case)
+    if len(patients) == 1:
+        ((patient, of_patient),) = patients.items()
+        if len(of_patient) > 1:
+            raise ValueError(
+                f"by_patient: all {len(of_patient)} cases, such as {of_patient[0]}, are of the patient {patient!r}; "
+                "expected a regular expression whose first group differs between patients."
+            )
     return dict(patients)

@@ -263,11 +263,6 @@ def _of_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
 def _patients(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.intp]:
     """The number of each case's patient."""
     patients = cases_of_patients(cases, by_patient)
-    if len(patients) == 1 < len(cases):
-        raise ValueError(
-            f"by_patient: all {len(cases)} cases, such as {cases[0]}, are of the patient {next(iter(patients))!r}; "
-            "expected a regular expression whose first group differs between patients."
-        )
     number = {case: row for row, own in enumerate(patients.values()) for case in own}
     return np.array([number[case] for case in cases])
 

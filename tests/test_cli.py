@@ -5,13 +5,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from inspect import signature
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
+from nnunet_nacl.commands import report as commands
+from nnunet_nacl.metrics import VOXEL_SETS
+from nnunet_nacl.paper.report import PLOTS, TABLES
 from nnunet_nacl.trainers import LOSSES
 from tests.generated import write_folder
 
@@ -131,6 +135,13 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(*line.split()) == status
     assert message in capsys.readouterr().err
+
+
+def test_the_choices_are_what_there_is() -> None:
+    """The commands copy them, so that help imports neither the report nor NumPy."""
+    kind = signature(commands.plot).parameters["kind"].annotation
+    assert [set(get_args(one)) for one in (commands.Table, kind)] == [{*TABLES}, {*PLOTS}]
+    assert get_args(commands.VoxelSet) == VOXEL_SETS
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,11 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nnunet_nacl.cases import Skipped
+    from nnunet_nacl.nnunet import Predictions
 
 SINGLE_DASH = {"d", "c", "p", "f", "i", "o", "tr", "np", "gt", "chk", "device"}  # as in nnU-Net
 
@@ -80,7 +84,7 @@ class Chosen:
     p: str = "nnUNetPlans"
     f: Sequence[str] = ("0", "1", "2", "3", "4")
 
-    def predictions(self, *, calibrated: bool = False) -> Any:
+    def predictions(self, *, calibrated: bool = False) -> "Predictions":
         """The ``Predictions``; with ``calibrated`` those of the calibrated model."""
         from nnunet_nacl.nnunet import Predictions
 
@@ -102,7 +106,7 @@ class Chosen:
         return Predictions.of_folder(self.gt_folder, self.pred_folder)
 
 
-def print_skipped(skipped: Iterable[Any]) -> int:
+def print_skipped(skipped: Iterable["Skipped"]) -> int:
     """Print the cases that were skipped, with the reasons; returns the exit status."""
     shown = [f"skipped {entry.case}: {entry.reason}\n" for entry in skipped]
     sys.stderr.writelines(shown)

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._shared import (
     Chosen,
@@ -12,6 +12,10 @@ from nnunet_nacl.commands._shared import (
     print_skipped,
     say_next,
 )
+
+if TYPE_CHECKING:
+    from nnunet_nacl.calibrate import Fit
+    from nnunet_nacl.nnunet import Predictions
 
 
 def calibrate(
@@ -50,23 +54,44 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    of_model = npz or disable_tta or i is not None or gt is not None or method == "head"
-    if chosen.d is None and chosen.pred_folder is not None and o is not None and not of_model:
+    of_models_alone = npz or disable_tta or method == "head" or i is not None or gt is not None
+    names_model = chosen.d is not None and chosen.c is not None
+    names_both = chosen.gt_folder is not None or o is not None
+    if names_model and not names_both and (i is None) == (gt is None):
+        return _of_model(
+            chosen, checkpoint=chk, device=find_device(device), disable_tta=disable_tta, method=method, npz=npz,
+            images=i, gt_folder=gt, overwrite=overwrite,
+        )  # fmt: skip
+    names_folders = chosen.d is None and chosen.pred_folder is not None
+    if names_folders and o is not None and not of_models_alone:
         return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
-    to_folder = chosen.gt_folder is not None or o is not None
-    if chosen.d is None or chosen.c is None or to_folder or (i is None) != (gt is None):
-        usage = (
-            "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
-            "-o FIT.json"
-        )
-        raise argparse.ArgumentError(None, f"expected either {usage}.")
+    usage = (
+        "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
+        "-o FIT.json"
+    )
+    raise argparse.ArgumentError(None, f"expected either {usage}.")
+
+
+def _of_model(
+    chosen: Chosen,
+    *,
+    checkpoint: str,
+    device: str,
+    disable_tta: bool,
+    method: str | None,
+    npz: bool,
+    images: str | None,
+    gt_folder: str | None,
+    overwrite: bool,
+) -> int:
     from nnunet_nacl.calibrate import calibrate_model
     from nnunet_nacl.nnunet import PlansJson, model_folder
 
+    assert chosen.d is not None
+    assert chosen.c is not None
     model = model_folder(chosen.d, chosen.c, trainer=chosen.tr, plans=chosen.p)
-    device = find_device(device)
     fits = calibrate_model(
-        model, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=device,
+        model, chosen.f, images=images, gt_folder=gt_folder, checkpoint=checkpoint, device=device,
         use_mirroring=not disable_tta, method=method, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
     name = ""
@@ -96,7 +121,9 @@ def calibrate(
     return status
 
 
-def _of_predictions(predictions: Any, output: str, method: str | None, *, overwrite: bool) -> int:
+def _of_predictions(
+    predictions: "Predictions", output: str, method: str | None, *, overwrite: bool
+) -> int:
     from nnunet_nacl.calibrate import calibrate_folder
 
     fit = calibrate_folder(
@@ -107,7 +134,7 @@ def _of_predictions(predictions: Any, output: str, method: str | None, *, overwr
     return print_skipped(fit.skipped)
 
 
-def _tell(what: str, fit: Any, written: object) -> None:
+def _tell(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
     print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
     if fit.method == "as trained":

@@ -107,7 +107,7 @@ def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
 def test_the_cost_of_each_study() -> None:
     text = (ROOT / "docs" / "experiments.md").read_text()
     trainings = {
-        study: {(row.trainer, row.training_cases, row.network) for row in read_study(study).runs}
+        study: {(row.trainer, row.training_cases, row.network) for row in read_study(study).methods}
         for study in STUDIES
     }
     trainings["all"] = set().union(

@@ -124,10 +124,11 @@ def experiment(
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
     from nnunet_nacl.paper import experiments
+    from nnunet_nacl.trainers import schedule_suffix
 
-    tables = experiments.read_studies(study)
+    studies = experiments.studies_called(study)
     if d is None and c is None and not dry_run:
-        print(*(table.text for table in tables), sep="\n", end="")
+        print(*(one.text for one in studies), sep="\n", end="")
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
@@ -135,54 +136,30 @@ def experiment(
         raise argparse.ArgumentError(
             None, "--methods does not go with all: methods differ between studies."
         )
-    suffix = "_paperSchedule" if paper_schedule else ""
-    for what, number in (("epochs", epochs), ("iterations", iterations)):
-        if number is not None:
-            if number < 1:
-                raise ValueError(f"--{what}: expected 1 or more; got {number}.")
-            suffix += f"_{number}{what}"
+    suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
     # What is printed may be for another machine
     where = device if dry_run and device != "auto" else find_device(device)
-    if methods:
-        tables = [table.chosen(methods) for table in tables]
-    planned: list[experiments.Experiment] = []
-    left_out = 0
-    for dataset in d:
-        try:
-            configuration = experiments.add_configuration(
-                dataset, c, p, batch_size=batch_size, normalization=normalization
-            )
-            planned += [
-                experiments.plan_experiment(
-                    table,
-                    dataset,
-                    configuration,
-                    plans=p,
-                    folds=f,
-                    suffix=suffix,
-                    output=o,
-                    by_patient=by_patient,
-                    device=where,
-                    surface=not no_surface,
-                    checkpoint=checkpoint,
-                )
-                for table in tables
-            ]
-        except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
-            if len(d) == 1:
-                raise
-            print(f"{dataset} is left out: {error}", file=sys.stderr)
-            left_out += 1
-    if not planned:
-        raise ValueError("None of the data sets can be trained on.")
+    planned, left_out = experiments.plan_on_data_sets(
+        [one.chosen(methods) for one in studies] if methods else studies,
+        d,
+        c,
+        plans=p,
+        batch_size=batch_size,
+        normalization=normalization,
+        folds=f,
+        suffix=suffix,
+        output=o,
+        by_patient=by_patient,
+        options=experiments.Options(device=where, surface=not no_surface, checkpoint=checkpoint),
+    )
+    for dataset, error in left_out.items():
+        print(f"{dataset} is left out: {error}", file=sys.stderr)
     words = [word for word in command_line if word != "--dry_run"]
     if dry_run:
         failures = experiments.print_commands(planned, words)
     else:
         failures = experiments.run_experiments(planned)
-        for table in tables:
-            of_study = [plan for plan in planned if plan.study.name == table.name]
-            experiments.report_study(of_study, shlex.join(words))
+        experiments.report_experiments(planned, shlex.join(words))
     for job, failure in failures.items():
         print(f"\nfailed: {job}: {failure}", file=sys.stderr)
     if failures:

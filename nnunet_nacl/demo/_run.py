@@ -16,6 +16,7 @@ from nnunet_nacl.nnunet import PlansJson, Predictions
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
+    Options,
     plan_experiment,
     read_study,
     run_command,
@@ -61,7 +62,12 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     )
     study = read_study(str(Path(__file__).with_name("demo.yaml")))
     experiment = plan_experiment(
-        study, DATASET, CONFIGURATION, suffix=SUFFIX, output=folder, device=device, num_processes=0
+        study,
+        DATASET,
+        CONFIGURATION,
+        suffix=SUFFIX,
+        output=folder,
+        options=Options(device=device, num_processes=0),
     )
     _side_by_side(experiment)
 
@@ -180,10 +186,10 @@ def _calibrate(job: Job) -> None:
     if (output / SUMMARY_NAME).is_file():
         return
     model = f"-d {DATASET[7:10]} -c {CONFIGURATION} -tr {job.trainer} -f {job.fold}"
-    calibrate = f"nnunet_nacl calibrate {model} -device {job.device} --overwrite".split()
+    calibrate = f"nnunet_nacl calibrate {model} -device {job.options.device} --overwrite".split()
     folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
     saved = "-chk checkpoint_calibrated.pth --save_probabilities"
-    options = f"{model} {saved} -device {job.device} -npp 0 -nps 0".split()
+    options = f"{model} {saved} -device {job.options.device} -npp 0 -nps 0".split()
     logs = job.output / "logs"
     for what, command in (
         ("calibrate", calibrate),

@@ -19,6 +19,7 @@ from nnunet_nacl.trainers._recipes import (
     SCHEDULE,
     Recipe,
     parse_name,
+    schedule_suffix,
     trainer_names,
 )
 
@@ -36,6 +37,7 @@ __all__ = [
     "build_loss",
     "default_of",
     "parse_name",
+    "schedule_suffix",
     "trainer_names",
 ]
 

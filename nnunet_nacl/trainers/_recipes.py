@@ -184,6 +184,31 @@ paper_schedule=False)
     return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 
+def schedule_suffix(
+    *, epochs: int | None = None, iterations: int | None = None, paper_schedule: bool = False
+) -> str:
+    """What the name of a trainer ends with for this schedule; None leaves the trainer's own.
+
+    Args:
+        epochs: of a training.
+        iterations: of an epoch.
+        paper_schedule: Adam as in the paper; only our trainers have it.
+
+    Raises:
+        ValueError: a number below 1.
+
+    >>> schedule_suffix(epochs=5, paper_schedule=True)
+    '_paperSchedule_5epochs'
+    """
+    suffix = "_paperSchedule" if paper_schedule else ""
+    for what, number in (("epochs", epochs), ("iterations", iterations)):
+        if number is not None:
+            if number < 1:
+                raise ValueError(f"--{what}: expected 1 or more; got {number}.")
+            suffix += f"_{number}{what}"
+    return suffix
+
+
 def _settings_of(loss: str) -> tuple[Setting, ...]:
     return (*LOSSES[loss].settings, *SCHEDULE)
 

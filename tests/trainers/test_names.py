@@ -4,7 +4,7 @@ import pytest
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import Shared
-from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, trainer_names
+from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, schedule_suffix, trainer_names
 
 
 def test_the_names_without_suffixes() -> None:
@@ -47,6 +47,20 @@ def test_settings(name: str, settings: dict[str, object]) -> None:
 def test_schedule_in_any_order() -> None:
     expected = Recipe("NACL", settings={"weight": 0.2}, num_epochs=10, num_iterations_per_epoch=50, paper_schedule=True)
     assert parse_name("nnUNetTrainerNACL_paperSchedule_50iterations_weight0p2_10epochs") == expected
+
+
+def test_a_schedules_suffix_is_read_back() -> None:
+    for schedule, recipe in (
+        ({}, {}),
+        ({"epochs": 5}, {"num_epochs": 5}),
+        ({"paper_schedule": True, "epochs": 5, "iterations": 7},
+         {"paper_schedule": True, "num_epochs": 5, "num_iterations_per_epoch": 7}),
+    ):  # fmt: skip
+        assert parse_name(f"nnUNetTrainerNACL_l2{schedule_suffix(**schedule)}") == Recipe(
+            "NACL", settings={"penalty": "l2"}, **recipe
+        )
+    with pytest.raises(ValueError, match=r"^--iterations: expected 1 or more; got 0\.$"):
+        schedule_suffix(iterations=0)
 
 
 def test_names_of_others() -> None:

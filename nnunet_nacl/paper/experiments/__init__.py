@@ -6,29 +6,33 @@ from nnunet_nacl.paper.experiments._plan import (
     Checkpoint,
     Experiment,
     Job,
+    Options,
     plan_experiment,
+    plan_on_data_sets,
 )
-from nnunet_nacl.paper.experiments._report import report_study
+from nnunet_nacl.paper.experiments._report import report_experiments
 from nnunet_nacl.paper.experiments._run import print_commands, run_experiments
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
-from nnunet_nacl.paper.experiments._study import STUDIES, Row, StudyTable, read_studies, read_study
+from nnunet_nacl.paper.experiments._study import STUDIES, Method, Study, read_study, studies_called
 
 __all__ = [
     "STUDIES",
     "Checkpoint",
     "Experiment",
     "Job",
+    "Method",
     "Normalization",
-    "Row",
-    "StudyTable",
+    "Options",
+    "Study",
     "add_configuration",
     "clear_the_way",
     "plan_experiment",
+    "plan_on_data_sets",
     "print_commands",
-    "read_studies",
     "read_study",
-    "report_study",
+    "report_experiments",
     "run_command",
     "run_experiments",
     "steps_left",
+    "studies_called",
 ]

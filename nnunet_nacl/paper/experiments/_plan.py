@@ -2,17 +2,35 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split
-from nnunet_nacl.paper.experiments._study import StudyTable
+from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
+from nnunet_nacl.paper.experiments._study import Study
 from nnunet_nacl.trainers import build_loss, parse_name
 
 Checkpoint = Literal["final", "best"]
 """The last epoch's, or nnU-Net's best by the moving average of the Dice of its validation patches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What all jobs of an experiment have in common.
+
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``mps``.
+        surface: also evaluate surface distances.
+        num_processes: number of processes to predict and evaluate; 0 starts none.
+        checkpoint: which one predicts the test cases.
+    """
+
+    device: str = "cuda"
+    surface: bool = False
+    num_processes: int = 2
+    checkpoint: Checkpoint = "final"
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +43,6 @@ class Job:
         method: its name in the report.
         split: the cases of ``fold``.
         output: folder of the configuration, for predictions and logs.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        surface: also evaluate surface distances.
-        num_processes: number of processes to predict and evaluate; 0 starts none.
-        checkpoint: which one predicts the test cases, ``final`` or ``best``.
     """
 
     method: str
@@ -38,10 +52,7 @@ class Job:
     split: Split
     data: PreprocessedDataSet
     output: Path
-    device: str = "cuda"
-    surface: bool = False
-    num_processes: int = 2
-    checkpoint: Checkpoint = "final"
+    options: Options
 
     def __str__(self) -> str:
         return f"{self.data.name}: {self.method}, fold {self.of_fold}"
@@ -62,22 +73,31 @@ class Job:
     @property
     def predictions(self) -> Path:
         """Predictions of the test cases."""
-        folder = "predictions" if self.checkpoint == "final" else f"predictions_{self.checkpoint}"
+        checkpoint = self.options.checkpoint
+        folder = "predictions" if checkpoint == "final" else f"predictions_{checkpoint}"
         return self.output / folder / self.trainer / self.fold_folder.name
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A study on a data set; ``splits`` are all splits that the data set needs, ``folder`` holds the reports."""
+    """A study on a data set.
 
-    study: StudyTable
+    Attributes:
+        data: the data set in the configuration that was asked for; jobs with another network have their own.
+        splits: all that the data set needs.
+        folder: holds the reports.
+    """
+
+    study: Study
+    data: PreprocessedDataSet
+    options: Options
     jobs: tuple[Job, ...]
     splits: list[Split]
     folder: Path
 
 
 def plan_experiment(
-    study: StudyTable,
+    study: Study,
     dataset: str | int,
     configuration: str,
     *,
@@ -86,7 +106,7 @@ def plan_experiment(
     suffix: str = "",
     output: str | Path = "nnunet_nacl_experiments",
     by_patient: bool | str = False,
-    **options: Any,
+    options: Options = Options(),
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
@@ -100,37 +120,105 @@ def plan_experiment(
         configuration: such as ``2d``.
         plans: such as ``nnUNetPlans``.
         folds: the folds to train, one after the other with each method.
-        suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
+        suffix: added to the name of each trainer, see ``nnunet_nacl.trainers.schedule_suffix``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         by_patient: shares of the training cases count patients, see ``nnunet_nacl.names.cases_of_patients``.
-        options: ``device``, ``surface``, ``num_processes`` and ``checkpoint`` of each ``Job``.
+        options: of each job.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
     """
     data = PreprocessedDataSet.find(dataset, configuration, plans)
+    if not data.test_cases and options.checkpoint == "best":
+        raise ValueError(
+            f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
+            "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
+        )
     study = _suitable(study, data, suffix)
     folds = list(dict.fromkeys(folds))
     _check_folds(folds, data.splits)
     splits = list(data.splits)
-    configured = [_with_network(data, row.network) for row in study.runs]
+    configured = [_with_network(data, method.network) for method in study.methods]
     jobs = []
     for fold in folds:
-        for row, own in zip(study.runs, configured, strict=True):
-            share = int(row.training_cases[:-1])
+        for method, own in zip(study.methods, configured, strict=True):
+            share = int(method.training_cases[:-1])
             split = _subset(data.splits[fold], share, by_patient, seed=fold)
             if split not in splits:
                 splits.append(split)
             number = fold if split == data.splits[fold] else splits.index(split)
             folder = _folder(output, own)
-            trainer = row.trainer + suffix
-            jobs.append(Job(row.name, trainer, number, fold, split, own, folder, **options))
-    if not data.test_cases and jobs[0].checkpoint == "best":
-        raise ValueError(
-            f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
-            "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
-        )
-    return Experiment(study, tuple(jobs), splits, _folder(output, data) / study.name)
+            trainer = method.trainer + suffix
+            jobs.append(Job(method.name, trainer, number, fold, split, own, folder, options))
+    folder = _folder(output, data) / study.name
+    return Experiment(study, data, options, tuple(jobs), splits, folder)
+
+
+def plan_on_data_sets(
+    studies: Sequence[Study],
+    datasets: Sequence[str | int],
+    configuration: str,
+    *,
+    plans: str = "nnUNetPlans",
+    batch_size: int | None = None,
+    normalization: Normalization | None = None,
+    folds: Sequence[int] = (0,),
+    suffix: str = "",
+    output: str | Path = "nnunet_nacl_experiments",
+    by_patient: bool | str = False,
+    options: Options = Options(),
+) -> tuple[list[Experiment], dict[str | int, Exception]]:
+    """Plan studies on data sets, each as ``plan_experiment`` does, in a configuration that may have to be added.
+
+    Args:
+        studies: which methods.
+        datasets: names or numbers.
+        configuration: such as ``2d``.
+        plans: such as ``nnUNetPlans``.
+        batch_size: see ``add_configuration``.
+        normalization: see ``add_configuration``.
+        folds: see ``plan_experiment``, as the others.
+        suffix: added to the name of each trainer.
+        output: folder of all data sets.
+        by_patient: shares of the training cases count patients.
+        options: of each job.
+
+    Returns:
+        The experiments by data set and study, and data set -> why it is left out, as it cannot be trained on.
+
+    Raises:
+        OSError: as for ValueError.
+        ValueError: nothing can be planned; of a single data set, the reason.
+    """
+    planned: list[Experiment] = []
+    left_out: dict[str | int, Exception] = {}
+    for dataset in datasets:
+        try:
+            added = add_configuration(
+                dataset, configuration, plans, batch_size=batch_size, normalization=normalization
+            )
+            planned += [
+                plan_experiment(
+                    study,
+                    dataset,
+                    added,
+                    plans=plans,
+                    folds=folds,
+                    suffix=suffix,
+                    output=output,
+                    by_patient=by_patient,
+                    options=options,
+                )
+                for study in studies
+            ]
+        except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
+            if len(datasets) == 1:
+                raise
+            left_out[dataset] = error
+    if not planned:
+        reasons = [f"{dataset}: {error}" for dataset, error in left_out.items()]
+        raise ValueError("\n  ".join(["None of the data sets can be trained on.", *reasons]))
+    return planned, left_out
 
 
 def _folder(output: str | Path, data: PreprocessedDataSet) -> Path:
@@ -157,11 +245,6 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
     if percent == 100:
         return split
     patients = cases_of_patients(split["train"], by_patient)
-    if by_patient and len(patients) == 1:
-        raise ValueError(
-            f"--by_patient: all {len(split['train'])} training cases, such as {split['train'][0]}, are of the patient "
-            f"{next(iter(patients))!r}; expected several. Write a REGEX whose first group is the patient."
-        )
     drawn = shuffled(patients, seed)[: -(-percent * len(patients) // 100)]
     return {
         "train": sorted(case for patient in drawn for case in patients[patient]),
@@ -169,25 +252,25 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
     }
 
 
-def _suitable(study: StudyTable, data: PreprocessedDataSet, suffix: str) -> StudyTable:
+def _suitable(study: Study, data: PreprocessedDataSet, suffix: str) -> Study:
     """The study without the methods whose loss the data set does not allow."""
-    rows = []
-    for row in study.runs:
-        recipe = parse_name(row.trainer + suffix)
+    suitable = []
+    for method in study.methods:
+        recipe = parse_name(method.trainer + suffix)
         if recipe is None:
-            data.check_trainer(row.trainer + suffix)
+            data.check_trainer(method.trainer + suffix)
         try:
             if recipe is not None:
                 build_loss(recipe, regions=data.has_regions)
-            rows.append(row)
+            suitable.append(method)
         except ValueError as error:
             print(
-                f"{row.name} is left out, as it cannot be trained on {data.name}: {error}",
+                f"{method.name} is left out, as it cannot be trained on {data.name}: {error}",
                 file=sys.stderr,
             )
-    if not rows:
+    if not suitable:
         raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
-    return replace(study, runs=tuple(rows))
+    return study.having(suitable)
 
 
 def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:

@@ -12,26 +12,34 @@ from nnunet_nacl.report import write_report
 _Results = dict[str, dict[str, FolderResult]]  # data set -> method
 
 
-def report_study(experiments: Sequence[Experiment], command: str = "") -> list[Path]:
-    """Write a page for the test cases, if there are any, and one for the validation cases.
+def report_experiments(experiments: Sequence[Experiment], command: str = "") -> list[Path]:
+    """Write pages of each study: one for the test cases, if there are any, and one for the validation cases.
 
     Args:
-        experiments: a study on one data set or several. Methods without evaluated results are left out.
+        experiments: studies on one data set or several. Methods without evaluated results are left out.
         command: the command that makes the pages, to be shown on them.
 
     Returns:
         The pages.
     """
+    by_study: dict[str, list[Experiment]] = defaultdict(list)
+    for experiment in experiments:
+        by_study[experiment.study.name].append(experiment)
+    return [page for of_study in by_study.values() for page in _report(of_study, command)]
+
+
+def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
+    """The pages of one study."""
     # A study may lack methods that cannot be trained on a data set
     studies = [experiment.study for experiment in experiments]
-    plot = max(studies, key=lambda study: len(study.runs)).plot()
+    plot = max(studies, key=lambda study: len(study.methods)).plot()
     first = experiments[0]
     folder = first.folder
     if len(experiments) > 1:
         folder = folder.parents[1] / folder.name
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    test = "test" if first.jobs[0].checkpoint == "final" else "test_best"
+    test = "test" if first.options.checkpoint == "final" else "test_best"
     for cases, results_of in ((test, _of_test_cases), ("validation", _of_validation_cases)):
         results: _Results = {}
         for experiment in experiments:
@@ -50,12 +58,12 @@ def report_study(experiments: Sequence[Experiment], command: str = "") -> list[P
 def _of_test_cases(experiment: Experiment) -> _Results:
     """A data set for each fold, if there are several: each fold's models predict the same cases."""
     folds = {job.of_fold for job in experiment.jobs}
+    best = ", best checkpoint" if experiment.options.checkpoint == "best" else ""
     results: _Results = defaultdict(dict)
     for job in experiment.jobs:
         if result := _read(job.predictions):
-            name = job.data.name + (", best checkpoint" if job.checkpoint == "best" else "")
-            name += f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
-            results[name][job.method] = result
+            fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
+            results[f"{experiment.data.name}{best}{fold}"][job.method] = result
     return results
 
 
@@ -69,7 +77,7 @@ def _of_validation_cases(experiment: Experiment) -> _Results:
         for method, results in of_folds.items()
         if None not in results
     }
-    return {f"{experiment.jobs[0].data.name}, validation": merged} if merged else {}
+    return {f"{experiment.data.name}, validation": merged} if merged else {}
 
 
 def _read(folder: Path) -> FolderResult | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nnunet_nacl.files import only_writer
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import PreprocessedDataSet
 from nnunet_nacl.paper.experiments._commands import run_command
 from nnunet_nacl.paper.experiments._folds import check_model, write_splits
 from nnunet_nacl.paper.experiments._plan import Experiment, Job
@@ -60,7 +61,7 @@ def _prepared_jobs(experiments: Sequence[Experiment]) -> tuple[list[Job], dict[J
     failures: dict[Job, str] = {}
     for experiment in experiments:
         try:
-            write_splits(experiment.jobs[0].data, experiment.splits)
+            write_splits(experiment.data, experiment.splits)
         except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
             failures |= dict.fromkeys(experiment.jobs, str(error))
         else:
@@ -73,14 +74,14 @@ def _do_steps(job: Job, prefix: str) -> None:
     logs = job.output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     while left := steps_left(job):
-        name = next(iter(left))
+        name, command = next(iter(left.items()))
         log = logs / f"{job.trainer}_fold_{job.fold}_{name}.log"
         if name in done:
             raise RuntimeError(
                 f"{name} ended without an error, but did not finish all cases. Its log is {log}."
             )
-        clear_the_way(job, name)
-        command = steps_left(job)[name]
+        if clear_the_way(job, name):
+            command = steps_left(job)[name]
         print(f"{prefix}{name}; log: {log}\n{prefix}$ {shlex.join(command)}", flush=True)
         start = time.monotonic()
         run_command(command, environment=_environment(job), log=log, prefix=prefix)
@@ -90,17 +91,16 @@ def _do_steps(job: Job, prefix: str) -> None:
 
 def _environment(job: Job) -> dict[str, str]:
     """nnU-Net's folders, and where it finds our trainers."""
-    variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
+    variables = {**os.environ, **_folders(job.data), "PYTHONUNBUFFERED": "1"}
     folders = (variables.get("nnUNet_extTrainer"), str(trainers_path()))
     variables["nnUNet_extTrainer"] = os.pathsep.join(filter(None, folders))
     # Worker processes for augmentation would compete with the training for the cores
-    if job.device == "cpu":
+    if job.options.device == "cpu":
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
 
 
-def _folders(job: Job) -> dict[str, str]:
-    data = job.data
+def _folders(data: PreprocessedDataSet) -> dict[str, str]:
     folders = {"raw": data.raw, "preprocessed": data.preprocessed, "results": data.results}
     return {f"nnUNet_{part}": str(folder) for part, folder in folders.items()}
 
@@ -124,7 +124,7 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
         The jobs that cannot be done, with the reasons.
     """
     jobs, failures = _prepared_jobs(experiments)
-    for name, folder in _folders(experiments[0].jobs[0]).items():
+    for name, folder in _folders(experiments[0].data).items():
         print(f"export {name}={shlex.quote(folder)}")
     trainers = shlex.quote(str(trainers_path()))
     print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')

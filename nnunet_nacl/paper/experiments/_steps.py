@@ -13,6 +13,7 @@ from nnunet_nacl.paper.experiments._plan import Job
 def steps_left(job: Job) -> dict[str, list[str]]:
     """The remaining commands, from the first step that is not done, by the names of the steps."""
     data = job.data
+    options = job.options
     steps = {}
     if not _is_evaluated(job, job.validation, job.split["val"]):
         if not _is_predicted(job, job.validation, job.split["val"]):
@@ -24,8 +25,8 @@ def steps_left(job: Job) -> dict[str, list[str]]:
         if not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
-                "-chk", CHECKPOINTS[job.checkpoint], "--save_probabilities", "-device", job.device,
-                "-npp", str(job.num_processes), "-nps", str(job.num_processes), "--continue_prediction",
+                "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
+                "-npp", str(options.num_processes), "-nps", str(options.num_processes), "--continue_prediction",
             ]  # fmt: skip
         # There may be ground truth without an image; that is not a failure.
         steps["evaluate_test"] = _evaluate(
@@ -43,7 +44,7 @@ def _model(job: Job) -> list[str]:
 def _train(job: Job) -> list[str]:
     data = job.data
     model = f"{data.name} {data.configuration} {job.fold} -tr {job.trainer} -p {data.plans}"
-    command = f"nnUNetv2_train {model} --npz -device {job.device}".split()
+    command = f"nnUNetv2_train {model} --npz -device {job.options.device}".split()
     if _is_trained(job):
         return [*command, "--val"]
     begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS.values())
@@ -51,24 +52,33 @@ def _train(job: Job) -> list[str]:
 
 
 def _evaluate(job: Job, *what: str) -> list[str]:
-    surface = [] if job.surface else ["--no_surface"]
-    return ["nnunet_nacl", "evaluate", *what, "-np", str(max(1, job.num_processes)), *surface]
+    surface = [] if job.options.surface else ["--no_surface"]
+    num_processes = max(1, job.options.num_processes)
+    return ["nnunet_nacl", "evaluate", *what, "-np", str(num_processes), *surface]
 
 
-def clear_the_way(job: Job, step: str) -> None:
+def clear_the_way(job: Job, step: str) -> bool:
     """Move away files that an interrupted attempt left half written: nnU-Net would fail on them or build on them.
 
     Call only while holding the run's lock, before the step.
+
+    Returns:
+        Whether there were any, after which the step may take another command.
     """
+    half_written = []
     if step == "train":
         for name in CHECKPOINTS.values():
             file = job.fold_folder / name
             if file.is_file() and not zipfile.is_zipfile(file):
+                half_written.append(file)
                 file.replace(file.with_suffix(".broken"))
     if step == "predict":
         for case in job.data.test_cases:  # nnU-Net predicts those again that have no segmentation
-            if not _is_current(job, job.predictions / f"{case}.npz"):
-                (job.predictions / f"{case}{job.data.file_ending}").unlink(missing_ok=True)
+            file = job.predictions / f"{case}{job.data.file_ending}"
+            if file.is_file() and not _is_current(job, job.predictions / f"{case}.npz"):
+                half_written.append(file)
+                file.unlink()
+    return bool(half_written)
 
 
 def _is_trained(job: Job) -> bool:
@@ -96,7 +106,7 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     except (OSError, ValueError):
         return False
     # It may have more than is asked for
-    asked = Settings(surface=job.surface or result.settings.surface)
+    asked = Settings(surface=job.options.surface or result.settings.surface)
     return (
         result.settings == asked
         and {*cases} <= {*result.cases}

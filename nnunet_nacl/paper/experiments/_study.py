@@ -2,16 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import yaml
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from nnunet_nacl.paper.report import Study, Variant
+from nnunet_nacl.paper.report import FigureKind, StudyPlot, Variant
 from nnunet_nacl.trainers import parse_name
 
 STUDIES = (
@@ -24,7 +24,7 @@ STUDIES = (
     "samples",
     "backbones",
 )
-_STRICT = ConfigDict(strict=True, extra="forbid")
+_STRICT = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 
 
@@ -34,7 +34,7 @@ def _known_trainer(name: str) -> str:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Row:
+class Method:
     """A method of a study.
 
     Attributes:
@@ -53,59 +53,79 @@ class Row:
     training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
     network: _Word | None = None
 
+    @property
+    def variant(self) -> Variant | None:
+        """What the study's plot shows of it; None without group and value."""
+        if self.group is None or self.value is None:
+            return None
+        return Variant(self.name, self.group, self.value)
+
 
 @dataclass(frozen=True, config=_STRICT)
-class StudyTable:
-    """A study: methods, and the plot of the setting that it varies, if any; ``text`` is its YAML file."""
+class Study:
+    """A study: methods, and the plot of the setting that it varies, if any.
+
+    Attributes:
+        methods: ``runs`` in the YAML file.
+        figure: the kind of the plot.
+        setting: what the plot says about ``value``.
+        text: its YAML file.
+    """
 
     name: str
     title: str
-    runs: Annotated[tuple[Row, ...], Field(min_length=1)]
-    figure: Literal["radar", "differences", "curves", "arrows"] | None = None
+    methods: Annotated[tuple[Method, ...], Field(min_length=1, alias="runs")]
+    figure: FigureKind | None = None
     setting: str = ""
     text: str = ""
 
     def __post_init__(self) -> None:
-        for name, times in Counter(row.name for row in self.runs).items():
+        for name, times in Counter(method.name for method in self.methods).items():
             if times > 1:
                 raise ValueError(f"the name {name!r} occurs twice")
-        if self.figure is not None and any(
-            row.group is None or row.value is None for row in self.runs
-        ):
+        if self.figure is not None and len(self._variants) < len(self.methods):
             raise ValueError("with a figure, every run needs group and value")
-        groups = Counter(row.group for row in self.runs)
+        groups = Counter(method.group for method in self.methods)
         if self.figure == "differences" and len(groups) > 2:
             raise ValueError(f"figure: differences compares two groups; here are {len(groups)}")
         if self.figure == "arrows" and max(groups.values()) > 2:
             raise ValueError("figure: arrows joins the two values of a group; here are more")
 
-    def chosen(self, methods: Sequence[str]) -> "StudyTable":
+    def chosen(self, names: Sequence[str]) -> "Study":
         """Only these methods, by name or group.
 
         Raises:
             ValueError: there is no such method in the study.
         """
         known = dict.fromkeys(
-            key for row in self.runs for key in (row.name, row.group) if key is not None
+            key for method in self.methods for key in (method.name, method.group) if key is not None
         )
-        for method in methods:
-            if method not in known:
+        for name in names:
+            if name not in known:
                 raise ValueError(
-                    f"Study {self.name} has no method {method!r}; it has {', '.join(known)}."
+                    f"Study {self.name} has no method {name!r}; it has {', '.join(known)}."
                 )
-        return replace(
-            self, runs=tuple(row for row in self.runs if {row.name, row.group} & set(methods))
+        return self.having(
+            method for method in self.methods if {method.name, method.group} & {*names}
         )
 
-    def plot(self) -> Study | None:
-        """What the report draws of the study, if its table names a plot."""
+    def having(self, methods: Iterable[Method]) -> "Study":
+        """The same study of these methods."""
+        return replace(self, methods=tuple(methods))
+
+    def plot(self) -> StudyPlot | None:
+        """What the report draws of the study, if it names a plot."""
         if self.figure is None:
             return None
-        variants = (Variant(row.name, row.group, row.value) for row in self.runs)  # type: ignore[arg-type]
-        return Study(self.title, self.figure, self.setting, tuple(variants))
+        return StudyPlot(self.title, self.figure, self.setting, self._variants)
+
+    @property
+    def _variants(self) -> tuple[Variant, ...]:
+        of_methods = (method.variant for method in self.methods)
+        return tuple(variant for variant in of_methods if variant is not None)
 
 
-def read_studies(study: str) -> list[StudyTable]:
+def studies_called(study: str) -> list[Study]:
     """Read and check a built-in study, ``FILE.yaml``, or ``all`` built-in ones.
 
     ``all`` leaves out ``backbones``, which needs configurations that the plans may not have.
@@ -120,7 +140,7 @@ def read_studies(study: str) -> list[StudyTable]:
     return [read_study(name) for name in STUDIES if name != "backbones"]
 
 
-def read_study(study: str) -> StudyTable:
+def read_study(study: str) -> Study:
     """Read and check one of ``STUDIES``, or ``FILE.yaml``."""
     file = Path(study)
     if study in STUDIES:
@@ -134,7 +154,7 @@ def read_study(study: str) -> StudyTable:
         content = yaml.safe_load(text)
         if isinstance(content, dict):
             content = {"name": file.stem, **content, "text": text}
-        return TypeAdapter(StudyTable).validate_json(json.dumps(content, default=str))
+        return TypeAdapter(Study).validate_json(json.dumps(content, default=str))
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not, say

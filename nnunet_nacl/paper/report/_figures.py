@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
-from nnunet_nacl.paper.report._variants import Study, relative_difference
+from nnunet_nacl.paper.report._variants import StudyPlot, relative_difference
 from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.plots import (
     INK,
@@ -77,13 +77,13 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     return polar, np.append(angles, angles[0])
 
 
-def rank_heatmap(data: Ranking, ax: Axes) -> None:
+def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
-    ranks = data.ranks.sort_values("overall", kind="stable")
+    ranks = ranking.ranks.sort_values("overall", kind="stable")
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
-    digits = 0 if np.allclose(values, values.round()) else 1 if data.scheme == "sum-rank" else 2
+    digits = 0 if np.allclose(values, values.round()) else ranking.scheme.digits
     # Paths, not imshow: they stay sharp and small in an SVG file.
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values):
@@ -98,10 +98,10 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(data.scheme)
+    ax.set_title(ranking.scheme.name)
 
 
-def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
+def _values(estimates: Estimates, study: StudyPlot) -> pd.DataFrame:
     """A row for each compared variant; ``place`` is that among the group's values, from 0."""
     return pd.DataFrame(
         {
@@ -116,7 +116,7 @@ def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
     )
 
 
-def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+def study_radar(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:
     """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
     values = _values(estimates, study)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
@@ -142,7 +142,7 @@ def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) ->
     legend_below(ax, 0.1, ncols=1)
 
 
-def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+def study_curves(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:
     """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
     groups = list(study.groups)
     values = _values(estimates, study)
@@ -177,7 +177,7 @@ def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
 
-def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+def study_differences(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
     groups = list(study.groups)
     pairs = study.pairs(estimates)
@@ -208,7 +208,7 @@ def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Ax
 
 
 def study_arrows(
-    estimates: Estimates, study: Study, metric: Metric, ax: Axes, *, dices: Estimates
+    estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes, *, dices: Estimates
 ) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
     for pair in study.pairs(estimates):
@@ -234,19 +234,19 @@ def radar_panels(comparison: Comparison) -> list[Panel]:
     return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
-def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
+def study_panels(comparison: Comparison, study: StudyPlot) -> list[Panel]:
     """A study's plots, one for each metric; none if no two of its variants can be compared."""
     there = study.compared(comparison.names)
-    paired = study.plot in {"differences", "arrows"}
+    paired = study.kind in {"differences", "arrows"}
     if len(there) < 2 or (paired and not study.pairs(comparison.names)):
         return []
     metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
-    draw: Panel = study_differences if study.plot == "differences" else study_curves
+    draw: Panel = study_differences if study.kind == "differences" else study_curves
     # A radar of two axes is a line
-    if study.plot == "radar" and len({variant.group for variant in there}) > 2:
+    if study.kind == "radar" and len({variant.group for variant in there}) > 2:
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
-    if study.plot == "arrows":
+    if study.kind == "arrows":
         draw = partial(study_arrows, dices=comparison.compared[DICE].estimates)
         metrics.remove(DICE)
     return [

@@ -1,7 +1,8 @@
 """The paper's rankings of methods, over one or several data sets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,26 @@ from nnunet_nacl.report import (
 )
 from nnunet_nacl.typing import Floats
 
-SCHEMES = ("sum-rank", "mean-case-rank")
+SchemeName = Literal["sum-rank", "mean-case-rank"]
 _RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How methods are ranked.
+
+    Attributes:
+        name: in tables and plots.
+        places: from a metric, the methods' estimates of it, and weights (resamples, cases) to places
+            (resamples, methods) on a data set, from 1 for the best.
+        combine: the places by metrics and on data sets.
+        digits: of combined places, after the decimal point.
+    """
+
+    name: SchemeName
+    places: Callable[[Metric, Sequence[Estimate], Floats], Floats]
+    combine: Callable[..., Floats]
+    digits: int
 
 
 @dataclass(frozen=True)
@@ -27,31 +46,44 @@ class Ranking:
     """Ranks of methods: by each metric's value, added up (sum-rank), or in each case, averaged (mean-case-rank).
 
     ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
-    bootstrap resamples of the cases in which a method is first; ties share the count.
+    bootstrap resamples of the cases in which a method is first; ties share the count; ``datasets``: their names.
     """
 
-    scheme: str
+    scheme: Scheme
     ranks: pd.DataFrame
     first: Floats
+    datasets: Sequence[str]
+
+    def table(self) -> Table:
+        """The ranks, and how often a method comes first when cases are resampled."""
+        digits = self.scheme.digits
+        columns = [
+            Column(title, list(values), digits=digits) for title, values in self.ranks.items()
+        ]
+        columns.append(Column("first in resamples (%)", list(100 * self.first), digits=0))
+        *metrics, _ = self.ranks.columns
+        title = f"{self.scheme.name.capitalize()} by {', '.join(metrics)}"
+        note = (
+            "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
+            "averaged. First in resamples: how often a method is first when cases are resampled; ties share the count."
+        )
+        datasets = ", ".join(filter(None, self.datasets))
+        return Table(title, datasets, note, list(self.ranks.index), columns)
 
 
 def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
     """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
     judging, *others = (comparison.judging_metrics for comparison in comparisons)
     alike = judging and all(metrics == judging for metrics in others)
-    return _ranking(comparisons, "sum-rank", [DICE, *judging]) if alike else None
+    return _rank_by([DICE, *judging], comparisons, SCHEMES["sum-rank"]) if alike else None
 
 
-def rank_methods(comparisons: Sequence[Comparison], scheme: str) -> Ranking:
+def rank_methods(comparisons: Sequence[Comparison], scheme: SchemeName) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = _paper_voxels(comparisons)
-    if scheme == "mean-case-rank" and voxels in LABEL_FREE:
-        raise ValueError(
-            f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
-        )
     metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _ranking(comparisons, scheme, [*metrics, *of_paper])
+    return _rank_by([*metrics, *of_paper], comparisons, SCHEMES[scheme])
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
@@ -67,76 +99,80 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
 
 def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
-    schemes: Sequence[str] = SCHEMES
-    if _paper_voxels(comparisons) in LABEL_FREE:
-        schemes = SCHEMES[:1] if comparisons[0].asked else ()
-    found = [
-        rank_by_scores([comparison.over(None) for comparison in comparisons]),
-        *(rank_methods(comparisons, scheme) for scheme in schemes),
-    ]
-    return [ranking for ranking in found if ranking is not None]
+    schemes: list[SchemeName] = list(SCHEMES)
+    if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
+        schemes = ["sum-rank"] if comparisons[0].asked else []
+    by_scores = rank_by_scores(comparisons)
+    by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
+    return by_paper if by_scores is None else [by_scores, *by_paper]
 
 
-def _ranking(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric]) -> Ranking:
+def _rank_by(
+    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme
+) -> Ranking:
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-    combine = np.sum if scheme == "sum-rank" else np.mean
-    of_data_sets = [
-        _ranks_in(comparison, names, metrics, scheme, seed)
+    on_data_sets = [
+        _places_on(comparison, names, metrics, scheme, seed)
         for seed, comparison in enumerate(comparisons)
     ]
-    of_all, *of_resamples = combine(of_data_sets, axis=0)
+    of_all, *of_resamples = scheme.combine(on_data_sets, axis=0)
     table = pd.DataFrame(of_all, names, [metric.title for metric in metrics])
-    table["overall"] = combine(of_all, axis=-1)
-    return Ranking(scheme, table, _shares_of_first(combine(of_resamples, axis=-1)))
+    table["overall"] = scheme.combine(of_all, axis=-1)
+    first = _shares_of_first(scheme.combine(of_resamples, axis=-1))
+    return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
 
 
-def _ranks_in(
-    comparison: Comparison, names: Sequence[str], metrics: Sequence[Metric], scheme: str, seed: int
+def _places_on(
+    comparison: Comparison,
+    names: Sequence[str],
+    metrics: Sequence[Metric],
+    scheme: Scheme,
+    seed: int,
 ) -> Floats:
-    """(1 + resamples, methods, metrics) ranks on a data set: of all cases, and of each bootstrap resample of them."""
+    """(1 + resamples, methods, metrics) places on a data set: of all cases, and of each bootstrap resample of them."""
     drawn = case_weights(comparison.patients, _RESAMPLES, seed)
     weights = np.vstack([np.ones(len(comparison.cases)), drawn])
-    rank = _ranks_of_values if scheme == "sum-rank" else _mean_ranks_in_cases
     by_metric = []
     for metric in metrics:
         estimates = comparison.compared[metric].estimates
         of_methods = [estimates[name] for name in names]
-        by_metric.append(rank(of_methods, weights, metric.higher_is_better))
+        by_metric.append(scheme.places(metric, of_methods, weights))
     return np.stack(by_metric, axis=-1)
 
 
-def _ranks_of_values(
-    estimates: Sequence[Estimate], weights: Floats, higher_is_better: bool
-) -> Floats:
-    """(resamples, methods) ranks of the values over each resample."""
+def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
+    """(resamples, methods) places by the values over each resample."""
     values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
-    return _ranks(values, higher_is_better)
+    return _places(values, metric.higher_is_better)
 
 
-def _mean_ranks_in_cases(
-    estimates: Sequence[Estimate], weights: Floats, higher_is_better: bool
-) -> Floats:
-    """(resamples, methods) means over the cases of each resample of the ranks in each case.
+def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
+    """(resamples, methods) means over the cases of each resample of the places in each case.
 
     Cases in which any method has no value are left out; without any other, all methods share their places.
     """
-    by_case = np.column_stack(
-        [estimate.by_case for estimate in estimates if estimate.by_case is not None]
-    )
-    known = np.isfinite(by_case).all(axis=1)
-    sums = weights[:, known] @ _ranks(by_case[known], higher_is_better)
+    of_methods = []
+    for estimate in estimates:
+        if estimate.by_case is None:
+            raise ValueError(
+                f"voxels: mean-case-rank needs the {metric.name} of each case; over the {metric.voxels} it is pooled."
+            )
+        of_methods.append(estimate.by_case)
+    values = np.column_stack(of_methods)
+    known = np.isfinite(values).all(axis=1)
+    sums = weights[:, known] @ _places(values[known], metric.higher_is_better)
     means = ratio(sums, weights[:, known].sum(1, keepdims=True))
     return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 
 
-def _ranks(values: Floats, higher_is_better: bool) -> Floats:
-    """Ranks along the last axis, from 1 for the best; equal ones share their mean rank, NaN ones are last.
+def _places(values: Floats, higher_is_better: bool) -> Floats:
+    """Places along the last axis, from 1 for the best; equal values share their mean place, NaN ones are last.
 
-    >>> _ranks(np.array([0.112, 0.097, 0.112]), False)
+    >>> _places(np.array([0.112, 0.097, 0.112]), False)
     array([2.5, 1. , 2.5])
     """
     signed = -values if higher_is_better else values
@@ -152,18 +188,8 @@ def _shares_of_first(overall: Floats) -> Floats:
     return np.asarray(share.mean(0))
 
 
-def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
-    """A ranking, and how often a method comes first when cases are resampled."""
-    digits = 1 if ranking.scheme == "sum-rank" else 2
-    columns = [
-        Column(title, list(values), digits=digits) for title, values in ranking.ranks.items()
-    ]
-    columns.append(Column("first in resamples (%)", list(100 * ranking.first), digits=0))
-    *metrics, _ = ranking.ranks.columns
-    title = f"{ranking.scheme.capitalize()} by {', '.join(metrics)}"
-    note = (
-        "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
-        "averaged. First in resamples: how often a method is first when cases are resampled; ties share the count."
-    )
-    datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
-    return Table(title, datasets, note, list(ranking.ranks.index), columns)
+SCHEMES: dict[SchemeName, Scheme] = {
+    "sum-rank": Scheme("sum-rank", _by_value, np.sum, digits=1),
+    "mean-case-rank": Scheme("mean-case-rank", _by_case, np.mean, digits=2),
+}
+"""The paper's schemes."""

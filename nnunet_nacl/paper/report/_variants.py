@@ -1,4 +1,4 @@
-"""Studies: variants of methods that differ in one setting, and their comparison."""
+"""A study's plot: variants of methods that differ in one setting, and their comparison."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,6 +9,11 @@ import numpy as np
 
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.typing import Floats
+
+FigureKind = Literal["radar", "differences", "curves", "arrows"]
+"""``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
+relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group; ``arrows``:
+from the first value of each group to its second, Dice against error."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +31,11 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Study:
-    """The variants along one setting, such as ``σ``, and the plot that shows them.
-
-    ``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
-    relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group;
-    ``arrows``: from the first value of each group to its second, Dice against error.
-    """
+class StudyPlot:
+    """The variants along one setting, such as ``σ``, and the kind of plot that shows them."""
 
     title: str
-    plot: Literal["radar", "differences", "curves", "arrows"]
+    kind: FigureKind
     setting: str
     variants: tuple[Variant, ...]
 
@@ -55,7 +55,7 @@ class Study:
         """The compared pairs: for arrows each group at its two values, otherwise both groups at each value."""
         there = set(self.compared(names))
         groups = list(self.groups.values())
-        if self.plot == "arrows":
+        if self.kind == "arrows":
             pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
         else:
             both = product(*groups) if len(groups) == 2 else []

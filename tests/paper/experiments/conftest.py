@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Job
+from nnunet_nacl.paper.experiments import Job, Options
 from tests.conftest import KINDS, NNUNet, Preprocessed, copy_data_set
 
 NAME = KINDS["labels"][0]
@@ -27,4 +27,4 @@ def data_set(nnunet: NNUNet) -> PreprocessedDataSet:
 
 @pytest.fixture
 def job(data_set: PreprocessedDataSet, tmp_path: Path) -> Job:
-    return Job("NACL", TRAINER, 0, 0, data_set.splits[0], data_set, tmp_path / "out", "cpu")
+    return Job("NACL", TRAINER, 0, 0, data_set.splits[0], data_set, tmp_path / "out", Options(device="cpu"))

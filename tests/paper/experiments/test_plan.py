@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.nnunet import PreprocessedDataSet, Split
-from nnunet_nacl.paper.experiments import Experiment, Row, StudyTable, plan_experiment, read_study, steps_left
+from nnunet_nacl.paper.experiments import (
+    Experiment,
+    Method,
+    Options,
+    Study,
+    plan_experiment,
+    plan_on_data_sets,
+    read_study,
+    steps_left,
+)
 from nnunet_nacl.paper.networks import add_network
 
 PATIENTS = {
@@ -29,7 +38,7 @@ Plan = Callable[..., Experiment]
 def plan(data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plan:
     """``plan(study, folds, splits, ...)``: an experiment on the toy data set with other splits."""
 
-    def planned(study: StudyTable, folds: list[int], splits: list[Split], **options: Any) -> Experiment:
+    def planned(study: Study, folds: list[int], splits: list[Split], **options: Any) -> Experiment:
         monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, splits=splits))
         return plan_experiment(study, 901, "2d_small", folds=folds, output=tmp_path, **options)
 
@@ -76,7 +85,7 @@ def test_shares_of_the_training_cases(plan: Plan) -> None:
     again = plan(study, [1], splits)
     assert (numbered(again), again.splits) == (numbered(planned), splits)  # nothing is appended twice
     # In floating point, 7 % of 100 cases are more than 7.
-    seven = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases="7%"),))
+    seven = Study("shares", "Shares", (Method("NACL", "nnUNetTrainerNACL", training_cases="7%"),))
     hundred = {"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}
     _, split = plan(seven, [0], [hundred]).splits
     assert len(split["train"]) == 7
@@ -94,7 +103,7 @@ def test_shares_of_the_patients(plan: Plan) -> None:
     assert [len(split["train"]) for split in (quarter, half)] == [4, 8]
     assert {"patient009_frame01", "patient009_frame12"} == set(half["val"])
     assert plan(study, [0], [PATIENTS], by_patient=r"^(.{10})_").splits == splits
-    with pytest.raises(ValueError, match="such as case_1, are of the patient 'case'; expected several"):
+    with pytest.raises(ValueError, match="such as case_1, are of the patient 'case'; expected a regular"):
         plan(study, [0], SPLITS, by_patient=True)
     _, quarter, _ = plan(study, [0], [PATIENTS]).splits
     assert len({case.partition("_")[0] for case in quarter["train"]}) > 2  # cases, not patients
@@ -103,11 +112,11 @@ def test_shares_of_the_patients(plan: Plan) -> None:
 def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     """The epoch was chosen by the validation cases; what it scores there says little."""
     study = read_study("penalty")
-    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best").jobs
-    assert {job.checkpoint for job in jobs} == {"best"}
+    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, options=Options(checkpoint="best")).jobs
+    assert {job.options.checkpoint for job in jobs} == {"best"}
     shutil.rmtree(data_set.raw / data_set.name / "labelsTs")
     with pytest.raises(ValueError, match=r"--checkpoint best: .*Dataset901_Labels has no labeled test cases"):
-        plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best")
+        plan_experiment(study, 901, "2d_small", output=tmp_path, options=Options(checkpoint="best"))
 
 
 def test_folds_that_cannot_be_put_together(plan: Plan) -> None:
@@ -125,15 +134,31 @@ def test_a_trainer_that_nnunet_does_not_find_is_refused(
     data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
-    study = StudyTable("mine", "Mine", (Row("stock", "nnUNetTrainerDA5"), Row("typo", "nnUNetTrainerNACLL")))
+    study = Study("mine", "Mine", (Method("stock", "nnUNetTrainerDA5"), Method("typo", "nnUNetTrainerNACLL")))
     with pytest.raises(ValueError, match=r"^trainer nnUNetTrainerNACLL_3epochs: Could not find"):
         plan_experiment(study, 901, "2d_small", output=tmp_path, suffix="_3epochs")
     assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", output=tmp_path, suffix="_3epochs").jobs
 
 
+def test_data_sets_that_cannot_be_trained_on(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
+    """Those that can go on; if there is none, all the reasons are told."""
+    studies = [read_study("penalty"), read_study("prior")]
+    planned, left_out = plan_on_data_sets(studies, [77, data_set.name], "2d_small", batch_size=3, output=tmp_path)
+    assert [(one.study.name, one.data.configuration) for one in planned] == [
+        ("penalty", "2d_small_bs3"), ("prior", "2d_small_bs3"),
+    ]  # fmt: skip
+    assert list(left_out) == [77]
+    with pytest.raises(
+        ValueError, match=r"(?s)^None of the data sets can be .*\n  77: Data set 77: .*\n  78: Data set 78"
+    ):
+        plan_on_data_sets(studies, [77, 78], "2d_small")
+    with pytest.raises(ValueError, match=r"^Data set 77: Could not find"):
+        plan_on_data_sets(studies, [77], "2d_small")
+
+
 def test_backbones_are_trained_in_configurations_of_their_own(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     study = read_study("backbones")
-    assert {row.network for row in study.runs} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
+    assert {row.network for row in study.methods} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
     with pytest.raises(ValueError, match=r"has no configuration 2d_small_unet\. Add it with: nnunet_nacl paper "):
         plan_experiment(study, 901, "2d_small")
     add_network("unet", 901, "2d_small", patch_size=(32, 32))

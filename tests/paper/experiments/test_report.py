@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
-from nnunet_nacl.paper.experiments import Experiment, Job, read_study, report_study
+from nnunet_nacl.paper.experiments import Experiment, Job, _report, read_study, report_experiments
 from tests.report.generated import make_result
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
@@ -15,19 +15,20 @@ RESULTS = {method: make_result(temperature) for method, temperature in {**METHOD
 def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final") -> Experiment:
     """An experiment whose runs have results of their test cases."""
     data = replace(job.data, name=data_set)
+    options = replace(job.options, checkpoint=checkpoint)
     output = job.output.parent / f"{data_set}__nnUNetPlans__2d_small"
     jobs = []
     for method in methods:
         trainer = f"nnUNetTrainer{method[-2:]}"
-        jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, checkpoint=checkpoint))
+        jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, options=options))
         jobs[-1].predictions.mkdir(parents=True)
         write_result(RESULTS[method], jobs[-1].predictions / SUMMARY_NAME)
-    return Experiment(read_study("penalty"), tuple(jobs), data.splits, output / "penalty")
+    return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
 
 
 def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("Dataset901_Labels", "Dataset905_Other")
-    (page,) = report_study([evaluated(job, *METHODS, data_set=name) for name in names], "the command")
+    (page,) = report_experiments([evaluated(job, *METHODS, data_set=name) for name in names], "the command")
     assert page == job.output.parent / "penalty" / "test.html"
     text = page.read_text()
     assert "Ranks over Dataset901_Labels, Dataset905_Other" in text
@@ -42,14 +43,22 @@ def test_a_data_set_that_lacks_a_method_does_not_take_the_ranks_of_the_others(jo
     """MbLS cannot be trained with regions, and a run may fail: the others are ranked all the same."""
     every = evaluated(job, *METHODS, "NACL", data_set="Dataset901_Labels")
     fewer = evaluated(job, *METHODS, data_set="Dataset905_Other")
-    (page,) = report_study([every, fewer])
+    (page,) = report_experiments([every, fewer])
     together = page.read_text().partition("Ranks over Dataset901")[2]
     assert "NACL l2" in together
     assert ">NACL<" not in together.partition("</section>")[0]
 
 
+def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_report, "write_report", lambda *_, **__: None)
+    one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
+    other = replace(one, study=read_study("prior"), folder=one.folder.with_name("prior"))
+    pages = report_experiments([one, other], "the command")
+    assert [page.parent.name for page in pages] == ["penalty", "prior"]
+
+
 def test_pages_of_the_best_checkpoint(job: Job) -> None:
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels", checkpoint="best")
-    (page,) = report_study([one])
+    (page,) = report_experiments([one])
     assert page == one.folder / "test_best.html"
     assert "Dataset901_Labels, best checkpoint" in page.read_text()

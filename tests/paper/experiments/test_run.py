@@ -25,7 +25,8 @@ from nnunet_nacl.paper.experiments._folds import write_splits
 
 
 def experiment(*jobs: Job) -> Experiment:
-    return Experiment(read_study("penalty"), jobs, jobs[0].data.splits, jobs[0].output)
+    first = jobs[0]
+    return Experiment(read_study("penalty"), first.data, first.options, jobs, first.data.splits, first.output)
 
 
 def test_whatever_goes_wrong_is_that_runs_failure_alone(
@@ -56,7 +57,7 @@ def test_a_data_set_whose_splits_changed_does_not_take_the_others_with_it(
     monkeypatch.setattr(_run, "run_command", work)
     write_splits(job.data, job.data.splits)
     changed = replace(job, trainer="other", data=replace(job.data, splits=[]))
-    other = Experiment(read_study("penalty"), (changed,), [{"train": ["toy_0"], "val": ["toy_1"]}], job.output)
+    other = replace(experiment(changed), splits=[{"train": ["toy_0"], "val": ["toy_1"]}])
     failures = run_experiments([other, experiment(job)])
     assert "has changed since it was read" in failures[changed]
     assert failures[job] == "failed"

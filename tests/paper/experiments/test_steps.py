@@ -14,10 +14,11 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
+    Options,
     _report,
     clear_the_way,
     read_study,
-    report_study,
+    report_experiments,
     steps_left,
 )
 from tests.paper.experiments.conftest import TRAINER
@@ -41,6 +42,11 @@ def predicted(folder: Path, *cases: str) -> None:
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_result(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
+
+
+def experiment(jobs: list[Job]) -> Experiment:
+    data = jobs[0].data
+    return Experiment(read_study("main"), data, jobs[0].options, tuple(jobs), data.splits, jobs[0].output / "pages")
 
 
 def steps(job: Job) -> list[str]:
@@ -84,13 +90,14 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert steps(job) == ["evaluate_test"]
     summary(job.predictions, job.data.test_cases)
     assert steps(job) == []
-    assert steps(replace(job, surface=True)) == ["evaluate_validation", "evaluate_test"]
+    assert steps(replace(job, options=Options(device="cpu", surface=True))) == ["evaluate_validation", "evaluate_test"]
     later = (job.predictions / "toy_a.npz").stat().st_mtime + 60
     os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
     assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
     os.utime(job.predictions / "calibration_summary.json", (later, later))  # evaluated again
     assert "predict" in steps(job)
-    clear_the_way(job, "predict")
+    assert clear_the_way(job, "predict")
+    assert not clear_the_way(job, "predict")
     assert not list(job.predictions.glob("*.nii.gz"))
 
 
@@ -99,7 +106,7 @@ def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: J
     summary(job.validation, job.split["val"])
     predicted(job.predictions, *job.data.test_cases)
     summary(job.predictions, job.data.test_cases)
-    best = replace(job, checkpoint="best")
+    best = replace(job, options=Options(device="cpu", checkpoint="best"))
     assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
     assert best.predictions == job.output / "predictions_best" / job.trainer / "fold_0"
     for one, name in ((job, "final"), (best, "best")):
@@ -143,7 +150,7 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
         summary(one.validation, one.split["val"])
     reported: list[str] = []
     monkeypatch.setattr(_report, "write_report", lambda results, *_, **__: reported.extend(results))
-    report_study([Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages")])
+    report_experiments([experiment(jobs)])
     assert reported == [
         "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
     ]  # fmt: skip
@@ -158,7 +165,7 @@ def test_folds_that_were_evaluated_with_and_without_surface_distances(
         finish_training(one)
         summary(one.validation, one.split["val"], surface=surface)
         assert "evaluate_validation" not in steps(one)
-    (page,) = report_study([Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages")])
+    (page,) = report_experiments([experiment(jobs)])
     assert "HD95 ↓" not in page.read_text()
     printed = capsys.readouterr().out
     assert "Dataset901_Labels, validation" in printed
@@ -171,6 +178,7 @@ def test_a_checkpoint_that_was_not_finished_is_put_aside(job: Job, name: str) ->
     archive(file)
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert first(job)[-1] == "cpu"  # neither --c nor --val
-    clear_the_way(job, "train")
+    assert clear_the_way(job, "train")
+    assert not clear_the_way(job, "train")
     assert not file.exists()
     assert list(job.fold_folder.glob("*.broken"))

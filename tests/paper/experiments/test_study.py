@@ -26,26 +26,26 @@ def recipe(trainer: str) -> Recipe:
 def test_built_in_studies_are_read(name: str) -> None:
     study = read_study(name)
     assert study.name == name
-    assert all(recipe(row.trainer) for row in study.runs)
+    assert all(recipe(row.trainer) for row in study.methods)
     assert (study.plot() is None) == (study.figure is None)
 
 
 def test_main_has_the_papers_methods_and_ce_as_control() -> None:
     study = read_study("main")
-    assert [row.name for row in study.runs] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
-    recipes = {row.name: recipe(row.trainer) for row in study.runs}
+    assert [row.name for row in study.methods] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+    recipes = {row.name: recipe(row.trainer) for row in study.methods}
     for loss, (setting, _) in PAPER.items():  # what the paper compares them with: its section 4.1.3
         assert not recipes[loss].dice
         assert recipes[loss].settings.get(setting, DEFAULTS[loss]) == DEFAULTS[loss]
     assert recipes["DiceCE"].dice
-    assert [row.name for row in study.chosen(["NACL", "CE"]).runs] == ["CE", "NACL"]
+    assert [row.name for row in study.chosen(["NACL", "CE"]).methods] == ["CE", "NACL"]
     with pytest.raises(ValueError, match="Study main has no method 'Dice'; it has DiceCE, CE, FL"):
         study.chosen(["Dice"])
 
 
 def test_hyperparameters_are_the_papers() -> None:
     for loss, (setting, values) in PAPER.items():
-        group = [row for row in read_study("hyperparameters").runs if row.group == loss]
+        group = [row for row in read_study("hyperparameters").methods if row.group == loss]
         assert tuple(row.value for row in group) == values
         for row in group:
             assert recipe(row.trainer).settings.get(setting, DEFAULTS[loss]) == row.value
@@ -54,7 +54,7 @@ def test_hyperparameters_are_the_papers() -> None:
 
 def test_ecp_is_the_authors() -> None:
     """Our trainer's default is the entropy itself, not the mean over classes."""
-    ecp = [row for name in STUDIES for row in read_study(name).runs if "ECP" in row.trainer]
+    ecp = [row for name in STUDIES for row in read_study(name).methods if "ECP" in row.trainer]
     assert len(ecp) == 1 + 3 + 4
     assert {recipe(row.trainer).settings["class_reduction"] for row in ecp} == {"mean"}
 

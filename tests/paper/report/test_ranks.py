@@ -1,15 +1,17 @@
 """Rankings: the paper's own tables, SciPy, hand-computed cases, direct bootstraps."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.report import all_rankings, published, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from nnunet_nacl.metrics import Settings, Voxels
+from nnunet_nacl.paper.report import PLOTS, TABLES, all_rankings, published, rank_methods
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_plot, write_table
+from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice
 
 METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
@@ -100,6 +102,29 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; over the near it is pooled"):
         rank_methods([comparison.over("near")], "mean-case-rank")
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
-    assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    assert [one.scheme.name for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
     (only,) = all_rankings([image])
     assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]
+
+
+@pytest.mark.parametrize("voxels", [None, "union", "near"])
+def test_table_and_plot_rank_over_the_set_that_is_asked_for(comparison: Comparison, voxels: Voxels | None) -> None:
+    asked = comparison.over(voxels)
+    (table,) = TABLES["ranks"]([asked])
+    ax, *_ = draw_panels(PLOTS["ranks"]([asked])).axes
+    titles = [text.get_text() for text in ax.get_xticklabels()]
+    assert titles == ["Dice", "NLL per foreground voxel", f"ECE {voxels or 'near'}", "overall"]
+    shown = table.values()
+    assert list(shown.columns)[: len(titles)] == titles
+    ranks = shown[titles].sort_values("overall", kind="stable")
+    assert [float(text.get_text()) for text in ax.texts] == ranks.to_numpy().ravel().tolist()
+
+
+def test_table_and_plot_say_that_there_is_no_ranking(results: dict[str, FolderResult], tmp_path: Path) -> None:
+    near = {name: make_result(settings=Settings(voxels=("near",))) for name in results}
+    of_data_sets = {"A": results, "B": near}
+    message = "ranks need the voxel sets near and image, which some summaries lack: evaluate again"
+    with pytest.raises(ValueError, match=message):
+        write_table(of_data_sets, "ranks", tables=TABLES)
+    with pytest.raises(ValueError, match=message):
+        write_plot(of_data_sets, "ranks", tmp_path / "ranks.svg", plots=PLOTS)

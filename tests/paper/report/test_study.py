@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
-from nnunet_nacl.paper.report import Study, Variant, page_parts, study_panels
+from nnunet_nacl.paper.report import StudyPlot, Variant, page_parts, study_panels
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import color_of
 from tests.report.generated import NAMED, make_result
@@ -22,13 +22,13 @@ NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
 METRICS = [DICE, NLL, NEAR, ECE, Metric("ECE", "union"), Metric("CECE", "foreground"), Metric("CECE", "union")]
 LOSSES = {"FL": (1, 2, 3), "LS": (0.1, 0.2, 0.3), "SVLS": (0.5, 1, 2)}
 _VALUES = {group: [(f"{group} {value}", value) for value in values] for group, values in LOSSES.items()}
-RADAR = Study("Hyper-parameters", "radar", "hyper-parameter",
+RADAR = StudyPlot("Hyper-parameters", "radar", "hyper-parameter",
               tuple(Variant(name, group, value) for group, own in _VALUES.items() for name, value in own))  # fmt: skip
-SIGMA = Study("Sigma", "differences", "σ",
+SIGMA = StudyPlot("Sigma", "differences", "σ",
               tuple(Variant(name, group, place) for group, own in (("SVLS", "FL"), ("NACL", "LS"))
                     for place, (name, _) in enumerate(_VALUES[own], start=1)))  # fmt: skip
-CURVES = replace(SIGMA, plot="curves", variants=SIGMA.variants[::-1])  # lines run along the axis all the same
-ARROWS = Study("Constraint", "arrows", "constraint",
+CURVES = replace(SIGMA, kind="curves", variants=SIGMA.variants[::-1])  # lines run along the axis all the same
+ARROWS = StudyPlot("Constraint", "arrows", "constraint",
                tuple(Variant(name, group, text) for group in ("FL", "LS")
                      for (name, _), text in zip(_VALUES[group], ("softmax", "logits"), strict=False)))  # fmt: skip
 ALL = [RADAR, SIGMA, CURVES, ARROWS]
@@ -49,7 +49,7 @@ def without(results: dict[str, FolderResult], *names: str) -> Comparison:
     return compare({name: result for name, result in results.items() if name not in names})
 
 
-def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
+def draw(comparison: Comparison, study: StudyPlot, panel: int = 0) -> Axes:
     figure = Figure()
     study_panels(comparison, study)[panel](ax=figure.add_subplot())
     return figure.axes[0]
@@ -128,8 +128,8 @@ def test_arrows(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> 
     assert legend(draw(without(runs_of_losses, "FL 2"), ARROWS)) == ["LS: softmax → logits"]
 
 
-@pytest.mark.parametrize("study", ALL, ids=lambda one: one.plot)
-def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.kind)
+def test_what_cannot_be_drawn(study: StudyPlot, tmp_path: Path) -> None:
     """A single variant is said to be alone on the page; metrics that are not defined leave a gap."""
     few = make_result(cases=NAMED[:3], settings=QUICK)
     names = [one.method for one in study.variants]

@@ -149,7 +149,7 @@ def test_data_sets_that_cannot_be_trained_on(data_set: PreprocessedDataSet, tmp_
     ]  # fmt: skip
     assert list(left_out) == [77]
     with pytest.raises(
-        ValueError, match=r"(?s)^None of the data sets can be .*\n  77: Data set 77: .*\n  78: Data set 78"
+        ValueError, match=r"(?s)^None of the data sets .*\n  77: Data set 77: .*\n  78: Data set 78"
     ):
         plan_on_data_sets(studies, [77, 78], "2d_small")
     with pytest.raises(ValueError, match=r"^Data set 77: Could not find"):

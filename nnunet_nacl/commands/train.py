@@ -139,18 +139,14 @@ def experiment(
     suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
     # What is printed may be for another machine
     where = device if dry_run and device != "auto" else find_device(device)
+    options = experiments.Options(
+        plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
+        surface=not no_surface, device=where,
+    )  # fmt: skip
+    if methods:
+        studies = [one.chosen(methods) for one in studies]
     planned, left_out = experiments.plan_on_data_sets(
-        [one.chosen(methods) for one in studies] if methods else studies,
-        d,
-        c,
-        plans=p,
-        batch_size=batch_size,
-        normalization=normalization,
-        folds=f,
-        suffix=suffix,
-        output=o,
-        by_patient=by_patient,
-        options=experiments.Options(device=where, surface=not no_surface, checkpoint=checkpoint),
+        studies, d, c, options, batch_size=batch_size, normalization=normalization
     )
     for dataset, error in left_out.items():
         print(f"{dataset} is left out: {error}", file=sys.stderr)

@@ -61,14 +61,8 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         flush=True,
     )
     study = read_study(str(Path(__file__).with_name("demo.yaml")))
-    experiment = plan_experiment(
-        study,
-        DATASET,
-        CONFIGURATION,
-        suffix=SUFFIX,
-        output=folder,
-        options=Options(device=device, num_processes=0),
-    )
+    options = Options(suffix=SUFFIX, output=folder, device=device, num_processes=0)
+    experiment = plan_experiment(study, DATASET, CONFIGURATION, options)
     _side_by_side(experiment)
 
     predicted = {job.method: job.predictions for job in experiment.jobs}

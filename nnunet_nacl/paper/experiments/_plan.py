@@ -18,19 +18,29 @@ Checkpoint = Literal["final", "best"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What all jobs of an experiment have in common.
+    """How studies are carried out.
 
     Attributes:
-        device: ``cpu``, ``cuda`` or ``mps``.
-        surface: also evaluate surface distances.
-        num_processes: number of processes to predict and evaluate; 0 starts none.
+        plans: such as ``nnUNetPlans``.
+        folds: the folds to train, one after the other with each method.
+        suffix: added to the name of each trainer, see ``nnunet_nacl.trainers.schedule_suffix``.
+        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
+        by_patient: shares of the training cases count patients, see ``nnunet_nacl.names.cases_of_patients``.
         checkpoint: which one predicts the test cases.
+        surface: also evaluate surface distances.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        num_processes: number of processes to predict and evaluate; 0 starts none.
     """
 
-    device: str = "cuda"
-    surface: bool = False
-    num_processes: int = 2
+    plans: str = "nnUNetPlans"
+    folds: Sequence[int] = (0,)
+    suffix: str = ""
+    output: str | Path = "nnunet_nacl_experiments"
+    by_patient: bool | str = False
     checkpoint: Checkpoint = "final"
+    surface: bool = False
+    device: str = "cuda"
+    num_processes: int = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +107,7 @@ class Experiment:
 
 
 def plan_experiment(
-    study: Study,
-    dataset: str | int,
-    configuration: str,
-    *,
-    plans: str = "nnUNetPlans",
-    folds: Sequence[int] = (0,),
-    suffix: str = "",
-    output: str | Path = "nnunet_nacl_experiments",
-    by_patient: bool | str = False,
-    options: Options = Options(),
+    study: Study, dataset: str | int, configuration: str, options: Options
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
@@ -118,24 +119,19 @@ def plan_experiment(
         study: which methods.
         dataset: name or number.
         configuration: such as ``2d``.
-        plans: such as ``nnUNetPlans``.
-        folds: the folds to train, one after the other with each method.
-        suffix: added to the name of each trainer, see ``nnunet_nacl.trainers.schedule_suffix``.
-        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
-        by_patient: shares of the training cases count patients, see ``nnunet_nacl.names.cases_of_patients``.
-        options: of each job.
+        options: how.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
     """
-    data = PreprocessedDataSet.find(dataset, configuration, plans)
+    data = PreprocessedDataSet.find(dataset, configuration, options.plans)
     if not data.test_cases and options.checkpoint == "best":
         raise ValueError(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    study = _suitable(study, data, suffix)
-    folds = list(dict.fromkeys(folds))
+    study = _suitable(study, data, options.suffix)
+    folds = list(dict.fromkeys(options.folds))
     _check_folds(folds, data.splits)
     splits = list(data.splits)
     configured = [_with_network(data, method.network) for method in study.methods]
@@ -143,14 +139,14 @@ def plan_experiment(
     for fold in folds:
         for method, own in zip(study.methods, configured, strict=True):
             share = int(method.training_cases[:-1])
-            split = _subset(data.splits[fold], share, by_patient, seed=fold)
+            split = _subset(data.splits[fold], share, options.by_patient, seed=fold)
             if split not in splits:
                 splits.append(split)
             number = fold if split == data.splits[fold] else splits.index(split)
-            folder = _folder(output, own)
-            trainer = method.trainer + suffix
+            folder = _folder(options.output, own)
+            trainer = method.trainer + options.suffix
             jobs.append(Job(method.name, trainer, number, fold, split, own, folder, options))
-    folder = _folder(output, data) / study.name
+    folder = _folder(options.output, data) / study.name
     return Experiment(study, data, options, tuple(jobs), splits, folder)
 
 
@@ -158,30 +154,20 @@ def plan_on_data_sets(
     studies: Sequence[Study],
     datasets: Sequence[str | int],
     configuration: str,
+    options: Options,
     *,
-    plans: str = "nnUNetPlans",
     batch_size: int | None = None,
     normalization: Normalization | None = None,
-    folds: Sequence[int] = (0,),
-    suffix: str = "",
-    output: str | Path = "nnunet_nacl_experiments",
-    by_patient: bool | str = False,
-    options: Options = Options(),
 ) -> tuple[list[Experiment], dict[str | int, Exception]]:
-    """Plan studies on data sets, each as ``plan_experiment`` does, in a configuration that may have to be added.
+    """Plan studies on data sets, each as ``plan_experiment`` does.
 
     Args:
         studies: which methods.
         datasets: names or numbers.
         configuration: such as ``2d``.
-        plans: such as ``nnUNetPlans``.
-        batch_size: see ``add_configuration``.
-        normalization: see ``add_configuration``.
-        folds: see ``plan_experiment``, as the others.
-        suffix: added to the name of each trainer.
-        output: folder of all data sets.
-        by_patient: shares of the training cases count patients.
-        options: of each job.
+        options: how.
+        batch_size: adds a configuration to the plans, see ``add_configuration``.
+        normalization: adds a configuration to the plans.
 
     Returns:
         The experiments by data set and study, and data set -> why it is left out, as it cannot be trained on.
@@ -195,22 +181,13 @@ def plan_on_data_sets(
     for dataset in datasets:
         try:
             added = add_configuration(
-                dataset, configuration, plans, batch_size=batch_size, normalization=normalization
+                dataset,
+                configuration,
+                options.plans,
+                batch_size=batch_size,
+                normalization=normalization,
             )
-            planned += [
-                plan_experiment(
-                    study,
-                    dataset,
-                    added,
-                    plans=plans,
-                    folds=folds,
-                    suffix=suffix,
-                    output=output,
-                    by_patient=by_patient,
-                    options=options,
-                )
-                for study in studies
-            ]
+            planned += [plan_experiment(study, dataset, added, options) for study in studies]
         except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
             if len(datasets) == 1:
                 raise

@@ -40,7 +40,7 @@ def plan(data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     def planned(study: Study, folds: list[int], splits: list[Split], **options: Any) -> Experiment:
         monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, splits=splits))
-        return plan_experiment(study, 901, "2d_small", folds=folds, output=tmp_path, **options)
+        return plan_experiment(study, 901, "2d_small", Options(folds=folds, output=tmp_path, **options))
 
     return planned
 
@@ -112,11 +112,11 @@ def test_shares_of_the_patients(plan: Plan) -> None:
 def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     """The epoch was chosen by the validation cases; what it scores there says little."""
     study = read_study("penalty")
-    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, options=Options(checkpoint="best")).jobs
+    jobs = plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best")).jobs
     assert {job.options.checkpoint for job in jobs} == {"best"}
     shutil.rmtree(data_set.raw / data_set.name / "labelsTs")
     with pytest.raises(ValueError, match=r"--checkpoint best: .*Dataset901_Labels has no labeled test cases"):
-        plan_experiment(study, 901, "2d_small", output=tmp_path, options=Options(checkpoint="best"))
+        plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best"))
 
 
 def test_folds_that_cannot_be_put_together(plan: Plan) -> None:
@@ -136,34 +136,33 @@ def test_a_trainer_that_nnunet_does_not_find_is_refused(
     monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
     study = Study("mine", "Mine", (Method("stock", "nnUNetTrainerDA5"), Method("typo", "nnUNetTrainerNACLL")))
     with pytest.raises(ValueError, match=r"^trainer nnUNetTrainerNACLL_3epochs: Could not find"):
-        plan_experiment(study, 901, "2d_small", output=tmp_path, suffix="_3epochs")
-    assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", output=tmp_path, suffix="_3epochs").jobs
+        plan_experiment(study, 901, "2d_small", Options(output=tmp_path, suffix="_3epochs"))
+    assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", Options(output=tmp_path, suffix="_3epochs")).jobs
 
 
 def test_data_sets_that_cannot_be_trained_on(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     """Those that can go on; if there is none, all the reasons are told."""
     studies = [read_study("penalty"), read_study("prior")]
-    planned, left_out = plan_on_data_sets(studies, [77, data_set.name], "2d_small", batch_size=3, output=tmp_path)
+    options = Options(output=tmp_path)
+    planned, left_out = plan_on_data_sets(studies, [77, data_set.name], "2d_small", options, batch_size=3)
     assert [(one.study.name, one.data.configuration) for one in planned] == [
         ("penalty", "2d_small_bs3"), ("prior", "2d_small_bs3"),
     ]  # fmt: skip
     assert list(left_out) == [77]
-    with pytest.raises(
-        ValueError, match=r"(?s)^None of the data sets .*\n  77: Data set 77: .*\n  78: Data set 78"
-    ):
-        plan_on_data_sets(studies, [77, 78], "2d_small")
+    with pytest.raises(ValueError, match=r"(?s)^None of the data sets .*\n  77: Data set 77: .*\n  78: Data set 78"):
+        plan_on_data_sets(studies, [77, 78], "2d_small", options)
     with pytest.raises(ValueError, match=r"^Data set 77: Could not find"):
-        plan_on_data_sets(studies, [77], "2d_small")
+        plan_on_data_sets(studies, [77], "2d_small", options)
 
 
 def test_backbones_are_trained_in_configurations_of_their_own(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     study = read_study("backbones")
     assert {row.network for row in study.methods} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
     with pytest.raises(ValueError, match=r"has no configuration 2d_small_unet\. Add it with: nnunet_nacl paper "):
-        plan_experiment(study, 901, "2d_small")
+        plan_experiment(study, 901, "2d_small", Options())
     add_network("unet", 901, "2d_small", patch_size=(32, 32))
     chosen = study.chosen(["UNet NACL", "nnU-Net NACL", "nnU-Net CE"])
-    experiment = plan_experiment(chosen, 901, "2d_small", output=tmp_path)
+    experiment = plan_experiment(chosen, 901, "2d_small", Options(output=tmp_path))
     base = f"{data_set.name}__nnUNetPlans__2d_small"
     assert [(job.method, job.data.configuration, job.output.name) for job in experiment.jobs] == [
         ("UNet NACL", "2d_small_unet", f"{base}_unet"),

@@ -5,10 +5,9 @@ from collections import ChainMap
 from pathlib import Path
 
 from nnunet_nacl.files import check_input, whole_folder
-from nnunet_nacl.nnunet import PlansJson, read_checkpoint, write_checkpoint
+from nnunet_nacl.nnunet import DEFAULT_TRAINER, PlansJson, read_checkpoint, write_checkpoint
 from nnunet_nacl.trainers import parse_name
 
-STOCK_TRAINER = "nnUNetTrainer"
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
 _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
     "dataset*.json",
@@ -55,7 +54,7 @@ def export_model(model_folder: str | Path) -> Path:
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
         f"Trained with {', '.join(trainers)} of nnunet_nacl. In the checkpoints the trainer is "
-        f"renamed to {STOCK_TRAINER}; weights, plans and predictions are the same.\n\n{needed}"
+        f"renamed to {DEFAULT_TRAINER}; weights, plans and predictions are the same.\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use nnU-Net's default loss.\n"
     )
@@ -65,7 +64,7 @@ def export_model(model_folder: str | Path) -> Path:
             target = partial / file.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             if file in checkpoints:
-                write_checkpoint({**checkpoints[file], "trainer_name": STOCK_TRAINER}, target)
+                write_checkpoint({**checkpoints[file], "trainer_name": DEFAULT_TRAINER}, target)
             else:
                 shutil.copyfile(file, target)
         (partial / NOTE_NAME).write_text(note)

@@ -1,26 +1,29 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._data import (
+from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
+from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
     PreprocessedDataSet,
     RawCase,
     Split,
+    cases_of_other_splits,
     raw_cases,
     read_splits,
 )
-from nnunet_nacl.nnunet._dataset import (
-    DEFAULT_TRAINER,
+from nnunet_nacl.nnunet._images import Geometry, LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet._json import (
     DataSet,
     Model,
     PlansJson,
     read_dataset_json,
 )
-from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
-from nnunet_nacl.nnunet._images import Geometry, LabelMap, MisplacedError, Reader
 from nnunet_nacl.nnunet._names import (
+    DEFAULT_TRAINER,
     cases_in,
     dataset_in,
     defines_trainer,
+    find_trainer,
+    first_channel,
     model_folder,
     names_in,
     nnunet_folder,
@@ -70,11 +73,14 @@ __all__ = [
     "Split",
     "build_predictor",
     "cases_in",
+    "cases_of_other_splits",
     "check_as_trained",
     "dataset_in",
     "decoding_of",
     "defines_trainer",
     "find_checkpoint",
+    "find_trainer",
+    "first_channel",
     "load_predictor",
     "model_folder",
     "names_in",

@@ -11,6 +11,7 @@ from typing import Any
 
 from nnunet_nacl.linking import trainers_path
 
+DEFAULT_TRAINER = "nnUNetTrainer"
 _DATASET_NAME = re.compile(r"Dataset(\d+)_.+")
 
 
@@ -63,6 +64,11 @@ def listed(folder: Path, pattern: str) -> str:
     return ", ".join(there) or "none"
 
 
+def first_channel(images: Path, case: str, label_map: Path) -> Path:
+    """The image of a case with this label map, or the first of several channels, in a folder of images."""
+    return images / f"{case}_0000{label_map.name.removeprefix(case)}"
+
+
 def dataset_name(dataset: str | int) -> str:
     """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders."""
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
@@ -88,7 +94,7 @@ def model_folder(
     dataset: str | int,
     configuration: str,
     *,
-    trainer: str = "nnUNetTrainer",
+    trainer: str = DEFAULT_TRAINER,
     plans: str = "nnUNetPlans",
 ) -> Path:
     """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
@@ -117,7 +123,7 @@ def names_in(path: Path) -> dict[str, str]:
     trainers = [
         part
         for part in path.resolve().parts
-        if part.startswith("nnUNetTrainer") and "__" not in part
+        if part.startswith(DEFAULT_TRAINER) and "__" not in part
     ]
     return {"trainer": trainers[-1]} if trainers else {}
 
@@ -136,7 +142,10 @@ def defines_trainer(name: str) -> bool:
 
 
 def find_trainer(name: str) -> Any:
-    """The class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing."""
+    """The class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing.
+
+    Raises a ValueError if there is none.
+    """
     from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
@@ -145,8 +154,8 @@ def find_trainer(name: str) -> Any:
         warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
         try:
             return recursive_find_trainer_class_by_name(name)
-        except RuntimeError:
+        except (AssertionError, RuntimeError) as error:
             ours = recursive_find_python_class(str(trainers_path()), name, None)
             if ours is None:
-                raise
+                raise ValueError(f"trainer {name}: {error}") from error
             return ours

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, whole_file
-from nnunet_nacl.nnunet._data import SPLITS_NAME, fold_split
-from nnunet_nacl.nnunet._dataset import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._decoded import DecodedMark
+from nnunet_nacl.nnunet._folders import SPLITS_NAME, fold_split
 from nnunet_nacl.nnunet._images import Reader
+from nnunet_nacl.nnunet._json import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._names import (
+    DEFAULT_TRAINER,
     cases_in,
     existing_folder,
     listed,
@@ -145,7 +146,7 @@ class Predictions:
 
     @classmethod
     def of_model(
-        cls, dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans",
+        cls, dataset: str | int, configuration: str, *, trainer: str = DEFAULT_TRAINER, plans: str = "nnUNetPlans",
         folds: Sequence[int | str] = (0, 1, 2, 3, 4), validation: str = "validation",
     ) -> "Predictions":  # fmt: skip
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""

@@ -1,7 +1,6 @@
 """A trained model's folder: its checkpoints, nnU-Net's predictor with them, and the images that it predicts."""
 
 import io
-import json
 import pickle
 import re
 import zipfile
@@ -13,15 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nnunet_nacl.files import check_input, whole_file
-from nnunet_nacl.nnunet._data import (
+from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
+    cases_of_other_splits,
     fold_split,
     labelled_cases,
     preprocessed_cases,
 )
-from nnunet_nacl.nnunet._dataset import PlansJson
 from nnunet_nacl.nnunet._images import Reader, check_header, check_image_file
-from nnunet_nacl.nnunet._names import cases_in, listed, model_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._json import PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._names import listed, model_folder, naming, nnunet_folder
 from nnunet_nacl.typing import Labels, Record, Singles
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
@@ -199,7 +199,7 @@ def build_predictor(
             plans,
             plans.get_configuration(name),
             [weights],
-            json.loads((model / "dataset.json").read_bytes()),
+            read_dataset_json(model / "dataset.json"),
             trainer,
             content.get("inference_allowed_mirroring_axes"),
         )
@@ -232,24 +232,20 @@ def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
 
 def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
     """Raise a ValueError unless a fold's validation cases and their preprocessing are the same as in its training."""
-    validation = model / f"fold_{fold}" / "validation"
-    ending = predictor.dataset_json["file_ending"]
-    validated = cases_in(validation, ending)
-    differing = validated - set(names)
-    if (validation / "summary.json").is_file():  # all of them
-        differing |= set(names) - validated
+    trained = model / f"fold_{fold}"
+    differing = cases_of_other_splits(trained, predictor.dataset_json["file_ending"], names)
     folder = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
     if differing:
         raise ValueError(
             f"{folder / SPLITS_NAME} has changed since fold {fold} was trained: {min(differing)} is a validation case "
-            f"there or in {validation}, not in both. Restore the splits, or train the fold anew."
+            f"there or in {trained / 'validation'}, not in both. Restore the splits, or train the fold anew."
         )
     plans = folder / f"{predictor.plans_manager.plans_name}.json"
     if not plans.is_file():
         return
     now = _preprocessing(PlansJson.read(plans).content, predictor.configuration_name)
-    trained = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
-    for name, value in trained.items():
+    in_training = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
+    for name, value in in_training.items():
         if now[name] != value:
             raise ValueError(
                 f"{plans} has changed since {model} was trained: {name} is {now[name]}, and {value} in the model's "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import LabelMeaning, region_of
-from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
+from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, nnunet_folder
 from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import Metric
@@ -163,7 +163,7 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
         images = nnunet_folder("nnUNet_raw") / labels.parent.name / "imagesTr"
     elif images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
-    return images / f"{case}_0000{truth_file.name.removeprefix(case)}"
+    return first_channel(images, case, truth_file)
 
 
 def case_views(comparison: Comparison, images: Path | None) -> list[Record]:

@@ -13,7 +13,7 @@ from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
 from nnunet_nacl.metrics import LabelMeaning, ratio
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.typing import Record
@@ -180,15 +180,10 @@ def _look(
         agreement = mean_pairwise_dice(labels, data_set.meaning)
     if not slices:
         return _Look(agreement, [], None)
-    image = None if images is None else first_channel(files, images)
+    image = None if images is None else first_channel(images, files.name, files.prediction)
     activation = data_set.meaning.activation
     shown = doubtful_slices(case, activation, image, data_set.reader, number=slices)
     return _Look(agreement, *shown)
-
-
-def first_channel(files: CaseFiles, images: Path) -> Path:
-    """A case's image, or the first of several channels."""
-    return images / f"{files.name}_0000{files.prediction.name.removeprefix(files.name)}"
 
 
 def ranked_cases(table: "DataFrame") -> dict[str, list[Row]]:
@@ -272,7 +267,7 @@ def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> Pa
     if images is None:
         return None
     folder = Path(images).resolve()
-    expected = [first_channel(case, folder) for case in cases]
+    expected = [first_channel(folder, case.name, case.prediction) for case in cases]
     if not any(file.exists() for file in expected):
         raise FileNotFoundError(f"{images} has no images of these cases: no {expected[0].name}.")
     return folder

@@ -11,7 +11,7 @@ from nnunet_nacl.nnunet import (
     PlansJson,
     PreprocessedDataSet,
     Split,
-    cases_in,
+    cases_of_other_splits,
     read_dataset_json,
     read_splits,
 )
@@ -44,12 +44,11 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
             )
     noted = model / f".fold_{fold}_split.json"
     trained = model / f"fold_{fold}"
-    validation = trained / "validation"
     has_changed = False
     if noted.is_file() and trained.is_dir():
         has_changed = read_json(noted, Split) != split
-    elif (validation / "summary.json").is_file():  # of a training by hand
-        has_changed = cases_in(validation, data.file_ending) != set(split["val"])
+    else:  # a training by hand
+        has_changed = bool(cases_of_other_splits(trained, data.file_ending, split["val"]))
     if has_changed:
         raise ValueError(
             f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split
+from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split, find_trainer
 from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
 from nnunet_nacl.paper.experiments._study import Study
 from nnunet_nacl.trainers import build_loss, parse_name
@@ -235,7 +235,7 @@ def _suitable(study: Study, data: PreprocessedDataSet, suffix: str) -> Study:
     for method in study.methods:
         recipe = parse_name(method.trainer + suffix)
         if recipe is None:
-            data.check_trainer(method.trainer + suffix)
+            find_trainer(method.trainer + suffix)
         try:
             if recipe is not None:
                 build_loss(recipe, regions=data.has_regions)

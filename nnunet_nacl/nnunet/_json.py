@@ -17,6 +17,7 @@ from nnunet_nacl.files import only_writer, printable, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
+    DEFAULT_TRAINER,
     dataset_name,
     dataset_number,
     find_trainer,
@@ -26,7 +27,6 @@ from nnunet_nacl.nnunet._names import (
 )
 from nnunet_nacl.typing import Record
 
-DEFAULT_TRAINER = "nnUNetTrainer"
 NamedLabels = dict[str, int | list[int]]
 
 
@@ -126,7 +126,7 @@ class PlansJson:
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        described = json.loads(self.file.with_name("dataset.json").read_bytes())
+        described = read_dataset_json(self.file.with_name("dataset.json"))
         manager = PlansManager(self.content)
         settings = manager.get_configuration(configuration)
         channels = int(determine_num_input_channels(manager, settings, described))

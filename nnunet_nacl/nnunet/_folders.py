@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nnunet_nacl.files import check_input, read_json
-from nnunet_nacl.nnunet._dataset import (
+from nnunet_nacl.nnunet._images import Reader
+from nnunet_nacl.nnunet._json import (
     DataSet,
     DatasetJson,
     PlansJson,
     channel_names,
     read_dataset_json,
 )
-from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     cases_in,
     dataset_name,
     dataset_number,
     existing_folder,
-    find_trainer,
     naming,
     nnunet_folder,
 )
@@ -61,6 +60,16 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
 
     train, val = split_of(data_set, cases, int(fold))
     return {"train": sorted(train), "val": sorted(val)}
+
+
+def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[str]:
+    """Cases that a trained fold was validated on, as far as is known, and should not be by ``val``, or the reverse."""
+    validation = fold / "validation"
+    validated = cases_in(validation, ending)
+    differing = validated - set(val)
+    if (validation / "summary.json").is_file():  # all of them
+        differing |= set(val) - validated
+    return differing
 
 
 class RawCase(NamedTuple):
@@ -237,12 +246,6 @@ class PreprocessedDataSet:
             folder.name, configuration, plans, **folders, splits=_splits(folder / SPLITS_NAME, cases),
             test_cases=sorted(test_cases), file_ending=ending, has_regions=has_regions,
         )  # fmt: skip
-
-    @staticmethod
-    def check_trainer(name: str) -> None:
-        """Raise a ValueError unless nnU-Net has a trainer of this name, ours, or one in nnUNet_extTrainer."""
-        with naming(Path(f"trainer {name}")):
-            find_trainer(name)
 
 
 def preprocessed_cases(folder: Path) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from skimage import io
 
 from nnunet_nacl.nnunet import Reader, raw_cases
-from nnunet_nacl.nnunet._data import fold_split, labelled_cases
-from nnunet_nacl.nnunet._dataset import read_dataset_json
+from nnunet_nacl.nnunet._folders import fold_split, labelled_cases
+from nnunet_nacl.nnunet._json import read_dataset_json
 from tests.conftest import Planned, copy_data_set, trainer_on_cpu
 from tests.generated import write_upright
 

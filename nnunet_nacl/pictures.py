@@ -55,10 +55,10 @@ def _image_layer(image: Floats) -> str:
     return _data_address(Image.fromarray((gray * 255).astype(np.uint8)), "jpeg", quality=80)
 
 
-def smaller(picture: Floats) -> Floats:
+def smaller(image: Floats) -> Floats:
     """Means of squares of voxels, so that no axis is longer than a picture may be."""
-    whole = Image.fromarray(picture.astype(np.float32))
-    return np.asarray(whole.reduce(math.ceil(max(picture.shape) / _LARGEST)))
+    whole = Image.fromarray(image.astype(np.float32))
+    return np.asarray(whole.reduce(math.ceil(max(image.shape) / _LARGEST)))
 
 
 def png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
@@ -68,10 +68,10 @@ def png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
     return _data_address(drawn, "png", optimize=True)
 
 
-def _data_address(picture: Image.Image, form: str, **options: Any) -> str:
+def _data_address(drawn: Image.Image, form: str, **options: Any) -> str:
     """A picture in a file format of Pillow's, as a ``data:`` address."""
     stream = io.BytesIO()
-    picture.save(stream, form, **options)
+    drawn.save(stream, form, **options)
     return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 

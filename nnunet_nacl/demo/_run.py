@@ -12,7 +12,7 @@ from pathlib import Path
 from nnunet_nacl.demo._generated import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import PlansJson, Predictions
+from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
@@ -152,7 +152,9 @@ def _plan(folder: Path) -> None:
         return
     # nnU-Net would continue with what an interrupted run left, even half-written files.
     shutil.rmtree(preprocessed, ignore_errors=True)
-    command = f"nnUNetv2_plan_and_preprocess -d {DATASET[7:10]} -c 2d -npfp 1 -np 1".split()
+    command = (
+        f"nnUNetv2_plan_and_preprocess -d {dataset_number(DATASET)} -c 2d -npfp 1 -np 1".split()
+    )
     # nnU-Net crashes without a process for augmentation
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1")
     plans = PlansJson.read(plans_file)
@@ -179,7 +181,7 @@ def _calibrate(job: Job) -> None:
     output = _calibrated(job)
     if (output / SUMMARY_NAME).is_file():
         return
-    model = f"-d {DATASET[7:10]} -c {CONFIGURATION} -tr {job.trainer} -f {job.fold}"
+    model = f"-d {dataset_number(DATASET)} -c {CONFIGURATION} -tr {job.trainer} -f {job.fold}"
     calibrate = f"nnunet_nacl calibrate {model} -device {job.options.device} --overwrite".split()
     folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
     saved = "-chk checkpoint_calibrated.pth --save_probabilities"

@@ -20,7 +20,8 @@ from nnunet_nacl import losses
 from nnunet_nacl.metrics import MARGIN_MM
 from nnunet_nacl.nnunet import Predictions, hooks
 from nnunet_nacl.trainers._logged import MAX_LOGIT_HISTOGRAM, VALUES
-from nnunet_nacl.trainers._progress import EpochCalibration, covers, plot_progress
+from nnunet_nacl.trainers._plot import plot_progress
+from nnunet_nacl.trainers._progress import EpochCalibration, covers
 from nnunet_nacl.trainers._recipes import (
     LOSSES,
     PAPER_EPOCHS,
@@ -30,7 +31,7 @@ from nnunet_nacl.trainers._recipes import (
 from nnunet_nacl.typing import Record
 
 PICTURE_EVERY = 300
-"""Times as long as drawing took, the picture stays as it is: epochs may take seconds."""
+"""The next picture is drawn after this many times the time that the last one took: an epoch may take seconds only."""
 STARTS_LATE = (
     "Without Dice, a loss learns small structures late under nnU-Net's SGD: on Hippocampus, NACL had a Dice of 0.32 "
     "after 3,000 steps, DiceCE 0.85. Train until progress.png is flat (there, 25,000 steps were enough), or with the "
@@ -151,9 +152,10 @@ class CalibratedLossMixin(nnUNetTrainer):
 
     def on_epoch_end(self) -> None:
         logged = hooks.values_by_epoch(self)
-        ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
+        now = {name: logged[name][-1] for name in VALUES}
         self.print_to_log_file(
-            f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}"
+            f"ECE over near {now['ece_near']:.4f} (confidence - accuracy {now['over_confidence_near']:+.4f}), "
+            f"CECE {now['cece_near']:.4f}"
         )
         last = self.current_epoch + 1 == self.num_epochs
         if self.local_rank == 0 and (last or time.monotonic() >= self._next_picture):
@@ -185,7 +187,8 @@ class CalibratedLossMixin(nnUNetTrainer):
         near = result.pooled("near")
         image = result.pooled("image")
         nll = image.get("NLL_per_foreground", math.nan)  # without a case there is nothing to pool
-        ece, over = (near.get(name, math.nan) for name in ("ECE", "over_confidence"))
+        ece = near.get("ECE", math.nan)
+        over = near.get("over_confidence", math.nan)
         self.print_to_log_file(
             f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {ece:.4f} (confidence - accuracy "
             f"{over:+.4f}); all metrics are in {result.file}"

@@ -1,16 +1,14 @@
 """Calibration while a model trains: from the logits that nnU-Net's validation of each epoch computes anyway."""
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
@@ -23,7 +21,6 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.trainers._logged import LEVELS, MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES, VALUES
 from nnunet_nacl.typing import Singles
 
-PICTURE_NAME = "calibration_progress.png"
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
 _MOST_VOXELS = 10_000
 _MOST_PROBABILITIES = 100_000
@@ -32,6 +29,14 @@ _EVERY = 5
 """Of so many batches one is counted: nnU-Net validates on 50 an epoch, and ten say enough."""
 _MOST_STEPS = 16
 """How far near reaches along an axis, in voxels. Where it is further, blocks of voxels stand for voxels."""
+
+
+class _Batch(NamedTuple):
+    """Of a counted batch: tables of the label (of each region) and of each channel, maximum logits."""
+
+    top: BinCounts
+    classwise: BinCounts
+    max_logits: Singles
 
 
 class EpochCalibration:
@@ -54,8 +59,7 @@ class EpochCalibration:
         self._ignore_label = ignore_label
         self._spacing_mm = spacing_mm
         self._watched = 0
-        # Tables of the label (of each region), and of each channel; maximum logits
-        self._batches: list[tuple[BinCounts, BinCounts, Singles]] = []
+        self._batches: list[_Batch] = []
 
     def watch(self, logits: Tensor, target: Tensor) -> None:
         """``add`` the first of five batches."""
@@ -89,7 +93,7 @@ class EpochCalibration:
             near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM))
         chosen = near.movedim(1, -1).reshape(len(rows), -1) & valid[:, None]
         tables = _near_tables(rows, labels, chosen, self._activation)
-        self._batches.append((*tables, max_logits))
+        self._batches.append(_Batch(*tables, max_logits))
 
     def gather(self) -> None:
         """Add what the other processes of a distributed training counted."""
@@ -101,9 +105,8 @@ class EpochCalibration:
         """``VALUES``; NaN where there are no voxels."""
         values = dict.fromkeys(VALUES, math.nan)
         if self._batches:
-            tops, classes, _ = zip(*self._batches, strict=True)
-            top = BinCounts.stack([*tops]).sum()
-            classwise = BinCounts.stack([*classes]).sum()
+            top = BinCounts.stack([batch.top for batch in self._batches]).sum()
+            classwise = BinCounts.stack([batch.classwise for batch in self._batches]).sum()
             values["ece_near"] = float(mean_of_known(expected_calibration_error(top)))
             values["cece_near"] = float(mean_of_known(expected_calibration_error(classwise)))
             values["over_confidence_near"] = float(mean_of_known(top.over_confidence))
@@ -119,7 +122,7 @@ class EpochCalibration:
         return [int(count) for count in np.histogram(inside, MAX_LOGIT_EDGES)[0]]
 
     def _all_max_logits(self) -> Singles:
-        of_batches = (batch[2] for batch in self._batches)
+        of_batches = (batch.max_logits for batch in self._batches)
         max_logits: Singles = np.concatenate([np.empty(0, np.float32), *of_batches])
         return max_logits[np.isfinite(max_logits)]
 
@@ -190,31 +193,3 @@ def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
     indices = chosen.nonzero()[:, 0]
     most = times * max(500, min(_MOST_VOXELS, _MOST_PROBABILITIES // channels))
     return indices[:: max(1, -(-len(indices) // most))]
-
-
-def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
-    """Plot what was logged so far, one value of each of ``VALUES`` per epoch, into ``calibration_progress.png``."""
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    labels = {
-        "ece_near": "ECE",
-        "cece_near": "CECE",
-        "over_confidence_near": "confidence − accuracy",
-    }
-    labels |= {name: f"{level} %" for name, level in zip(MAX_LOGIT_QUANTILES, LEVELS, strict=True)}
-    # Not seaborn's style, which nnU-Net's own plot sets, with letters of 27 points
-    with matplotlib.style.context("default"):
-        figure = Figure(figsize=(8, 6), layout="constrained")
-        errors, logits = figure.subplots(2, 1, sharex=True)
-        for name, label in labels.items():
-            axes = logits if name in MAX_LOGIT_QUANTILES else errors
-            axes.plot(logged[name], ".-", label=label)
-        errors.axhline(0, color="0.5", linewidth=0.8)
-        errors.set(ylabel="over near", title="Calibration of the validation patches")
-        logits.set(xlabel="epoch", ylabel="maximum logit of a voxel, quantiles")
-        for axes in (errors, logits):
-            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-            axes.grid(alpha=0.3)
-        with whole_file(Path(folder) / PICTURE_NAME) as partial:
-            figure.savefig(partial, format="png", dpi=110)

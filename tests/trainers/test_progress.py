@@ -12,7 +12,7 @@ from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 from nnunet_nacl.metrics import evaluate_case, near_core
-from nnunet_nacl.trainers import MAX_LOGIT_EDGES, _progress
+from nnunet_nacl.trainers import MAX_LOGIT_EDGES, _plot, _progress
 from nnunet_nacl.trainers._progress import EpochCalibration, covers, near_core_on_device
 
 SPACING = (4.0, 2.5, 3.0)
@@ -167,8 +167,8 @@ def test_divergence_and_a_region_that_is_not_seen(regions: bool, unseen: bool) -
 def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
     """nnU-Net's own plot of each epoch sets seaborn's style and huge letters for the whole process."""
     logged = {name: [0.3, 0.5, 0.4] for name in _progress.VALUES}
-    _progress.plot_progress(logged, tmp_path)
-    before = (tmp_path / _progress.PICTURE_NAME).read_bytes()
+    _plot.plot_progress(logged, tmp_path)
+    before = (tmp_path / _plot.PICTURE_NAME).read_bytes()
     with matplotlib.rc_context({"font.size": 27, "axes.facecolor": "red"}):
-        _progress.plot_progress(logged, tmp_path)
-    assert (tmp_path / _progress.PICTURE_NAME).read_bytes() == before
+        _plot.plot_progress(logged, tmp_path)
+    assert (tmp_path / _plot.PICTURE_NAME).read_bytes() == before

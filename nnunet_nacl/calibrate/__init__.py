@@ -2,14 +2,20 @@
 
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._folder import (
-    Calibration,
+    AppliedCalibration,
     apply_folder,
     calibrate_folder,
     calibration_of,
 )
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
-from nnunet_nacl.calibrate._methods import Method, Temperature, Unchanged, Vector, calibrated_logits
+from nnunet_nacl.calibrate._methods import (
+    Calibration,
+    Temperature,
+    Unchanged,
+    Vector,
+    calibrated_logits,
+)
 from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, FOLD_VALIDATION, calibrate_model
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.calibrate._trials import Fit, Trials, compare, split_cases, try_methods
@@ -17,10 +23,10 @@ from nnunet_nacl.calibrate._trials import Fit, Trials, compare, split_cases, try
 __all__ = [
     "FOLD_CHECKPOINT",
     "FOLD_VALIDATION",
+    "AppliedCalibration",
     "Calibration",
     "Fit",
     "Head",
-    "Method",
     "Sample",
     "Score",
     "Temperature",

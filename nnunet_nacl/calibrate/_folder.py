@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.calibrate._methods import Method
+from nnunet_nacl.calibrate._methods import Calibration
+from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT
 from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, check_method, try_methods
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
@@ -111,8 +112,8 @@ def apply_folder(
     folder = check_output(output, overwrite=overwrite, is_folder=True)
     if fit.calibration.needs_features:
         raise ValueError(
-            f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
-            "checkpoint_calibrated.pth, or calibrate with --method vector."
+            f"{fit_file} is a last layer, which needs the network's features: predict with -chk {FOLD_CHECKPOINT}, or "
+            "calibrate with --method vector."
         )
     predictions = Predictions.of_folder(None, pred_folder)
     _check_uncalibrated(predictions.folder)
@@ -123,7 +124,7 @@ def apply_folder(
         [predictions],
         folder,
         "calibrated",
-        partial(_apply, method=fit.calibration, data_set=predictions.data_set),
+        partial(_apply, calibration=fit.calibration, data_set=predictions.data_set),
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
@@ -149,12 +150,12 @@ def _calibrated_files(folder: Path) -> list[Path]:
     return files
 
 
-def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet) -> None:
+def _apply(files: CaseFiles, folder: Path, *, calibration: Calibration, data_set: DataSet) -> None:
     case = SavedCase(files, data_set)
     probabilities = case.probabilities(np.float32)
     meaning = data_set.meaning
     activation = meaning.activation
-    keeps = method.keeps_labels and files.thresholds is None
+    keeps = calibration.keeps_labels and files.thresholds is None
     removed = None
     if not keeps and files.thresholds is None:  # by postprocessing, whose work is not undone
         removed = (case.labels == 0) & (segment(probabilities, meaning) > 0)
@@ -163,7 +164,7 @@ def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet)
         part = flat[:, start : start + _BLOCK]
         # In double precision, so that rounding does not swap two classes: a temperature keeps the segmentation.
         part[:] = activation.probabilities(
-            method.logits(activation.logits(part.astype(np.float64)))
+            calibration.logits(activation.logits(part.astype(np.float64)))
         )
     labels = None if keeps else segment(probabilities, meaning)
     if labels is not None and removed is not None:
@@ -177,7 +178,7 @@ def _check_uncalibrated(folder: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class AppliedCalibration:
     """How predictions were calibrated: the methods, and the fingerprint of the fit if all of them share one."""
 
     methods: tuple[str, ...]
@@ -192,7 +193,7 @@ class Calibration:
         by = ", each fold by its own fit" if self.per_fold else f" {self.fingerprint}"
         return " or ".join(self.methods) + by
 
-    def may_be(self, made: "Calibration | None") -> Literal["yes", "no", "unknown"]:
+    def may_be(self, made: "AppliedCalibration | None") -> Literal["yes", "no", "unknown"]:
         """Whether predictions are calibrated like this if their folder says ``made``.
 
         It says nothing of those that nnU-Net predicts with the calibrated checkpoint of a fold.
@@ -204,10 +205,10 @@ class Calibration:
         return "yes" if set(made.methods) <= set(self.methods) else "no"
 
 
-def calibration_of(folder: Path) -> Calibration | None:
+def calibration_of(folder: Path) -> AppliedCalibration | None:
     """How a folder of predictions was calibrated; None if it was not."""
     if not (folder / CALIBRATED_NAME).is_file():
         return None
     fit = Fit.read(folder / CALIBRATED_NAME)
     parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
-    return Calibration((fit.method,), hashlib.sha256(parameters.encode()).hexdigest()[:12])
+    return AppliedCalibration((fit.method,), hashlib.sha256(parameters.encode()).hexdigest()[:12])

@@ -26,8 +26,8 @@ _SMALL_PULL = 1e-7  # pulls vector scaling toward the temperature
 UNFINISHED = "the search did not converge"
 
 
-class Method(Protocol):
-    """A calibration: what ``try_methods`` fits and judges, and what is written into a checkpoint.
+class Calibration(Protocol):
+    """What ``try_methods`` fits and judges, and what is written into a checkpoint; its class is one of the methods.
 
     Attributes:
         keeps_labels: whether every voxel keeps its label.
@@ -39,7 +39,7 @@ class Method(Protocol):
 
     @property
     def method(self) -> str:
-        """Its name in tables and files."""
+        """Its method's name in tables and files."""
 
     @property
     def num_channels(self) -> int | None:
@@ -84,7 +84,7 @@ class Unchanged:
         return weight, bias
 
 
-class _OfLogits(Method, Protocol):
+class _OfLogits(Calibration, Protocol):
     """A calibration that needs the logits alone."""
 
     activation: Activation
@@ -229,7 +229,7 @@ class Vector(_OfLogits):
         return calibrated_rows, scale * self.activation.centered(offset) + np.array(self.shift)
 
 
-def calibrated_logits(calibration: Method, sample: Sample) -> Floats:
+def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:
     """Calibrated logits (C, n) of a sample's voxels."""
     if not calibration.needs_features:
         return calibration.logits(sample.logits)

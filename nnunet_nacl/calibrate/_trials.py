@@ -13,8 +13,8 @@ from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge
 from nnunet_nacl.calibrate._methods import (
+    Calibration,
     Layer,
-    Method,
     Temperature,
     Unchanged,
     Vector,
@@ -35,13 +35,14 @@ DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
 CHANGED = 0.1
 """The largest share of the predicted foreground that may change its label; fits to trained models change 0 to 0.04."""
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[Calibration]] = {
     Temperature.method: Temperature,
     Vector.method: Vector,
     Head.method: Head,
 }
 
-Methods = dict[str, Method]
+Calibrations = dict[str, Calibration]
+"""By method."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Fit:
     """A calibration, the methods tried, and the model that it applies to: the content of its JSON file.
 
     Attributes:
-        calibration: the method with its parameters.
+        calibration: a method with its parameters.
         model: the model that it was fitted to.
         cases: the names of the cases that it was fitted to.
         tried: each method's scores on held-out cases; ``as trained`` has no calibration.
@@ -94,9 +95,9 @@ class Fit:
         import pandas as pd
 
         rows = {}
-        for name, score in self.tried.items():
+        for method, score in self.tried.items():
             low, high = score.NLL_change
-            rows[f"→ {name}" if name == self.method else name] = {
+            rows[f"→ {method}" if method == self.method else method] = {
                 "NLL per foreground voxel": f"{score.NLL:.3f}",
                 "change (95 %)": f"{low:+.3f} to {high:+.3f}",
                 "ECE near": f"{score.ECE:.3f}",
@@ -113,10 +114,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class Trials:
-    """Methods by name: ``fitted`` to all cases; ``unseen``, for each case those fitted without it; held-out scores."""
+    """What was fitted by each method, and how good it is.
 
-    fitted: Methods
-    unseen: dict[str, Methods]
+    Attributes:
+        fitted: to all cases.
+        unseen: for each case, what was fitted without it.
+        scores: each method's, on held-out cases.
+    """
+
+    fitted: Calibrations
+    unseen: dict[str, Calibrations]
     scores: dict[str, Score]
 
     def choose(
@@ -139,15 +146,15 @@ class Trials:
             raise ValueError(f"method: expected one of {', '.join(self.fitted)}; got {wanted!r}.")
         least = self.scores[Unchanged.method].Dice - DICE_TOLERANCE
         candidates: list[str] = [Unchanged.method]
-        for name, method in self.fitted.items():
-            score = self.scores[name]
-            keeps = method.keeps_labels or (score.Dice >= least and score.changed <= CHANGED)
+        for method, calibration in self.fitted.items():
+            score = self.scores[method]
+            keeps = calibration.keeps_labels or (score.Dice >= least and score.changed <= CHANGED)
             if score.improves and keeps:
-                candidates.append(name)
-        chosen = wanted or min(candidates, key=lambda name: self.scores[name].NLL)
+                candidates.append(method)
+        chosen = wanted or min(candidates, key=lambda method: self.scores[method].NLL)
         cases = sorted(self.unseen)
-        calibration: Any = self.fitted[chosen]
-        return Fit(calibration, model, cases, self.scores, settings, list(skipped))
+        best: Any = self.fitted[chosen]
+        return Fit(best, model, cases, self.scores, settings, list(skipped))
 
 
 def check_method(method: str | None, *, with_features: bool) -> None:
@@ -162,38 +169,38 @@ def check_method(method: str | None, *, with_features: bool) -> None:
 def try_methods(
     sample: Sample,
     layer: Layer | None = None,
-    methods: Sequence[type[Method]] = tuple(METHODS.values()),
+    methods: Sequence[type[Calibration]] = tuple(METHODS.values()),
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
     Methods that need features are left out unless there is the last ``layer`` as trained.
     """
-    tried = [method for method in methods if layer is not None or not method.needs_features]
+    kinds = [kind for kind in methods if layer is not None or not kind.needs_features]
 
-    def fit_all(part: Sample) -> Methods:
-        fitted = [Unchanged(), *(method.of(part, layer) for method in tried)]
-        return {method.method: method for method in fitted}
+    def fit_all(part: Sample) -> Calibrations:
+        fitted = [Unchanged(), *(kind.of(part, layer) for kind in kinds)]
+        return {calibration.method: calibration for calibration in fitted}
 
     parts = split_cases(sample.names)
     logits: dict[str, Floats] = {}
-    unseen: dict[str, Methods] = {}
+    unseen: dict[str, Calibrations] = {}
     for part in tqdm(parts, desc="judging on held-out cases", unit="part", leave=False):
         is_held_out = np.array([name in part for name in sample.names])[sample.case]
         held_out = sample.take(is_held_out)
         of_others = fit_all(sample.take(~is_held_out))
         unseen |= dict.fromkeys(part, of_others)
-        for name, method in of_others.items():
-            of_method = logits.setdefault(name, np.empty_like(sample.logits))
-            of_method[:, is_held_out] = calibrated_logits(method, held_out)
+        for method, calibration in of_others.items():
+            of_method = logits.setdefault(method, np.empty_like(sample.logits))
+            of_method[:, is_held_out] = calibrated_logits(calibration, held_out)
     fitted = fit_all(sample)
     scores = {}
-    for name, of_method in logits.items():
+    for method, of_method in logits.items():
         score = judge(sample, of_method)
-        fits = [fitted[name], *(of_others[name] for of_others in unseen.values())]
-        remark = next((method.remark for method in fits if method.remark), "")
+        fits = [fitted[method], *(of_others[method] for of_others in unseen.values())]
+        remark = next((fit.remark for fit in fits if fit.remark), "")
         if not remark and score.changed > CHANGED:
             remark = "changes too many labels"
-        scores[name] = replace(score, remark=remark)
+        scores[method] = replace(score, remark=remark)
     return Trials(fitted, unseen, scores)
 
 
@@ -208,7 +215,7 @@ def compare(
     near: Array | None = None,
     ignore_label: int | None = None,
     channel_axis: int = 0,
-    methods: Sequence[type[Method]] = tuple(METHODS.values()),
+    methods: Sequence[type[Calibration]] = tuple(METHODS.values()),
 ) -> "pandas.DataFrame":
     """Compare calibrations of logits on cases that their fit has not seen.
 
@@ -224,7 +231,7 @@ def compare(
             alone; by default all.
         ignore_label: the label of voxels that do not count.
         channel_axis: the axis of the K channels; 1 for a batch (b, K, *spatial).
-        methods: ``Temperature``, ``Vector``, ``Head``, or a class of your own with the members of ``Method``.
+        methods: ``Temperature``, ``Vector``, ``Head``, or a class of your own with the members of ``Calibration``.
 
     Returns:
         A row for each method with the columns of ``Score``: NLL per foreground voxel and the 95 % interval of its

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate import FOLD_CHECKPOINT, Calibration, calibration_of, split_cases
+from nnunet_nacl.calibrate import (
+    FOLD_CHECKPOINT,
+    FOLD_VALIDATION,
+    AppliedCalibration,
+    calibration_of,
+    split_cases,
+)
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
@@ -35,7 +41,7 @@ class ReviewFit:
     """
 
     model: Model
-    calibration: Calibration | None
+    calibration: AppliedCalibration | None
     decoded: str | None
     coverage: float
     structures: dict[str, StructureFit]
@@ -97,7 +103,7 @@ class ReviewFit:
         )
         return [warning]
 
-    def _calibrated_alike(self, made: Calibration | None) -> Literal["yes", "no", "unknown"]:
+    def _calibrated_alike(self, made: AppliedCalibration | None) -> Literal["yes", "no", "unknown"]:
         """Whether the fit's predictions are calibrated as those of a folder that says ``made``."""
         if self.calibration is not None:
             return self.calibration.may_be(made)
@@ -247,7 +253,7 @@ def _hold_out(
     return judge_structures(outcomes)
 
 
-def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
+def _shared_calibration(folders: Sequence[Path]) -> AppliedCalibration | None:
     """How the predictions were calibrated: all alike, or each folder by its own fit."""
     found = {folder: calibration_of(folder) for folder in folders}
     known = [how for how in found.values() if how is not None]
@@ -256,13 +262,13 @@ def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
     if len(known) < len(folders):
         listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
         raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
-    if len(set(known)) > 1 or all(folder.name == "validation_calibrated" for folder in folders):
+    if len(set(known)) > 1 or all(folder.name == FOLD_VALIDATION for folder in folders):
         methods = {method for how in known for method in how.methods}
-        return Calibration(tuple(sorted(methods)), None)
+        return AppliedCalibration(tuple(sorted(methods)), None)
     return known[0]
 
 
-def _told(done: str, how: Calibration | str | None) -> str:
+def _told(done: str, how: AppliedCalibration | str | None) -> str:
     return (
         f"predictions that are not {done}"
         if how is None

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate import (
-    Calibration,
+    AppliedCalibration,
     Fit,
     Temperature,
     Unchanged,
@@ -241,8 +241,8 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(tmp_path: Path, capfd: pytes
     assert probabilities(tmp_path / "applied", "x") == pytest.approx(probabilities(new, "x"), abs=1e-6)
 
 
-ONE_FIT, OTHER_FIT = Calibration(("vector",), "1a"), Calibration(("vector",), "2b")
-BY_FOLD = Calibration(("temperature", "vector"), None)
+ONE_FIT, OTHER_FIT = AppliedCalibration(("vector",), "1a"), AppliedCalibration(("vector",), "2b")
+BY_FOLD = AppliedCalibration(("temperature", "vector"), None)
 
 
 @pytest.mark.parametrize(("how", "made", "known"), [
@@ -250,8 +250,10 @@ BY_FOLD = Calibration(("temperature", "vector"), None)
     (ONE_FIT, OTHER_FIT, "no"),
     (ONE_FIT, None, "no"),
     (BY_FOLD, ONE_FIT, "yes"),
-    (BY_FOLD, Calibration(("head",), "3c"), "no"),
+    (BY_FOLD, AppliedCalibration(("head",), "3c"), "no"),
     (BY_FOLD, None, "unknown"),  # a calibrated checkpoint leaves no trace
 ])  # fmt: skip
-def test_whether_two_folders_are_calibrated_alike(how: Calibration, made: Calibration | None, known: str) -> None:
+def test_whether_two_folders_are_calibrated_alike(
+    how: AppliedCalibration, made: AppliedCalibration | None, known: str
+) -> None:
     assert how.may_be(made) == known

@@ -8,8 +8,8 @@ from scipy.special import expit, logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
 from nnunet_nacl.calibrate import (
+    Calibration,
     Head,
-    Method,
     Sample,
     Score,
     Temperature,
@@ -228,7 +228,7 @@ class Scaled:
 
 def test_a_calibration_of_ones_own(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
-    own: Method = Scaled(1)
+    own: Calibration = Scaled(1)
     table = compare(right / 2, drawn(SOFTMAX, right), cases=np.arange(40_000) // 8000, methods=(Temperature, Scaled))
     assert list(table.index) == ["as trained", "temperature", own.method]
     assert table.loc["scaled", "NLL"] == pytest.approx(table.loc["temperature", "NLL"], rel=1e-3)

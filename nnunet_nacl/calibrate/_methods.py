@@ -158,7 +158,8 @@ class Temperature(_OfLogits):
 
     def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of logits (C, n)."""
-        return inputs / inputs.dtype.type(self.temperature)
+        divided: Floats = inputs / inputs.dtype.type(self.temperature)
+        return divided
 
     def layer(self, weight: Array, bias: Array) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""

@@ -21,6 +21,11 @@ _SMALLEST = 48  # voxels shown at least along each axis
 _LARGEST = 288
 
 
+def color_of(label: int) -> str:
+    """The color of a label from 1 on; of many labels, some share one."""
+    return LABEL_COLORS[(label - 1) % len(LABEL_COLORS)]
+
+
 def window_around(mask: Mask) -> tuple[slice, slice]:
     """Rows and columns that show the voxels of a mask (Y, X) and what lies around them."""
     window = []

@@ -1,9 +1,13 @@
 """The commands ``report``, ``table`` and ``plot``."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from nnunet_nacl.report import Comparison
 
 VoxelSet = Literal["foreground", "union", "near", "image"]
 Table = Literal[
@@ -35,20 +39,19 @@ def report(
         nnunet_nacl report predictions/DiceCE predictions/CE -o comparison.html
     """
     from nnunet_nacl.paper.report import page_parts
-    from nnunet_nacl.report import is_page, read_results, write_report
+    from nnunet_nacl.report import is_page, write_report
 
     page = Path(o or "report.html")
     if o is None and page.exists() and not is_page(page):
         raise FileExistsError(
             f"{page} exists and is not one of our pages. Choose another name with -o FILE.html."
         )
-    results = read_results(summaries, names=names)
+    comparisons = _compared(summaries, names, by_patient)
     may_replace = overwrite or o is None
     command = shlex.join(command_line)
     write_report(
-        results, page, images=i, command=command, parts=page_parts(), by_patient=by_patient,
-        overwrite=may_replace,
-    )  # fmt: skip
+        comparisons, page, images=i, command=command, parts=page_parts(), overwrite=may_replace
+    )
     print(f"Wrote {page}\nOpen {page.resolve().as_uri()} in a browser.")
     return 0
 
@@ -79,21 +82,20 @@ def table(
         nnunet_nacl table predictions/DiceCE predictions/CE --table ece --format latex --no_intervals > table.tex
     """
     from nnunet_nacl.paper.report import TABLES
-    from nnunet_nacl.report import read_results, write_table
+    from nnunet_nacl.report import write_table
 
     if digits is not None and digits < 0:
         raise ValueError(f"--digits: expected 0 or more; got {digits}.")
-    results = read_results(summaries, names=names)
+    comparisons = _compared(summaries, names, by_patient)
     print(
         write_table(
-            results,
+            comparisons,
             table,
             form=format,
             voxels=voxels,
             intervals=not no_intervals,
             digits=digits,
             tables=TABLES,
-            by_patient=by_patient,
         ),
         end="",
     )
@@ -116,10 +118,24 @@ def plot(
         o: FILE ending in .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
     """
     from nnunet_nacl.paper.report import PLOTS
-    from nnunet_nacl.report import read_results, write_plot
+    from nnunet_nacl.report import write_plot
 
     file = o or f"{kind}.svg"
-    results = read_results(summaries, names=names)
-    write_plot(results, kind, file, voxels=voxels, plots=PLOTS, by_patient=by_patient)
+    comparisons = _compared(summaries, names, by_patient)
+    write_plot(comparisons, kind, file, voxels=voxels, plots=PLOTS)
     print(f"Wrote {file}")
     return 0
+
+
+def _compared(
+    summaries: Sequence[str], names: Sequence[str] | None, by_patient: str | bool
+) -> "list[Comparison]":
+    """A comparison for each data set, whose notes are printed."""
+    from nnunet_nacl.report import compare_all, read_results
+
+    comparisons = compare_all(read_results(summaries, names=names), by_patient=by_patient)
+    for comparison in comparisons:
+        where = f"{comparison.dataset}: " if comparison.dataset else ""
+        for note in comparison.notes:
+            print(f"Note: {where}{note}", file=sys.stderr)
+    return comparisons

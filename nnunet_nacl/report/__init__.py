@@ -3,23 +3,24 @@
 >>> from nnunet_nacl.report import read_results, write_report  # in a notebook
 """
 
-from nnunet_nacl.report._answer import answer
-from nnunet_nacl.report._formats import FORMATS, Column, Table
-from nnunet_nacl.report._frame import Comparison, compare
+from nnunet_nacl.report._answer import Answer, answer
+from nnunet_nacl.report._formats import FORMATS, Cell, Column, Table
+from nnunet_nacl.report._frame import Comparison, compare, compare_all
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._panels import (
     PLOTS,
-    panels_of_each,
     reliability_panels,
     tradeoff_panels,
     write_plot,
 )
 from nnunet_nacl.report._reading import default_name, read_results
-from nnunet_nacl.report._reviews import read_reviews
-from nnunet_nacl.report._slices import Slices, chosen_cases, read_slices, slice_layers
-from nnunet_nacl.report._statistics import Compared, Difference, Order
-from nnunet_nacl.report._tables import TABLES, metric_columns, table_of_each, write_table
+from nnunet_nacl.report._reliability import Assessment, Reliability, Verdict
+from nnunet_nacl.report._reviews import Reviews, read_reviews
+from nnunet_nacl.report._slices import Slices, read_slices
+from nnunet_nacl.report._statistics import Difference, MetricOfMethods, Order
+from nnunet_nacl.report._tables import TABLES, metric_columns, write_table
+from nnunet_nacl.report._view import View, of_each
 
 __all__ = [
     "DICE",
@@ -27,28 +28,33 @@ __all__ = [
     "LABEL_FREE",
     "PLOTS",
     "TABLES",
+    "Answer",
+    "Assessment",
+    "Cell",
     "Column",
-    "Compared",
     "Comparison",
     "Difference",
     "Metric",
+    "MetricOfMethods",
     "Order",
     "PageParts",
+    "Reliability",
+    "Reviews",
     "Slices",
     "Table",
+    "Verdict",
+    "View",
     "answer",
-    "chosen_cases",
     "compare",
+    "compare_all",
     "default_name",
     "is_page",
     "metric_columns",
-    "panels_of_each",
+    "of_each",
     "read_results",
     "read_reviews",
     "read_slices",
     "reliability_panels",
-    "slice_layers",
-    "table_of_each",
     "tradeoff_panels",
     "write_plot",
     "write_report",

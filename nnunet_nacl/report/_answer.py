@@ -15,6 +15,7 @@ from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._reading import calibrated_by
 from nnunet_nacl.report._reliability import Assessment, Verdict
 from nnunet_nacl.report._statistics import Difference, Order
+from nnunet_nacl.report._view import View
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
@@ -44,7 +45,6 @@ class Answer:
         assessments: of the methods that are named; of many, the baseline, the best and the calibrated ones.
         error_set: the voxel set of their ECE.
         before: calibrated method -> the method before calibration.
-        wide: methods whose near is nearly the whole image.
         judged_by: the metric that orders the methods, if it was evaluated.
         order: the methods by it, and which differences are significant.
         against_baseline: the named methods, compared with the baseline.
@@ -57,7 +57,6 @@ class Answer:
     assessments: list[Assessment]
     error_set: Voxels
     before: dict[str, str]
-    wide: list[str]
     judged_by: Metric | None
     order: Order | None
     against_baseline: list[AgainstBaseline]
@@ -69,16 +68,17 @@ class Answer:
 
 def answer(comparison: Comparison) -> Answer:
     """Assessments, which differences are significant, and what to do next."""
+    view = View(comparison)
     names = comparison.names
     origins = comparison.origins
     judged_by = None
     order = None
     # Without near and image, nothing is judged
-    error_set = next((one for one in LABEL_FREE if one in comparison.voxels), comparison.main)
+    error_set = next((one for one in LABEL_FREE if one in comparison.voxels), view.main)
     assessments = []
-    if judging := comparison.judging_metrics:
+    if judging := view.judging_metrics:
         judged_by = judging[0]
-        order = comparison.compared[judged_by].order
+        order = comparison.by_metric[judged_by].order
         names = order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]
     calibrated, before = _calibrated(origins)
@@ -93,10 +93,9 @@ def answer(comparison: Comparison) -> Answer:
         assessments=[one for one in assessments if one.name in named and not np.isnan(one.error)],
         error_set=error_set,
         before=before,
-        wide=comparison.wide,
         judged_by=judged_by,
         order=order,
-        against_baseline=[one for one in _against_baseline(comparison) if one.name in named],
+        against_baseline=[one for one in _against_baseline(view) if one.name in named],
         lacking={
             name: origin.evaluate_command
             for name, origin in origins.items()
@@ -140,12 +139,13 @@ def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]
     return by_name, twins
 
 
-def _against_baseline(comparison: Comparison) -> list[AgainstBaseline]:
+def _against_baseline(view: View) -> list[AgainstBaseline]:
     """The other methods by the metrics that judge calibration, and by the paper's."""
-    metrics = dict.fromkeys(comparison.judging_metrics + comparison.paper_metrics)
+    metrics = dict.fromkeys(view.judging_metrics + view.paper_metrics)
+    by_metric = view.comparison.by_metric
     found = []
-    for name, dice in comparison.compared[DICE].differences.items():
-        gaps = {metric: comparison.compared[metric].differences[name] for metric in metrics}
+    for name, dice in by_metric[DICE].differences.items():
+        gaps = {metric: by_metric[metric].differences[name] for metric in metrics}
         told = [metric for metric in metrics if gaps[metric].is_told_apart()]
         better = [metric for metric in told if (gaps[metric].mean > 0) == metric.higher_is_better]
         worse = [metric for metric in told if metric not in better]

@@ -24,6 +24,27 @@ _LATEX_SPECIAL = str.maketrans(
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A number and its texts; those of interval and p-value are empty if there is none or it is not shown."""
+
+    number: float
+    value: str
+    interval: str = ""
+    p: str = ""
+    is_bold: bool = False
+
+    @property
+    def sort_value(self) -> str:
+        """The unrounded number, empty if not defined."""
+        return _exact(self.number)
+
+    def __str__(self) -> str:
+        """``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
+        value = f"{self.value} {self.interval}" if self.interval else self.value
+        return f"{value}, {self.p}" if self.p else value
+
+
+@dataclass(frozen=True)
 class Column:
     """Numbers, one for each row, NaN where not defined; ``best`` is the row significantly better than all others."""
 
@@ -36,18 +57,27 @@ class Column:
     arrow: str = ""
     best: str | None = None
 
-    def texts(self, *, intervals: bool, digits: int | None) -> list[str]:
-        """The text of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
+    @property
+    def head(self) -> str:
+        """The title with its arrow."""
+        return f"{self.title} {self.arrow}".rstrip()
+
+    def cell(self, row: int, *, name: str, intervals: bool, digits: int | None) -> Cell:
+        """The cell of a row of this name."""
         digits = self.digits if digits is None else digits
-        shown = []
-        for row, value in enumerate(self.values):
-            p = np.nan if self.p is None else self.p[row]
-            text = number_text(value, digits, signed=self.signed) + "*" * bool(p < LEVEL)
-            if intervals and self.intervals is not None and not np.isnan(self.intervals[row][0]):
-                ends = (number_text(end, digits, signed=self.signed) for end in self.intervals[row])
-                text += f" ({' to '.join(ends)})"
-            shown.append(text if np.isnan(p) or not intervals else f"{text}, {p_text(p)}")
-        return shown
+        p = np.nan if self.p is None else self.p[row]
+        value = number_text(self.values[row], digits, signed=self.signed) + "*" * bool(p < LEVEL)
+        interval = ""
+        if intervals and self.intervals is not None and not np.isnan(self.intervals[row][0]):
+            ends = (number_text(end, digits, signed=self.signed) for end in self.intervals[row])
+            interval = f"({' to '.join(ends)})"
+        return Cell(
+            number=self.values[row],
+            value=value,
+            interval=interval,
+            p=p_text(p) if intervals and not np.isnan(p) else "",
+            is_bold=self.best == name,
+        )
 
 
 @dataclass(frozen=True)
@@ -93,17 +123,29 @@ class Table:
                 found[f"{column.title} p"] = column.p
         return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
 
+    def cells(self) -> list[list[Cell]]:
+        """The cells of each row."""
+        return [
+            [
+                column.cell(row, name=name, intervals=self.intervals, digits=self.digits)
+                for column in self.columns
+            ]
+            for row, name in enumerate(self.rows)
+        ]
+
     def shown(self) -> pd.DataFrame:
         """The texts of the cells; titles have their arrows."""
-        texts = {
-            f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=self.intervals, digits=self.digits)
-            for c in self.columns
-        }
-        return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
+        texts = [[str(cell) for cell in row] for row in self.cells()]
+        heads = [column.head for column in self.columns]
+        return pd.DataFrame(texts, pd.Index(self.rows, name=self.index), heads)
 
     def bold(self) -> Mask:
         """Which cells are bold."""
-        return np.array([[column.best == row for column in self.columns] for row in self.rows])
+        return np.array([[cell.is_bold for cell in row] for row in self.cells()])
+
+
+def _exact(number: float) -> str:
+    return "" if np.isnan(number) else f"{number:.10g}"
 
 
 def p_text(p: float) -> str:
@@ -142,7 +184,7 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """CSV with unrounded numbers, empty if not defined."""
-    texts = table.values().map("{:.10g}".format).replace("nan", "").reset_index()
+    texts = table.values().map(_exact).reset_index()
     return csv_text([texts.columns, *texts.to_numpy()], lineterminator="\n")
 
 

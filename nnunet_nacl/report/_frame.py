@@ -3,9 +3,8 @@
 What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets.
 """
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
-    PAPER_METRICS,
     SEGMENTATION_METRICS,
     VOXEL_SETS,
     Estimate,
@@ -24,9 +22,9 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.nnunet import CaseStates
-from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report._statistics import Compared
+from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.typing import Floats
 
 Results = Mapping[str, FolderResult]
@@ -44,11 +42,10 @@ class Comparison:
         voxels: the shared voxel sets.
         values: of the cases. Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric,
             structure (empty for what belongs to no single structure). NaN where not defined.
-        compared: each metric of all methods.
+        by_metric: each metric of all methods.
         reliability: voxel set -> method -> what all cases' voxels say of its confidences.
         notes: what was left out or differs between the methods.
         patients: (cases,) the number of each case's patient, from 0.
-        asked: the voxel set that tables and plots are to show, by default each its own.
     """
 
     dataset: str
@@ -56,11 +53,10 @@ class Comparison:
     cases: list[str]
     voxels: list[Voxels]
     values: pd.DataFrame
-    compared: dict[Metric, Compared]
+    by_metric: dict[Metric, MetricOfMethods]
     reliability: dict[Voxels, dict[str, Reliability]]
     notes: list[str]
     patients: NDArray[np.intp]
-    asked: Voxels | None = None
 
     @classmethod
     def of(
@@ -74,10 +70,18 @@ class Comparison:
         patients: NDArray[np.intp],
     ) -> "Comparison":
         """Of results that all have these cases and voxel sets."""
-        values = _values_of(results, voxels)
-        compared = _compared(results, values, patients)
-        reliability = _reliability(results, voxels, patients)
-        return cls(dataset, results, cases, voxels, values, compared, reliability, notes, patients)
+        values = _frame_of(results, voxels)
+        return cls(
+            dataset=dataset,
+            results=results,
+            cases=cases,
+            voxels=voxels,
+            values=values,
+            by_metric=_metrics_of_methods(results, values, patients),
+            reliability={one: _reliability_over(one, results, patients) for one in voxels},
+            notes=notes,
+            patients=patients,
+        )
 
     @property
     def names(self) -> list[str]:
@@ -95,7 +99,7 @@ class Comparison:
 
     @property
     def structures(self) -> list[str]:
-        return list(map(self.meaning.name_of, self.meaning.structures))
+        return self.meaning.names
 
     @property
     def origins(self) -> dict[str, Origin]:
@@ -118,12 +122,6 @@ class Comparison:
         return {name: result.counted[row].states for name, result in self.results.items()}
 
     @property
-    def main(self) -> Voxels:
-        """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
-        usual: Voxels = "near" if "near" in self.voxels else self.voxels[0]
-        return self.asked or usual
-
-    @property
     def has_scores(self) -> bool:
         """Whether there are NLL and Brier per foreground voxel."""
         return "image" in self.voxels and all(
@@ -139,39 +137,10 @@ class Comparison:
         """Dice, and HD95 if surfaces were measured."""
         return [DICE, Metric("HD95")] if self.has_surface else [DICE]
 
-    @property
-    def judging_metrics(self) -> list[Metric]:
-        """NLL per foreground voxel, and ECE near, else over the image, else nowhere; or over the set that is asked for.
-
-        A perfectly calibrated model has the lowest.
-        """
-        sets = [self.asked] if self.asked else [one for one in LABEL_FREE if one in self.voxels]
-        scores = [Metric("NLL_per_foreground", "image")] if self.has_scores else []
-        return scores + [Metric("ECE", one) for one in sets[:1]]
-
-    @property
-    def paper_metrics(self) -> list[Metric]:
-        """The paper's metrics: ECE and CECE over each set that labels choose, or over the set that is asked for."""
-        by_label = [one for one in self.voxels if one not in LABEL_FREE]
-        sets = [self.asked] if self.asked else by_label
-        return [Metric(name, one) for name in PAPER_METRICS for one in sets]
-
-    @property
-    def leading_metrics(self) -> list[Metric]:
-        """The columns of the table of methods; without near and image, the paper's metrics."""
-        judging = self.judging_metrics or self.paper_metrics
-        if self.has_scores:
-            judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
-        return self.segmentation_metrics + judging
-
-    def over(self, voxels: Voxels | None) -> "Comparison":
-        """The same, to be shown over a voxel set."""
-        return replace(self, asked=voxels)
-
     def of_methods(self, names: Collection[str]) -> "Comparison":
         """Some of the methods, on the same cases."""
         results = {name: self.results[name] for name in self.names if name in names}
-        some = Comparison.of(
+        return Comparison.of(
             results,
             self.dataset,
             self.cases,
@@ -179,42 +148,33 @@ class Comparison:
             self.notes,
             patients=self.patients,
         )
-        return some.over(self.asked)
 
-    def of_case(self, case: str) -> "Comparison":
-        """The same methods on one case, by whose name the comparison goes."""
-        results = {name: _of_cases(result, [case]) for name, result in self.results.items()}
-        one = Comparison.of(
-            results, case, [case], self.voxels, self.notes, patients=np.zeros(1, np.intp)
-        )
-        return one.over(self.asked)
-
-    def of_cases(self, metric: Metric) -> pd.DataFrame:
+    def values_of(self, metric: Metric) -> pd.DataFrame:
         """The cases' values of a metric: rows method, case; a column for each structure, or one."""
         return _of_metric(self.values, metric)
 
+    def reliability_in(self, case: str, voxels: Voxels) -> dict[str, Reliability]:
+        """Method -> what the voxels of a single case say of its confidences."""
+        results = {name: _only_cases(result, [case]) for name, result in self.results.items()}
+        return _reliability_over(voxels, results, np.zeros(1, np.intp))
+
+
+Comparable = Mapping[str, Results] | Sequence[Comparison]
+"""Data set -> method -> result, or what ``compare_all`` made of these."""
+
 
 def compare_all(
-    results: Mapping[str, Results],
-    voxels: Voxels | None = None,
-    *,
-    by_patient: bool | str = False,
+    results: Mapping[str, Results], *, by_patient: bool | str = False
 ) -> list[Comparison]:
-    """A comparison for each data set of data set -> method -> result, over this voxel set; notes go to stderr."""
-    comparisons = [
+    """A comparison for each data set of data set -> method -> result; ``by_patient`` is that of ``compare``."""
+    return [
         compare(methods, dataset, by_patient=by_patient) for dataset, methods in results.items()
     ]
-    for comparison in comparisons:
-        if voxels and voxels not in comparison.voxels:
-            raise ValueError(
-                f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}."
-            )
-        for note in comparison.notes:
-            print(
-                f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}",
-                file=sys.stderr,
-            )
-    return [comparison.over(voxels) for comparison in comparisons]
+
+
+def comparisons_of(results: Comparable) -> list[Comparison]:
+    """A comparison for each data set, made here unless they are comparisons already."""
+    return compare_all(results) if isinstance(results, Mapping) else list(results)
 
 
 def compare(results: Results, dataset: str = "", *, by_patient: bool | str = False) -> Comparison:
@@ -241,7 +201,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
     if not voxels:
         _check_alike("voxel sets", results, lambda result: ", ".join(result.voxels))
     cases = _shared_cases(results)
-    of_shared = {name: _of_cases(result, cases) for name, result in results.items()}
+    of_shared = {name: _only_cases(result, cases) for name, result in results.items()}
     patients = _patients(cases, by_patient)
     notes = _notes(results, cases)
     if by_patient:
@@ -256,7 +216,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
     return comparison
 
 
-def _of_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
+def _only_cases(result: FolderResult, names: Collection[str]) -> FolderResult:
     return result.take([row for row, case in enumerate(result.cases) if case in names])
 
 
@@ -267,7 +227,7 @@ def _patients(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.intp]:
     return np.array([number[case] for case in cases])
 
 
-def _values_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
+def _frame_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
     """The frame of ``Comparison.values``."""
     of_methods = {}
     for name, result in results.items():
@@ -288,13 +248,13 @@ def _of_metric(values: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     return values.xs((metric.voxels, metric.name), axis=1, level=["voxels", "metric"])
 
 
-def _compared(
+def _metrics_of_methods(
     results: Results, values: pd.DataFrame, patients: NDArray[np.intp]
-) -> dict[Metric, Compared]:
+) -> dict[Metric, MetricOfMethods]:
     """Each metric of the frame, and the scores, of all methods."""
     of_frame = values.columns.droplevel("structure").unique()
     metrics = [Metric(name, voxels) for voxels, name in of_frame]
-    compared = {}
+    found = {}
     for metric in metrics:
         estimates = {}
         for name, result in results.items():
@@ -304,21 +264,19 @@ def _compared(
             else:
                 of_cases = _of_metric(values, metric).loc[name]
                 estimates[name] = Estimate.of_means(of_cases.to_numpy(np.float64), patients)
-        compared[metric] = Compared(metric, estimates)
-    return compared
-
-
-def _reliability(
-    results: Results, voxels: Collection[Voxels], patients: NDArray[np.intp]
-) -> dict[Voxels, dict[str, Reliability]]:
-    cases_of = np.equal.outer(np.unique(patients), patients).astype(np.float64)
-    found: dict[Voxels, dict[str, Reliability]] = {}
-    for one in voxels:
-        found[one] = {}
-        for name, result in results.items():
-            structures = list(map(result.meaning.name_of, result.structures))
-            found[one][name] = Reliability(name, result.tables(one).resampled(cases_of), structures)
+        found[metric] = MetricOfMethods(metric, estimates)
     return found
+
+
+def _reliability_over(
+    voxels: Voxels, results: Results, patients: NDArray[np.intp]
+) -> dict[str, Reliability]:
+    """Method -> what a voxel set says of its confidences."""
+    cases_of = np.equal.outer(np.unique(patients), patients).astype(np.float64)
+    return {
+        name: Reliability(name, result.tables(voxels).resampled(cases_of), result.meaning.names)
+        for name, result in results.items()
+    }
 
 
 def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:

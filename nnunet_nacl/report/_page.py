@@ -1,7 +1,7 @@
 """The page: one self-contained HTML file. Its sentences stand in ``templates/report.html.j2``."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,23 @@ from nnunet_nacl.metrics import METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
-from nnunet_nacl.report._answer import answer
-from nnunet_nacl.report._formats import p_text, to_csv, to_latex
-from nnunet_nacl.report._frame import Comparison, Results, compare_all
+from nnunet_nacl.report._answer import Answer, answer
+from nnunet_nacl.report._formats import Table, p_text, to_csv, to_latex
+from nnunet_nacl.report._frame import Comparable, Comparison, comparisons_of
 from nnunet_nacl.report._metrics import LABEL_FREE, number_text, titles_text, voxels_text
-from nnunet_nacl.report._reviews import read_reviews
-from nnunet_nacl.report._slices import case_views, confidence_colors, legend
+from nnunet_nacl.report._reliability import LIMITS
+from nnunet_nacl.report._reviews import Reviews, read_reviews
+from nnunet_nacl.report._slices import (
+    LOWEST_CONFIDENCE,
+    SURE,
+    CaseView,
+    case_views,
+    confidence_colors,
+    legend,
+)
+from nnunet_nacl.report._view import View
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
-from nnunet_nacl.typing import Record
 
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
@@ -38,14 +46,78 @@ class PageParts:
     Attributes:
         package: has the template.
         template: its name.
-        of_data_set: gives what the section of a data set shows more.
-        of_all: gives what the page shows more.
+        of_data_set: gives what the section of a data set shows more, its ``more``.
+        of_all: gives what the page shows more, its ``more_of_all``.
     """
 
     package: str
     template: str
-    of_data_set: Callable[[Comparison], Record]
-    of_all: Callable[[Sequence[Comparison]], Record]
+    of_data_set: Callable[[Comparison], object]
+    of_all: Callable[[Sequence[Comparison]], object]
+
+
+@dataclass(frozen=True)
+class OverSet:
+    """What is shown over a voxel set.
+
+    Attributes:
+        voxels: the set.
+        scores: further metrics.
+        overlaid: diagrams of all methods; of the main set they stand elsewhere.
+        single: a diagram for each method; none of the image, which would show little besides the easy background.
+        by_label: whether labels choose the voxels.
+    """
+
+    voxels: Voxels
+    scores: Table
+    overlaid: list[Panel]
+    single: list[Panel]
+    by_label: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything that is shown of a data set; the page draws the panels. Tables and panels that need more are None, [].
+
+    Attributes:
+        comparison: of its methods.
+        main: the voxel set of what is shown over one set.
+        answer: the first screen.
+        reviews: what they say.
+        label_legend: color and name of each label.
+        case_views: some cases in pictures.
+        settings: method -> how it was evaluated.
+        methods: the table that leads.
+        paper: the paper's metrics, unless they lead.
+        structures: their table.
+        differences: to the baseline.
+        cases: all of them.
+        review_table: if there are reviews.
+        sets: what is shown over each voxel set.
+        curves: diagrams of all methods over the main set.
+        tradeoff: Dice against calibration.
+        review_panels: true against predicted Dice.
+        more: what another package shows besides, see ``PageParts``.
+    """
+
+    comparison: Comparison
+    main: Voxels
+    answer: Answer
+    reviews: Reviews
+    label_legend: list[tuple[str, str]]
+    case_views: list[CaseView]
+    settings: dict[str, dict[str, str]]
+    methods: Table
+    paper: Table | None
+    structures: Table
+    differences: Table | None
+    cases: Table
+    review_table: Table | None
+    sets: list[OverSet]
+    curves: list[Panel]
+    tradeoff: list[Panel]
+    review_panels: list[Panel]
+    more: object
 
 
 def is_page(file: Path) -> bool:
@@ -54,24 +126,22 @@ def is_page(file: Path) -> bool:
 
 
 def write_report(
-    results: Mapping[str, Results],
+    results: Comparable,
     file: str | Path,
     *,
     images: str | Path | None = None,
     command: str = "",
     parts: PageParts | None = None,
-    by_patient: bool | str = False,
     overwrite: bool = False,
 ) -> None:
     """Write the page that compares methods.
 
     Args:
-        results: data set -> method -> result, as ``read_results`` gives them.
+        results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.
         file: the page.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
         command: the command line that makes this page and is shown on it.
         parts: what another package shows besides, such as ``nnunet_nacl.paper.report.page_parts()``.
-        by_patient: which cases are of one patient, see ``compare``.
         overwrite: replace a file that exists.
     """
     file = check_output(file, overwrite=overwrite)
@@ -79,7 +149,7 @@ def write_report(
         images = Path(images)
         if not images.is_dir():
             raise FileNotFoundError(f"images: {images} is not a folder.")
-    comparisons = compare_all(results, by_patient=by_patient)
+    comparisons = comparisons_of(results)
     switched = [
         one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)
     ]
@@ -88,7 +158,11 @@ def write_report(
         "command": command,
         "metrics": METRICS.values(),
         "voxel_sets": switched,
+        "limits": LIMITS,
+        "sure": SURE,
+        "lowest_confidence": LOWEST_CONFIDENCE,
         "confidence_colors": [f"rgb{color[:3]}" for color in confidence_colors()],
+        "more_of_all": None if parts is None else parts.of_all(comparisons),
     }
     with tqdm(desc="drawing", unit=" plots") as progress:
 
@@ -101,6 +175,7 @@ def write_report(
         filters = {
             "voxels": voxels_text,
             "number": number_text,
+            "percent": _percent,
             "titles": titles_text,
             "p": p_text,
             "csv": to_csv,
@@ -110,49 +185,56 @@ def write_report(
         if parts is None:
             write_page(file, _PACKAGE, "report.html.j2", content, filters)
         else:
-            content |= parts.of_all(comparisons)
             write_page(file, parts.package, parts.template, content, filters, base=_PACKAGE)
 
 
-def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Record:
-    """Everything that is shown of a data set; the page draws the panels."""
+def _percent(share: float) -> str:
+    """A share in per cent, as exact as it is."""
+    return f"{100 * share:g}"
+
+
+def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Section:
+    view = View(comparison)
     reviews = read_reviews(comparison)
     several = len(comparison.names) > 1
-    by_paper = comparison.judging_metrics and comparison.paper_metrics
-    section: Record = {
-        "comparison": comparison,
-        "answer": answer(comparison),
-        "reviews": reviews,
-        "label_legend": legend(comparison.meaning),
-        "case_views": case_views(comparison, images),
-        "settings": {name: _settings(origin) for name, origin in comparison.origins.items()},
-        "methods": tables.methods_table(comparison),
-        "paper": tables.paper_table(comparison, expected=True) if by_paper else None,
-        "structures": tables.structures_table(comparison),
-        "differences": tables.differences_table(comparison) if several else None,
-        "cases": tables.cases_table(comparison),
-        "review_table": tables.review_table(reviews) if reviews.judgements else None,
-        "sets": [_over(comparison, one) for one in _SWITCHED if one in comparison.voxels],
-        "curves": panels.reliability_panels(comparison, overlaid=True),
-        "tradeoff": panels.tradeoff_panels(comparison) if several else [],
-        "review_panels": [partial(dice_scatter, reviews, name) for name in reviews.judgements],
-    }
-    return section if parts is None else section | parts.of_data_set(comparison)
+    paper_leads = not view.judging_metrics
+    needs_paper = view.paper_metrics and not paper_leads
+    return Section(
+        comparison=comparison,
+        main=view.main,
+        answer=answer(comparison),
+        reviews=reviews,
+        label_legend=legend(comparison.meaning),
+        case_views=case_views(view, images),
+        settings={name: _settings(origin) for name, origin in comparison.origins.items()},
+        methods=tables.methods_table(view),
+        paper=tables.paper_table(view, expected=True) if needs_paper else None,
+        structures=tables.structures_table(view),
+        differences=tables.differences_table(view) if several else None,
+        cases=tables.cases_table(view),
+        review_table=tables.review_table(reviews) if reviews.judgements else None,
+        sets=[
+            _over_set(View(comparison, voxels), is_main=voxels == view.main)
+            for voxels in _SWITCHED
+            if voxels in comparison.voxels
+        ],
+        curves=panels.reliability_panels(view, overlaid=True),
+        tradeoff=panels.tradeoff_panels(view) if several else [],
+        review_panels=[partial(dice_scatter, reviews, name) for name in reviews.judgements],
+        more=None if parts is None else parts.of_data_set(comparison),
+    )
 
 
-def _over(comparison: Comparison, voxels: Voxels) -> Record:
-    """What is shown over a voxel set; diagrams of the image show little besides the easy background."""
-    shown = comparison.over(voxels)
-    is_main = voxels == comparison.main
-    has_diagrams = voxels != "image" or is_main
+def _over_set(view: View, *, is_main: bool) -> OverSet:
+    has_diagrams = view.main != "image" or is_main
     overlaid = has_diagrams and not is_main
-    return {
-        "voxels": voxels,
-        "scores": tables.scores_table(shown),
-        "overlaid": panels.reliability_panels(shown, overlaid=True) if overlaid else [],
-        "single": panels.reliability_panels(shown) if has_diagrams else [],
-        "by_label": voxels not in LABEL_FREE,
-    }
+    return OverSet(
+        voxels=view.main,
+        scores=tables.scores_table(view),
+        overlaid=panels.reliability_panels(view, overlaid=True) if overlaid else [],
+        single=panels.reliability_panels(view) if has_diagrams else [],
+        by_label=view.main not in LABEL_FREE,
+    )
 
 
 def _settings(origin: Origin) -> dict[str, str]:

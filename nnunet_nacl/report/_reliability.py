@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import rel_entr
@@ -22,15 +23,41 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
-FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
-ASKED = 0.9  # the confidence whose accuracy the page states
-_CLOSE = 0.01
-_CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
-_NEARLY = 0.02  # a miscalibrated model is nearly right if neither ECE nor gap at 90 % is above
-_ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side
-_FEWEST = 3  # of fewer cases, the interval by chance is too narrow
-# If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
-_WIDE = 0.02
+
+@dataclass(frozen=True)
+class Limits:
+    """Our choices that make a verdict. The page states them from here.
+
+    Attributes:
+        faint: share of the voxels below which a bin is drawn faintly.
+        stated: the confidence whose accuracy the page states.
+        close: a smaller ECE counts as none.
+        close_stated: a smaller gap at the stated confidence counts as none.
+        nearly: a miscalibrated model is nearly right if neither ECE nor gap at the stated confidence is above.
+        one_sided: below this share of the ECE, the signed gap has no side.
+        fewest: of fewer cases, the interval by chance is too narrow.
+        wide: if chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
+    """
+
+    faint: float = 0.001
+    stated: float = 0.9
+    close: float = 0.01
+    close_stated: float = 0.05
+    nearly: float = 0.02
+    one_sided: float = 0.5
+    fewest: int = 3
+    wide: float = 0.02
+
+
+LIMITS = Limits()
+
+
+class Accuracy(NamedTuple):
+    """How often a model is right, and the ends of the 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -56,15 +83,20 @@ class Curve:
     @property
     def is_faint(self) -> Mask:
         """(M,) whether a bin holds hardly any voxels."""
-        return np.asarray(self.share < FAINT)
+        return np.asarray(self.share < LIMITS.faint)
 
-    def read_off(self, values: Floats) -> float:
-        """Accuracy, low or high at 90 %, on the line between the points; NaN if hardly any voxel has it."""
-        inside = (self.edges[:-1] <= ASKED) & (self.edges[1:] >= ASKED)  # two bins at an edge
+    @cached_property
+    def accuracy_where_stated(self) -> Accuracy:
+        """At the stated confidence, on the line between the points; NaN if hardly any voxel has it."""
+        holds = (self.edges[:-1] <= LIMITS.stated) & (
+            self.edges[1:] >= LIMITS.stated
+        )  # at an edge, two do
         known = ~self.is_faint
-        if not inside[known].any():
-            return np.nan
-        return float(np.interp(ASKED, self.confidence[known], values[known]))
+        if not holds[known].any():
+            return Accuracy(np.nan, np.nan, np.nan)
+        confidence = self.confidence[known]
+        lines = (self.accuracy[known], self.low[known], self.high[known])
+        return Accuracy(*(float(np.interp(LIMITS.stated, confidence, line)) for line in lines))
 
 
 class Verdict(Enum):
@@ -84,7 +116,7 @@ class Assessment:
 
     Attributes:
         name: of the method.
-        what: the region where the accuracy at 90 % is furthest off; empty for classes.
+        what: the region whose accuracy at the stated confidence is furthest off; empty for classes.
         verdict: in words.
         accuracy: how often it is right where it says 90 % (there); NaN if it hardly ever does.
         error: its pooled ECE.
@@ -144,34 +176,53 @@ class Reliability:
 
     @cached_property
     def assessment(self) -> Assessment:
-        """Compare the ECE with the ECE that chance alone would give under perfect calibration.
-
-        The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at
-        90 % (of the region where that is furthest off) lies outside 85 to 95 %. In the first case they are nearly right
-        if the ECE is at most 0.02 and that accuracy 88 to 92 %, and off in both directions if mean confidence and
-        accuracy differ by less than half the ECE, or the other way round than at 90 %. Otherwise they are right, unless
-        chance alone could give too large an ECE, or there are fewer than three cases.
-        """
-        off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in self.curves]
+        """The verdict, about the region whose accuracy at the stated confidence is furthest off."""
+        off = [abs(curve.accuracy_where_stated.value - LIMITS.stated) for curve in self.curves]
         curve = self.curves[int(np.argmax(np.nan_to_num(off)))]
-        accuracy = curve.read_off(curve.accuracy)
+        return Assessment(
+            name=self.name,
+            what=curve.what,
+            verdict=self._verdict(curve.accuracy_where_stated),
+            accuracy=curve.accuracy_where_stated.value,
+            error=self.pooled["ECE"],
+            by_chance=self.by_chance,
+        )
+
+    def _verdict(self, stated: Accuracy) -> Verdict:
+        """Compare ECE and accuracy where stated with what ``LIMITS`` and chance allow.
+
+        1. Few cases do not tell.
+        2. The confidences are off if the ECE is above what chance alone could give, and not close to 0.
+        3. They are off, too, if the interval of the accuracy lies on one side of all that is close to the stated one.
+        4. Otherwise they are right, unless chance alone could give a wide ECE.
+        """
+        if len(self.tables.nll) < LIMITS.fewest:
+            return Verdict.UNTOLD
+        if self.pooled["ECE"] > max(self.by_chance[1], LIMITS.close):
+            return self._verdict_on_error(stated)
+        if stated.high < LIMITS.stated - LIMITS.close_stated:
+            return Verdict.TOO_SURE
+        if stated.low > LIMITS.stated + LIMITS.close_stated:
+            return Verdict.NOT_SURE_ENOUGH
+        return Verdict.RIGHT if self.by_chance[1] <= LIMITS.wide else Verdict.UNTOLD
+
+    def _verdict_on_error(self, stated: Accuracy) -> Verdict:
+        """How the confidences are off whose ECE is not due to chance.
+
+        1. Nearly right, if ECE and accuracy where stated are nearly so.
+        2. In both directions, if mean confidence and accuracy differ by much less than the ECE, or the other way round
+           than where stated.
+        3. Otherwise in that of mean confidence minus accuracy.
+        """
         error = self.pooled["ECE"]
-        gap = self.pooled["over_confidence"]
-        verdict = Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD
-        if len(self.tables.nll) < _FEWEST:
-            verdict = Verdict.UNTOLD
-        elif error > max(self.by_chance[1], _CLOSE):
-            verdict = Verdict.TOO_SURE if gap > 0 else Verdict.NOT_SURE_ENOUGH
-            opposite = abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0
-            if max(error, abs(accuracy - ASKED)) <= _NEARLY:
-                verdict = Verdict.NEARLY
-            elif opposite or abs(gap) < _ONE_SIDED * error:
-                verdict = Verdict.MIXED
-        elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
-            verdict = Verdict.TOO_SURE
-        elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
-            verdict = Verdict.NOT_SURE_ENOUGH
-        return Assessment(self.name, curve.what, verdict, accuracy, error, self.by_chance)
+        over_confidence = self.pooled["over_confidence"]
+        above = stated.value - LIMITS.stated  # NaN is neither far off nor on a side
+        if error <= LIMITS.nearly and not abs(above) > LIMITS.nearly:
+            return Verdict.NEARLY
+        is_opposite = abs(above) > LIMITS.close_stated and above * over_confidence > 0
+        if is_opposite or abs(over_confidence) < LIMITS.one_sided * error:
+            return Verdict.MIXED
+        return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
 
 
 def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) -> Curve:

@@ -79,8 +79,8 @@ def _compared_rows(comparison: Comparison, method: str) -> dict[str, list[Outcom
             rows = rows or [row for folder in folders for row in read_outcomes(folder)]
     by_structure = {(row.case, row.structure): row for row in rows}
     found = {}
-    of_masks = comparison.of_cases(Metric("Dice_mask")).loc[method]
-    dices = comparison.of_cases(DICE).loc[method] if of_masks.isna().all(axis=None) else of_masks
+    of_masks = comparison.values_of(Metric("Dice_mask")).loc[method]
+    dices = comparison.values_of(DICE).loc[method] if of_masks.isna().all(axis=None) else of_masks
     for case, evaluated in zip(comparison.cases, dices.to_numpy(), strict=True):
         of_case = [
             by_structure[case, structure]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, nnunet_folder
-from nnunet_nacl.pictures import LABEL_COLORS, picture, png, window_around
+from nnunet_nacl.pictures import LABEL_COLORS, color_of, picture, png, window_around
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._panels import reliability_panels
-from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
+from nnunet_nacl.report._panels import case_panels
+from nnunet_nacl.report._view import View
+from nnunet_nacl.report.plots._style import Panel
+from nnunet_nacl.typing import Floats, Labels, Mask, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
@@ -30,10 +32,11 @@ _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
 
 
-def chosen_cases(comparison: Comparison) -> dict[str, str]:
+def chosen_cases(view: View) -> dict[str, str]:
     """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-    of_cases = comparison.of_cases(Metric("ECE", comparison.main))[""]
-    errors = of_cases.unstack("method")[comparison.names]
+    names = view.comparison.names
+    by_case = view.comparison.values_of(Metric("ECE", view.main))[""]
+    errors = by_case.unstack("method")[names]
     means = errors.mean(axis=1, skipna=False).dropna()
     order = list(means.sort_values(kind="stable").index)
     if len(order) < 2:
@@ -45,7 +48,7 @@ def chosen_cases(comparison: Comparison) -> dict[str, str]:
         order[0]: "Best calibrated case",
     }
     others = [case for case in order if case not in roles]
-    if len(comparison.names) > 1 and others:
+    if len(names) > 1 and others:
         spread = errors.max(axis=1) - errors.min(axis=1)
         roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
     return {role: case for case, role in roles.items()}
@@ -166,27 +169,87 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     return first_channel(images, case, truth_file)
 
 
-def case_views(comparison: Comparison, images: Path | None) -> list[Record]:
-    """Pictures and curves of the best, median and worst case by ECE, and of the one where methods differ most.
+@dataclass(frozen=True)
+class MethodLayers:
+    """What a method makes of a slice: pictures as ``data:`` addresses; the share that is wrong and surely so."""
 
-    The slice ``first`` is shown first.
+    name: str
+    share_wrong: float
+    segmentation: str
+    confidence: str
+
+
+@dataclass(frozen=True)
+class SliceLayers:
+    """A slice as the page embeds it.
+
+    Attributes:
+        number: of the slice in the case, from 1.
+        width: in voxels.
+        height: in voxels.
+        aspect: height of a voxel over its width.
+        image: ``data:`` address, if there is an image.
+        outlines: label -> SVG path of its outline in the ground truth.
+        ground_truth: ``data:`` address.
+        methods: what each makes of it.
     """
-    views = []
-    for role, name in chosen_cases(comparison).items():
-        view: Record = {"name": name, "title": role, "slices": [], "curves": [], "problems": []}
-        with _noting(view["problems"], "pictures"):
-            data = read_slices(comparison, name, images)
-            view["first"] = int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax())
-            view["num_slices"] = data.num_slices
-            view["problems"] += data.missing
-            view["slices"] = [slice_layers(data, row) for row in range(len(data.numbers))]
-            view["curves"] = reliability_panels(comparison.of_case(name), overlaid=True)
-        views.append(view)
-    return views
+
+    number: int
+    width: int
+    height: int
+    aspect: float
+    image: str | None
+    outlines: dict[str, str]
+    ground_truth: str
+    methods: list[MethodLayers]
 
 
-def slice_layers(data: Slices, row: int) -> Record:
-    """A slice as the page embeds it: pictures as ``data:`` addresses, outlines of the ground truth as SVG paths."""
+@dataclass(frozen=True)
+class CaseView:
+    """A case as the page shows it.
+
+    Attributes:
+        name: of the case.
+        title: why it is shown.
+        problems: what cannot be shown, and why.
+        slices: none if the ground truth cannot be read.
+        first: which of them is shown first.
+        num_slices: of the whole case.
+        curves: its reliability.
+    """
+
+    name: str
+    title: str
+    problems: list[str]
+    slices: list[SliceLayers] = field(default_factory=list)
+    first: int = 0
+    num_slices: int = 0
+    curves: list[Panel] = field(default_factory=list)
+
+
+def case_views(view: View, images: Path | None) -> list[CaseView]:
+    """Pictures and curves of the best, median and worst case by ECE, and of the one where methods differ most."""
+    return [_case_view(view, name, role, images) for role, name in chosen_cases(view).items()]
+
+
+def _case_view(view: View, name: str, title: str, images: Path | None) -> CaseView:
+    try:
+        data = read_slices(view.comparison, name, images)
+        return CaseView(
+            name=name,
+            title=title,
+            problems=data.missing,
+            slices=[slice_layers(data, row) for row in range(len(data.numbers))],
+            first=int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax()),
+            num_slices=data.num_slices,
+            curves=case_panels(view, name),
+        )
+    except Exception as error:  # noqa: BLE001 - as in _noting
+        return CaseView(name, title, [f"pictures: {error}"])
+
+
+def slice_layers(data: Slices, row: int) -> SliceLayers:
+    """A slice as pictures, and the outlines of its ground truth."""
     counted = ~data.ignored[row]
     truth = np.where(counted, data.ground_truth[row], 0)
     step = math.ceil(max(truth.shape) / _LARGEST)
@@ -197,20 +260,20 @@ def slice_layers(data: Slices, row: int) -> Record:
         confidence = confidences[row]
         wrong = (segmentation != truth) & counted & (confidence >= SURE)
         methods.append(
-            {
-                "name": name,
-                "share_wrong": float(wrong.mean()),
-                "segmentation": _label_layer(segmentation[small]),
-                "confidence": _confidence_layer(confidence[small], wrong[small]),
-            }
+            MethodLayers(
+                name=name,
+                share_wrong=float(wrong.mean()),
+                segmentation=_label_layer(segmentation[small]),
+                confidence=_confidence_layer(confidence[small], wrong[small]),
+            )
         )
-    return {
+    return SliceLayers(
         **picture(truth, None if data.image is None else data.image[row]),
-        "number": data.numbers[row] + 1,
-        "aspect": data.aspect,
-        "ground_truth": _label_layer(truth[small]),
-        "methods": methods,
-    }
+        number=data.numbers[row] + 1,
+        aspect=data.aspect,
+        ground_truth=_label_layer(truth[small]),
+        methods=methods,
+    )
 
 
 def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
@@ -220,7 +283,7 @@ def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
         holding = [region for region in map(region_of, labels.structures) if label in region]
         if holding:
             name = labels.name_of(min(holding, key=len))
-            entries.append((LABEL_COLORS[(label - 1) % len(LABEL_COLORS)], name))
+            entries.append((color_of(label), name))
     return entries
 
 

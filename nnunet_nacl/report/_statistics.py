@@ -18,13 +18,12 @@ LEVEL = 0.05
 class Difference:
     """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
 
-    ``p``: from Wilcoxon's test over the patients, or a bootstrap test if a single case has no value; ``p_holm``:
-    corrected; ``tested``: the sign of what was tested, the sum of the signed ranks or the mean.
+    ``p_holm``: from Wilcoxon's test over the patients, or a bootstrap test if a single case has no value, corrected;
+    ``tested``: the sign of what was tested, the sum of the signed ranks or the mean.
     """
 
     mean: float
     interval: Interval
-    p: float
     p_holm: float
     tested: float
 
@@ -62,8 +61,8 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
-    """A metric of all methods.
+class MetricOfMethods:
+    """A metric of all methods, which tests compare.
 
     Attributes:
         metric: over its voxel set.
@@ -81,11 +80,11 @@ class Compared:
     def _minus(self, baseline: str) -> dict[str, Difference]:
         base = self.estimates[baseline]
         gaps = {name: own.minus(base) for name, own in self.estimates.items() if name != baseline}
-        p_values = [_p_value(gap) for gap in gaps.values()]
-        found = {}
-        for (name, gap), p, p_holm in zip(gaps.items(), p_values, holm(p_values), strict=True):
-            found[name] = Difference(gap.value, gap.interval, p, p_holm, _tested(gap))
-        return found
+        corrected = holm([_p_value(gap) for gap in gaps.values()])
+        return {
+            name: Difference(gap.value, gap.interval, p_holm, _tested(gap))
+            for (name, gap), p_holm in zip(gaps.items(), corrected, strict=True)
+        }
 
     @cached_property
     def order(self) -> Order:

@@ -15,9 +15,10 @@ from nnunet_nacl.metrics import (
     mean_of_known,
 )
 from nnunet_nacl.report._formats import FORMATS, Column, Table
-from nnunet_nacl.report._frame import Comparison, Results, compare_all
+from nnunet_nacl.report._frame import Comparable, Comparison, comparisons_of
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, voxels_text
 from nnunet_nacl.report._reviews import Reviews
+from nnunet_nacl.report._view import View, of_each
 
 _REVIEWED = (
     ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),
@@ -41,7 +42,7 @@ def metric_columns(
     rows = rows or comparison.names
     columns = []
     for metric in metrics:
-        compared = comparison.compared[metric]
+        compared = comparison.by_metric[metric]
         estimates = [compared.estimates[name] for name in rows]
         columns.append(
             Column(
@@ -55,17 +56,18 @@ def metric_columns(
         )
         if expected and metric.voxels and metric.voxels not in LABEL_FREE:
             by_model = replace(metric, name=f"{metric.name}_expected")
-            means = [comparison.compared[by_model].estimates[name].value for name in rows]
+            means = [comparison.by_metric[by_model].estimates[name].value for name in rows]
             if not np.isnan(means).all():
                 columns.append(Column(by_model.title, means))
     return columns
 
 
-def methods_table(comparison: Comparison) -> Table:
+def methods_table(view: View) -> Table:
     """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
-    judging = comparison.judging_metrics
-    metrics = comparison.leading_metrics
-    ordered = comparison.compared[(judging or metrics)[0]].order.names
+    comparison = view.comparison
+    judging = view.judging_metrics
+    metrics = view.leading_metrics
+    ordered = comparison.by_metric[(judging or metrics)[0]].order.names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=not judging)
     if judging and (error := judging[-1].voxels) in LABEL_FREE:
@@ -79,10 +81,11 @@ def methods_table(comparison: Comparison) -> Table:
     return Table("Methods", comparison.dataset, note, rows, columns)
 
 
-def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
+def paper_table(view: View, *, expected: bool = False) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
-    metrics = comparison.segmentation_metrics + comparison.paper_metrics
-    how = "of all cases pooled" if comparison.asked in LABEL_FREE else "means over cases"
+    comparison = view.comparison
+    metrics = comparison.segmentation_metrics + view.paper_metrics
+    how = "of all cases pooled" if view.asked in LABEL_FREE else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
         note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
@@ -91,14 +94,15 @@ def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
     return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
-def differences_table(comparison: Comparison) -> Table:
+def differences_table(view: View) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
+    comparison = view.comparison
     if len(comparison.names) < 2:
         raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
-    for metric in dict.fromkeys(comparison.leading_metrics + comparison.paper_metrics):
-        gaps = comparison.compared[metric].differences.values()
+    for metric in dict.fromkeys(view.leading_metrics + view.paper_metrics):
+        gaps = comparison.by_metric[metric].differences.values()
         columns.append(
             Column(
                 title=metric.title,
@@ -119,12 +123,13 @@ def differences_table(comparison: Comparison) -> Table:
     return Table(title, comparison.dataset, note, others, columns)
 
 
-def structures_table(comparison: Comparison) -> Table:
+def structures_table(view: View) -> Table:
     """Dice, HD95 and class ECE of each structure."""
-    voxels = comparison.main
+    comparison = view.comparison
+    voxels = view.main
     columns = []
     for metric in comparison.segmentation_metrics:
-        values = comparison.of_cases(metric)
+        values = comparison.values_of(metric)
         for name in comparison.names:
             means = list(values.loc[name].mean())
             title = f"{metric.title} {name}"
@@ -142,9 +147,10 @@ def structures_table(comparison: Comparison) -> Table:
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 
-def scores_table(comparison: Comparison) -> Table:
+def scores_table(view: View) -> Table:
     """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
-    voxels = comparison.main
+    comparison = view.comparison
+    voxels = view.main
     methods = comparison.reliability[voxels].values()
     columns = []
     for metric in CALIBRATION_METRICS.values():
@@ -159,7 +165,7 @@ def scores_table(comparison: Comparison) -> Table:
             )
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "mean":
-            estimates = comparison.compared[Metric(metric.name, voxels)].estimates.values()
+            estimates = comparison.by_metric[Metric(metric.name, voxels)].estimates.values()
             columns.append(Column(metric.titled(), [estimate.value for estimate in estimates]))
     parts = pd.DataFrame(method.parts for method in methods)
     for title, values in parts.items():
@@ -175,13 +181,14 @@ def scores_table(comparison: Comparison) -> Table:
     return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
-def cases_table(comparison: Comparison) -> Table:
+def cases_table(view: View) -> Table:
     """Dice and ECE of every case and method."""
-    voxels = comparison.main
+    comparison = view.comparison
+    voxels = view.main
     columns = []
     for name in comparison.names:
         for metric in (DICE, Metric("ECE", voxels)):
-            means = comparison.of_cases(metric).loc[name].mean(axis=1)
+            means = comparison.values_of(metric).loc[name].mean(axis=1)
             columns.append(Column(f"{metric.name} {name}", list(means)))
     note = f"Dice: mean over the structures. ECE: {voxels_text(voxels)}."
     return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")
@@ -204,27 +211,22 @@ def review_table(reviews: Reviews) -> Table:
     return Table(title, "", note, list(reviews.judgements), columns)
 
 
-MakeTables = Callable[[Sequence[Comparison]], list[Table]]
-
-
-def table_of_each(make: Callable[[Comparison], Table]) -> MakeTables:
-    """A table for each data set."""
-    return lambda comparisons: [make(comparison) for comparison in comparisons]
+MakeTables = Callable[[Sequence[View]], list[Table]]
 
 
 TABLES: dict[str, MakeTables] = {
-    "methods": table_of_each(methods_table),
-    "differences": table_of_each(differences_table),
-    "ece": table_of_each(paper_table),
-    "expected": table_of_each(partial(paper_table, expected=True)),
-    "structures": table_of_each(structures_table),
-    "scores": table_of_each(scores_table),
-    "cases": table_of_each(cases_table),
+    "methods": of_each(methods_table),
+    "differences": of_each(differences_table),
+    "ece": of_each(paper_table),
+    "expected": of_each(partial(paper_table, expected=True)),
+    "structures": of_each(structures_table),
+    "scores": of_each(scores_table),
+    "cases": of_each(cases_table),
 }
 
 
 def write_table(
-    results: Mapping[str, Results],
+    results: Comparable,
     name: str = "methods",
     *,
     form: str = "markdown",
@@ -232,25 +234,23 @@ def write_table(
     intervals: bool = True,
     digits: int | None = None,
     tables: Mapping[str, MakeTables] = TABLES,
-    by_patient: bool | str = False,
 ) -> str:
     """Return a table of the report as text.
 
     Args:
-        results: data set -> method -> result, as ``read_results`` gives them.
+        results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.
         name: one of ``tables``.
         form: ``markdown``, ``latex`` or ``csv``.
         voxels: voxel set of ECE and CECE; by default the table's own.
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
         tables: those that there are; ``nnunet_nacl.paper.report.TABLES`` has more.
-        by_patient: which cases are of one patient, see ``compare``.
     """
     if name not in tables:
         raise ValueError(f"table: expected one of {', '.join(tables)}; got {name}.")
     if form not in FORMATS:
         raise ValueError(f"format: expected one of {', '.join(FORMATS)}; got {form}.")
-    made = tables[name](compare_all(results, voxels, by_patient=by_patient))
+    made = tables[name]([View(one, voxels) for one in comparisons_of(results)])
     if form == "csv" and len(made) > 1:
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."

@@ -12,19 +12,20 @@ from nnunet_nacl import report
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import METRICS, Settings
-from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from nnunet_nacl.report import DICE, Comparison, Metric, View, compare
 from tests.report.generated import NAMED, make_blurred, make_result, with_dice
 
 
 def test_nothing_to_note(comparison: Comparison) -> None:
     assert comparison.notes == []
     assert (comparison.baseline, comparison.names) == ("sharp", ["sharp", "right", "soft"])
-    assert (comparison.cases, comparison.main) == (list(NAMED), "near")
+    assert (comparison.cases, View(comparison).main) == (list(NAMED), "near")
 
 
 def test_the_voxel_set_that_is_asked_for_stays(comparison: Comparison) -> None:
-    asked = comparison.over("union")
-    assert asked.of_case("case_01").main == asked.of_methods(["soft"]).main == "union"
+    assert View(comparison, "union").main == "union"
+    with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all\."):
+        View(comparison, "all")
 
 
 def test_shared_cases() -> None:
@@ -34,7 +35,7 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    errors = comparison.of_cases(Metric("ECE", "foreground"))[""]["one"]
+    errors = comparison.values_of(Metric("ECE", "foreground"))[""]["one"]
     assert errors.tolist() == one.values("foreground", "ECE")[2:].tolist()
 
 
@@ -82,9 +83,9 @@ def test_what_is_not_alike_is_said() -> None:
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = comparison.compared[DICE].estimates.values()
+    careful, eager = comparison.by_metric[DICE].estimates.values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert comparison.compared[DICE].differences["0.0"].mean == 0
+    assert comparison.by_metric[DICE].differences["0.0"].mean == 0
     assert eager.shared_with(careful).value == careful.value
 
 

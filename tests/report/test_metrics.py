@@ -17,7 +17,7 @@ REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
 def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     """In what is divided and in what is pooled, but a resample of such cases alone has no score."""
     result = make_result(cases=NAMED[:2], empty=NAMED[:1])
-    estimate = compare({"one": result}).compared[Metric(name, voxels)].estimates["one"]
+    estimate = compare({"one": result}).by_metric[Metric(name, voxels)].estimates["one"]
     assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)
     assert estimate.num_known == 2
     assert np.isnan(estimate.resampled(np.array([[2.0, 0]]))[0]) == (name == "NLL_per_foreground")
@@ -34,7 +34,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     drawn = np.random.default_rng(0).integers(0, len(NAMED), (50, len(NAMED)))
     of_regions = make_result(labels=REGIONS, settings=Settings())
     for result in (*results.values(), of_regions):
-        estimate = compare({"one": result}).compared[Metric(name, voxels)].estimates["one"]
+        estimate = compare({"one": result}).by_metric[Metric(name, voxels)].estimates["one"]
         tables = result.tables(voxels)
         pooled = [each_column(lambda column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
@@ -46,7 +46,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
 
 def test_a_difference_in_a_pooled_error() -> None:
     close = compare({"base": make_result(1.0), "other": make_result(0.95)})
-    found = close.compared[NEAR].differences["other"]
+    found = close.by_metric[NEAR].differences["other"]
     tables = [one.tables.top for one in close.reliability["near"].values()]
     gaps = []
     for drawn in np.random.default_rng(0).integers(0, len(NAMED), (2000, len(NAMED))):
@@ -57,10 +57,10 @@ def test_a_difference_in_a_pooled_error() -> None:
     np.testing.assert_allclose(found.interval, np.percentile(gaps, [2.5, 97.5]), rtol=1e-6)
     fewer = min(sum(gap <= 0 for gap in gaps), sum(gap >= 0 for gap in gaps))
     assert 8 < fewer < 1000  # p above 2^-7
-    assert found.p == pytest.approx(2 * (1 + fewer) / 2001)
+    assert found.p_holm == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
     few = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
-    assert few.compared[NEAR].differences["other"].p == 2**-3
+    assert few.by_metric[NEAR].differences["other"].p_holm == 2**-3
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:

@@ -17,12 +17,12 @@ from nnunet_nacl.report import (
     Comparison,
     Metric,
     Slices,
-    chosen_cases,
+    View,
     compare,
     read_results,
     read_slices,
-    slice_layers,
 )
+from nnunet_nacl.report._slices import chosen_cases, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -56,11 +56,11 @@ def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
 
 def test_chosen_cases(runs: dict[str, Path]) -> None:
     comparison = read(*runs.values())
-    values = comparison.of_cases(Metric("ECE", "foreground"))[""]
+    values = comparison.values_of(Metric("ECE", "foreground"))[""]
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    chosen = chosen_cases(comparison.over("foreground"))
+    chosen = chosen_cases(View(comparison, "foreground"))
     differ, worst, median, best = chosen.values()
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]
@@ -121,18 +121,18 @@ def test_layers_of_a_slice() -> None:
     methods = {"one": (predicted[None], sure[None])}
     data = Slices([4], 9, 2.0, truth[None], (truth == 3)[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)
-    assert (layers["number"], layers["width"], layers["height"], layers["aspect"]) == (5, 3, 2, 2.0)
-    (one,) = layers["methods"]
-    shown = pixels(one["segmentation"])
+    assert (layers.number, layers.width, layers.height, layers.aspect) == (5, 3, 2, 2.0)
+    (one,) = layers.methods
+    shown = pixels(one.segmentation)
     first = [int(LABEL_COLORS[0][place : place + 2], 16) for place in (1, 3, 5)]
     for place, label in np.ndenumerate(predicted):
         assert (shown[place][3] > 0) == (label > 0)
         assert label == 0 or shown[place][:3].tolist() == first
-    shown, colors = pixels(one["confidence"]), matplotlib.colormaps["cividis"]([0.0, 1.0], bytes=True)
+    shown, colors = pixels(one.confidence), matplotlib.colormaps["cividis"]([0.0, 1.0], bytes=True)
     assert shown[0, 0].tolist() == colors[1].tolist()  # sure
     assert shown[1, 0].tolist() == colors[0].tolist()  # less than 0.3
     assert shown[0, 2, :3].tolist() == [255, 45, 45]  # 95 % sure of 1, and it is 2
-    assert one["share_wrong"] == 1 / 6
-    assert (pixels(layers["ground_truth"])[..., 3] > 0).tolist() == [[False, True, True], [False, True, False]]
-    assert "M1,0v2" in layers["outlines"]["1"]
-    assert layers["image"].startswith("data:image/jpeg")
+    assert one.share_wrong == 1 / 6
+    assert (pixels(layers.ground_truth)[..., 3] > 0).tolist() == [[False, True, True], [False, True, False]]
+    assert "M1,0v2" in layers.outlines["1"]
+    assert layers.image.startswith("data:image/jpeg")

@@ -14,6 +14,7 @@ from nnunet_nacl.report import (
     Difference,
     Metric,
     Order,
+    View,
     compare,
 )
 from tests.report.generated import make_result, twice, with_dice
@@ -22,11 +23,11 @@ ECE = Metric("ECE", "foreground")
 
 
 def differences_in(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
-    return comparison.compared[metric].differences
+    return comparison.by_metric[metric].differences
 
 
 def order_in(comparison: Comparison, metric: Metric) -> Order:
-    return comparison.compared[metric].order
+    return comparison.by_metric[metric].order
 
 
 def compared(*gaps: Sequence[float]) -> list[Difference]:
@@ -41,38 +42,40 @@ def test_holm_equals_statsmodels(size: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("gc.collect", lambda: 0)  # statsmodels does it in each call, which takes a second
     for seed in range(3):
         untested = [0.1, *[np.nan] * 6]  # a test not made does not count
-        found = compared(untested, *np.random.default_rng(seed).normal(0.5, 1, (size, 7)).round(1))
-        assert np.isnan([found[0].p, found[0].p_holm]).all()
-        expected = multipletests([one.p for one in found[1:]], method="holm")[1]
+        gaps = np.random.default_rng(seed).normal(0.5, 1, (size, 7)).round(1)
+        found = compared(untested, *gaps)
+        assert np.isnan(found[0].p_holm)
+        expected = multipletests([compared(own)[0].p_holm for own in gaps], method="holm")[1]
         np.testing.assert_allclose([one.p_holm for one in found[1:]], expected, atol=1e-12)
 
 
 def test_wilcoxon_by_hand() -> None:
     # 5 differences, all positive: 2 of the 2^5 signs are as extreme
     few, same = compared([0.1, np.nan, 0.2, 0.3, 0.4, 0.5], [0.0] * 6)
-    assert few.p == 2 / 32
-    assert same.p == 1
-    assert compared([0.0] * 20 + [0.1, 0.2, 0.3, 0.4, 0.5])[0].p == 2 / 32  # equal cases say nothing
+    assert few.p_holm == 2 * 2 / 32
+    assert same.p_holm == 1
+    assert compared([0.0] * 20 + [0.1, 0.2, 0.3, 0.4, 0.5])[0].p_holm == 2 / 32  # equal cases say nothing
 
 
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     found = differences_in(comparison, ECE)
     assert list(found) == ["right", "soft"]
-    base, right = (comparison.of_cases(ECE)[""][name] for name in ("sharp", "right"))
+    base, right = (comparison.values_of(ECE)[""][name] for name in ("sharp", "right"))
     assert found["right"].mean == pytest.approx(np.mean(right - base), abs=1e-12)
-    assert found["right"].p == stats.wilcoxon(right, base).pvalue == 2 / 2**8
-    assert found["right"].p_holm == pytest.approx(2 * found["right"].p)
+    p = stats.wilcoxon(right, base).pvalue
+    assert p == 2 / 2**8
+    assert found["right"].p_holm == pytest.approx(2 * p)
     assert found["right"].is_told_apart()
-    assert comparison.compared[ECE].estimates is comparison.compared[ECE].estimates  # made once
+    assert comparison.by_metric[ECE].estimates is comparison.by_metric[ECE].estimates  # made once
 
 
 def test_means_over_structures_of_means_over_cases() -> None:
     nan = float("nan")
-    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).compared[DICE].estimates["one"]
+    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).by_metric[DICE].estimates["one"]
     assert found.value == pytest.approx((0.6 + 0.2) / 2)
     np.testing.assert_allclose(found.by_case, [0.35, 0.7, nan])
     np.testing.assert_allclose(found.resampled(np.array([[2.0, 1, 0], [0, 1, 2]])), [((1.0 + 0.7) / 3 + 0.2) / 2, 0.7])
-    one = compare({"one": with_dice([[0.5], [nan]])}).compared[DICE].estimates["one"]
+    one = compare({"one": with_dice([[0.5], [nan]])}).by_metric[DICE].estimates["one"]
     assert np.isnan(one.interval).all()  # of fewer than two cases
 
 
@@ -124,22 +127,24 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
     doubled = {name: twice(result) for name, result in once.items()}
     one, by_patient, naive = compare(once), compare(doubled, by_patient=True), compare(doubled)
     assert by_patient.notes == ["Resampled and tested are 8 patients, not 16 cases."]
-    for metric, of_once in one.compared.items():
+    for metric, of_once in one.by_metric.items():
         for name, difference in of_once.differences.items():
-            found = by_patient.compared[metric].differences[name]
+            found = by_patient.by_metric[metric].differences[name]
             np.testing.assert_allclose(
-                [found.mean, *found.interval, found.p], [difference.mean, *difference.interval, difference.p], atol=1e-9
+                [found.mean, *found.interval, found.p_holm],
+                [difference.mean, *difference.interval, difference.p_holm],
+                atol=1e-9,
             )
-        assert by_patient.compared[metric].order == of_once.order
-    narrow, wide = (there.compared[DICE].differences["other"] for there in (naive, by_patient))
+        assert by_patient.by_metric[metric].order == of_once.order
+    narrow, wide = (there.by_metric[DICE].differences["other"] for there in (naive, by_patient))
     assert narrow.interval[1] - narrow.interval[0] < 0.8 * (wide.interval[1] - wide.interval[0])
-    assert narrow.p < wide.p
+    assert narrow.p_holm < wide.p_holm
     for voxels, of_once_all in one.reliability.items():
         for name, expected in of_once_all.items():
             own = by_patient.reliability[voxels][name]
             np.testing.assert_allclose(own.by_chance, expected.by_chance, atol=1e-9)
             np.testing.assert_allclose(own.curves[0].low, expected.curves[0].low, atol=1e-9)
-    firsts = [rank_methods([there], "mean-case-rank").first for there in (one, by_patient)]
+    firsts = [rank_methods([View(there)], "mean-case-rank").first for there in (one, by_patient)]
     np.testing.assert_array_equal(*firsts)
 
 
@@ -149,7 +154,7 @@ def test_patients_by_hand() -> None:
     # Of each patient the mean is above 0, though an image is below
     other = with_dice(np.array([0.3, -0.1, 0.4, -0.1, 0.5, -0.1, 0.6, np.nan, 0.7, -0.1])[:, None], names)
     (found,) = differences_in(compare({"base": base, "other": other}, by_patient=r"^(.)"), DICE).values()
-    assert found.p == 2 / 2**5
+    assert found.p_holm == 2 / 2**5
     with pytest.raises(
         ValueError, match=r"^by_patient: all 10 cases, such as a_1, are of the patient '_'; expected a "
     ):

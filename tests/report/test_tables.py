@@ -68,7 +68,7 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison, results
     found, soft = table.values().loc["soft"], results["soft"]
     assert found["Dice"] == pytest.approx(soft.foreground_mean(), abs=1e-12)
     assert tuple(found[["ECE near low", "ECE near high"]]) == pytest.approx(
-        comparison.compared[Metric("ECE", "near")].estimates["soft"].interval
+        comparison.by_metric[Metric("ECE", "near")].estimates["soft"].interval
     )
     same = make_result(0.4)
     table = table_of("methods", compare({"one": same, "same": same, "other": make_result(0.1)}))

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
 from nnunet_nacl.paper.report._variants import StudyPlot, relative_difference
-from nnunet_nacl.report import DICE, Comparison, Metric
+from nnunet_nacl.report import DICE, Comparison, Metric, View
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
@@ -40,7 +40,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
     dice, error = (
-        [estimate.value for estimate in comparison.compared[one].estimates.values()]
+        [estimate.value for estimate in comparison.by_metric[one].estimates.values()]
         for one in (DICE, metric)
     )
     # Which closes the lines
@@ -229,9 +229,9 @@ def study_arrows(
     legend_below(ax, ncols=1)
 
 
-def radar_panels(comparison: Comparison) -> list[Panel]:
+def radar_panels(view: View) -> list[Panel]:
     """The paper's radar plot."""
-    return [partial(radar, comparison, Metric("ECE", comparison.main))]
+    return [partial(radar, view.comparison, Metric("ECE", view.main))]
 
 
 def study_panels(comparison: Comparison, study: StudyPlot) -> list[Panel]:
@@ -240,15 +240,16 @@ def study_panels(comparison: Comparison, study: StudyPlot) -> list[Panel]:
     paired = study.kind in {"differences", "arrows"}
     if len(there) < 2 or (paired and not study.pairs(comparison.names)):
         return []
-    metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
+    view = View(comparison)
+    metrics = [DICE, *view.judging_metrics, *view.paper_metrics]
     draw: Panel = study_differences if study.kind == "differences" else study_curves
     # A radar of two axes is a line
     if study.kind == "radar" and len({variant.group for variant in there}) > 2:
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
     if study.kind == "arrows":
-        draw = partial(study_arrows, dices=comparison.compared[DICE].estimates)
+        draw = partial(study_arrows, dices=comparison.by_metric[DICE].estimates)
         metrics.remove(DICE)
     return [
-        partial(draw, comparison.compared[metric].estimates, study, metric) for metric in metrics
+        partial(draw, comparison.by_metric[metric].estimates, study, metric) for metric in metrics
     ]

@@ -1,6 +1,7 @@
 """What the paper adds to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from nnunet_nacl import report
@@ -17,41 +18,40 @@ from nnunet_nacl.paper.report._ranks import (
     rank_methods,
 )
 from nnunet_nacl.paper.report._variants import StudyPlot
-from nnunet_nacl.report import Comparison, PageParts, Table, panels_of_each, table_of_each
+from nnunet_nacl.report import Comparison, PageParts, Table, View, of_each
 from nnunet_nacl.report.plots import Panel
-from nnunet_nacl.typing import Record
 
 _NO_RANKING = "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
 
 
-def _table_by_scores(comparisons: Sequence[Comparison]) -> list[Table]:
+def _table_by_scores(views: Sequence[View]) -> list[Table]:
     """Ranks by the metrics that judge methods."""
-    ranking = rank_by_scores(comparisons)
+    ranking = rank_by_scores(views)
     if ranking is None:
         raise ValueError(_NO_RANKING)
     return [ranking.table()]
 
 
-def _table_by_scheme(comparisons: Sequence[Comparison], scheme: SchemeName) -> list[Table]:
+def _table_by_scheme(views: Sequence[View], scheme: SchemeName) -> list[Table]:
     """Ranks by the paper's metrics and one of its schemes."""
-    return [rank_methods(comparisons, scheme).table()]
+    return [rank_methods(views, scheme).table()]
 
 
-def _heatmaps(comparisons: Sequence[Comparison]) -> list[Panel]:
-    rankings = all_rankings(comparisons)
+def _heatmaps(views: Sequence[View]) -> list[list[Panel]]:
+    rankings = all_rankings(views)
     if not rankings:
         raise ValueError(_NO_RANKING)
-    return [partial(rank_heatmap, ranking) for ranking in rankings]
+    return [[partial(rank_heatmap, ranking) for ranking in rankings]]
 
 
 TABLES = report.TABLES | {
-    "published": table_of_each(published_table),
+    "published": of_each(published_table),
     "ranks": _table_by_scores,
     "sum-rank": partial(_table_by_scheme, scheme="sum-rank"),
     "mean-case-rank": partial(_table_by_scheme, scheme="mean-case-rank"),
 }
 """The report's tables and the paper's, for ``write_table``."""
-PLOTS = report.PLOTS | {"radar": panels_of_each(radar_panels), "ranks": _heatmaps}
+PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 """The report's plots and the paper's, for ``write_plot``."""
 
 
@@ -62,39 +62,74 @@ def page_parts(study: StudyPlot | None = None) -> PageParts:
     )
 
 
-def _of_data_set(comparison: Comparison, study: StudyPlot | None) -> Record:
+@dataclass(frozen=True)
+class ShownRanking:
+    """A ranking as table and heat map."""
+
+    table: Table
+    panel: Panel
+
+
+@dataclass(frozen=True)
+class OfDataSet:
+    """What the section of a data set shows more: a study's panels; radar and ranks of three methods or more."""
+
+    study: StudyPlot | None
+    study_panels: list[Panel]
+    radar: list[Panel]
+    rankings: list[ShownRanking]
+
+
+@dataclass(frozen=True)
+class Together:
+    """Rankings over several data sets, and a radar plot of each, of three methods or more."""
+
+    rankings: list[ShownRanking]
+    radar: list[Panel]
+
+
+@dataclass(frozen=True)
+class OfAll:
+    """What the page shows more: all data sets together, if they can be; published tables."""
+
+    together: Together | None
+    published: list[Table]
+
+
+def _of_data_set(comparison: Comparison, study: StudyPlot | None) -> OfDataSet:
+    view = View(comparison)
     several = len(comparison.names) > 2
-    return {
-        "study": study,
-        "study_panels": study_panels(comparison, study) if study else [],
-        "radar": radar_panels(comparison) if several else [],
-        "rankings": _shown_ranks([comparison]) if several else [],
-    }
+    return OfDataSet(
+        study=study,
+        study_panels=study_panels(comparison, study) if study else [],
+        radar=radar_panels(view) if several else [],
+        rankings=_shown_ranks([view]) if several else [],
+    )
 
 
-def _of_all(comparisons: Sequence[Comparison]) -> Record:
+def _of_all(comparisons: Sequence[Comparison]) -> OfAll:
     published = [
-        published_table(comparison)
+        published_table(View(comparison))
         for comparison in comparisons
         if published_data_set(comparison.dataset) and any(published_methods(comparison).values())
     ]
-    return {"together": _together(comparisons), "published": published}
+    return OfAll(_together(comparisons), published)
 
 
-def _together(comparisons: Sequence[Comparison]) -> Record | None:
-    """Ranks and radar plots over several data sets; None if they share fewer than two methods, or no voxel set."""
+def _together(comparisons: Sequence[Comparison]) -> Together | None:
+    """None if the data sets share fewer than two methods, or no voxel set."""
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     if len(comparisons) < 2 or len(names) < 2 or not voxels:
         return None
-    alike = [comparison.of_methods(names) for comparison in comparisons]
-    radar = [panel for comparison in alike for panel in radar_panels(comparison)]
-    return {"rankings": _shown_ranks(alike), "radar": radar if len(names) > 2 else []}
+    alike = [View(comparison.of_methods(names)) for comparison in comparisons]
+    radar = [panel for view in alike for panel in radar_panels(view)]
+    return Together(_shown_ranks(alike), radar if len(names) > 2 else [])
 
 
-def _shown_ranks(comparisons: Sequence[Comparison]) -> list[Record]:
+def _shown_ranks(views: Sequence[View]) -> list[ShownRanking]:
     """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
     return [
-        {"table": ranking.table(), "panel": partial(rank_heatmap, ranking)}
-        for ranking in all_rankings(comparisons)
+        ShownRanking(ranking.table(), partial(rank_heatmap, ranking))
+        for ranking in all_rankings(views)
     ]

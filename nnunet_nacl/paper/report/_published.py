@@ -14,6 +14,7 @@ from nnunet_nacl.report import (
     Comparison,
     Metric,
     Table,
+    View,
     metric_columns,
 )
 
@@ -113,16 +114,17 @@ def published_methods(comparison: Comparison) -> dict[str, str | None]:
     return found
 
 
-def published_table(comparison: Comparison) -> Table:
+def published_table(view: View) -> Table:
     """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
+    comparison = view.comparison
     theirs = list(published_methods(comparison).values())
     dataset = published_data_set(comparison.dataset)
-    voxels = comparison.asked or "foreground"
+    voxels = view.asked or "foreground"
     metrics = [DICE]
     if comparison.has_surface:
         metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
-        metrics += comparison.over(voxels).paper_metrics
+        metrics += View(comparison, voxels).paper_metrics
     columns = metric_columns(comparison, metrics)
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip

@@ -16,6 +16,7 @@ from nnunet_nacl.report import (
     Comparison,
     Metric,
     Table,
+    View,
 )
 from nnunet_nacl.typing import Floats
 
@@ -71,45 +72,44 @@ class Ranking:
         return Table(title, datasets, note, list(self.ranks.index), columns)
 
 
-def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
+def rank_by_scores(views: Sequence[View]) -> Ranking | None:
     """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
-    judging, *others = (comparison.judging_metrics for comparison in comparisons)
+    judging, *others = (view.judging_metrics for view in views)
     alike = judging and all(metrics == judging for metrics in others)
-    return _rank_by([DICE, *judging], comparisons, SCHEMES["sum-rank"]) if alike else None
+    return _rank_by([DICE, *judging], views, SCHEMES["sum-rank"]) if alike else None
 
 
-def rank_methods(comparisons: Sequence[Comparison], scheme: SchemeName) -> Ranking:
+def rank_methods(views: Sequence[View], scheme: SchemeName) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
-    voxels = _paper_voxels(comparisons)
-    metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
+    voxels = _paper_voxels(views)
+    metrics = min((view.comparison.segmentation_metrics for view in views), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], comparisons, SCHEMES[scheme])
+    return _rank_by([*metrics, *of_paper], views, SCHEMES[scheme])
 
 
-def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
+def _paper_voxels(views: Sequence[View]) -> Voxels:
     """The set that is asked for, or the first that labels choose and all data sets have, or any that all have."""
-    first, *others = comparisons
-    if first.asked:
-        return first.asked
+    if asked := views[0].asked:
+        return asked
+    first, *others = (view.comparison for view in views)
     shared = [one for one in first.voxels if all(one in other.voxels for other in others)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
     return next((voxels for voxels in shared if voxels not in LABEL_FREE), shared[0])
 
 
-def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
+def all_rankings(views: Sequence[View]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     schemes: list[SchemeName] = list(SCHEMES)
-    if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
-        schemes = ["sum-rank"] if comparisons[0].asked else []
-    by_scores = rank_by_scores(comparisons)
-    by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
+    if _paper_voxels(views) in LABEL_FREE:  # whose ECE no single case has
+        schemes = ["sum-rank"] if views[0].asked else []
+    by_scores = rank_by_scores(views)
+    by_paper = [rank_methods(views, scheme) for scheme in schemes]
     return by_paper if by_scores is None else [by_scores, *by_paper]
 
 
-def _rank_by(
-    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme
-) -> Ranking:
+def _rank_by(metrics: Sequence[Metric], views: Sequence[View], scheme: Scheme) -> Ranking:
+    comparisons = [view.comparison for view in views]
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):
@@ -138,7 +138,7 @@ def _places_on(
     weights = np.vstack([np.ones(len(comparison.cases)), drawn])
     by_metric = []
     for metric in metrics:
-        estimates = comparison.compared[metric].estimates
+        estimates = comparison.by_metric[metric].estimates
         of_methods = [estimates[name] for name in names]
         by_metric.append(scheme.places(metric, of_methods, weights))
     return np.stack(by_metric, axis=-1)

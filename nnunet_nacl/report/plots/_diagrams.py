@@ -74,8 +74,8 @@ def reliability_curves(
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
-    dices = comparison.compared[DICE].estimates
-    for name, error in comparison.compared[metric].estimates.items():
+    dices = comparison.by_metric[DICE].estimates
+    for name, error in comparison.by_metric[metric].estimates.items():
         if not np.isnan(error.value + dices[name].value):
             style = style_of(comparison.names, name)
             draw_point(ax, error, dices[name], label=labelled(name), **style)

@@ -14,11 +14,11 @@ for (const table of document.querySelectorAll("table")) {
       const descending = head.getAttribute("aria-sort") === "ascending";
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-      const key = (row) => row.cells[column].textContent.trim().replace("−", "-");
+      const cell = (row) => row.cells[column];
       const rows = [...body.rows];
       rows.sort((one, other) => {
-        if (column === 0) return (descending ? -1 : 1) * key(one).localeCompare(key(other), undefined, { numeric: true });
-        const [a, b] = [parseFloat(key(one)), parseFloat(key(other))];
+        if (column === 0) return (descending ? -1 : 1) * cell(one).textContent.localeCompare(cell(other).textContent, undefined, { numeric: true });
+        const [a, b] = [parseFloat(cell(one).dataset.value), parseFloat(cell(other).dataset.value)];
         if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
         return descending ? b - a : a - b;
       });

@@ -3,20 +3,20 @@
 from matplotlib.figure import Figure
 
 from nnunet_nacl.paper.report import radar, rank_heatmap, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric
+from nnunet_nacl.report import DICE, Comparison, Metric, View
 
 
 def test_radar(comparison: Comparison) -> None:
     figure, metric = Figure(), Metric("ECE", "near")
     radar(comparison, metric, figure.add_subplot())
     for line, of in zip(figure.axes[0].lines, (DICE, metric), strict=True):
-        values = [one.value for one in comparison.compared[of].estimates.values()]
+        values = [one.value for one in comparison.by_metric[of].estimates.values()]
         assert list(line.get_ydata()) == [*values, values[0]]
 
 
 def test_heat_map(comparison: Comparison) -> None:
     axes = Figure().add_subplot()
-    ranking = rank_methods([comparison], "sum-rank")
+    ranking = rank_methods([View(comparison)], "sum-rank")
     rank_heatmap(ranking, axes)
     ranks = ranking.ranks.sort_values("overall")
     assert [text.get_text() for text in axes.get_yticklabels()] == list(ranks.index)

@@ -56,7 +56,7 @@ def draw(comparison: Comparison, study: StudyPlot, panel: int = 0) -> Axes:
 
 
 def mean(comparison: Comparison, method: str, metric: Metric) -> float:
-    return comparison.compared[metric].estimates[method].value
+    return comparison.by_metric[metric].estimates[method].value
 
 
 def legend(ax: Axes) -> list[str]:
@@ -91,7 +91,7 @@ def test_differences(losses: Comparison) -> None:
             expected.append(100 * (base - held) / base)
         np.testing.assert_allclose([bar.get_width() for bar in ax.patches], expected, rtol=1e-12)
         if metric is DICE:  # intervals are paired
-            base, held = (losses.compared[metric].estimates[name] for name in ("FL 1", "LS 0.1"))
+            base, held = (losses.by_metric[metric].estimates[name] for name in ("FL 1", "LS 0.1"))
             drawn = [one.resampled(resample_weights(len(NAMED))) for one in (base, held)]
             segment = ax.containers[1].lines[2][0].get_segments()[0]
             ends = np.percentile(100 * (drawn[0] - drawn[1]) / drawn[0], [2.5, 97.5])
@@ -112,7 +112,7 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
         assert list(lines[group][0].get_ydata()) == [mean(losses, one.method, metric) for one in own]
         np.testing.assert_allclose(lines[group][0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
         ends = [segment[:, 1] for segment in lines[group][2][0].get_segments()]
-        np.testing.assert_allclose(ends, [losses.compared[metric].estimates[one.method].interval for one in own])
+        np.testing.assert_allclose(ends, [losses.by_metric[metric].estimates[one.method].interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
 
 

@@ -23,9 +23,10 @@ def write_page(
 ) -> None:
     """Write the page that a package's template makes of this content, the version and the date; whole or not at all.
 
-    ``base`` is the package whose template it extends, if any.
+    ``base`` is the package whose template it extends, if any. All templates may include ``page.css``, the colors and
+    marks that pages share.
     """
-    packages = [package, base] if base else [package]
+    packages = [package, *filter(None, [base]), "nnunet_nacl"]
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(one) for one in packages]),
         autoescape=True,

@@ -1,7 +1,7 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +25,7 @@ from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.names import shuffled
-from nnunet_nacl.nnunet import Model
+from nnunet_nacl.nnunet import Applied, Model
 from nnunet_nacl.typing import Array, Floats, Record
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Fit:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
         content = TypeAdapter(Fit).dump_python(self, mode="json")
         if applied_to is not None:
-            content["applied"] = {"pred_folder": str(applied_to.absolute())}
+            content["applied"] = asdict(Applied(str(applied_to.absolute())))
         write_json(file, content)
 
     @classmethod

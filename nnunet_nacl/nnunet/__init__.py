@@ -32,6 +32,8 @@ from nnunet_nacl.nnunet._names import (
 )
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
+    Applied,
+    CalibratedMark,
     CaseFiles,
     CaseStates,
     Predictions,
@@ -55,6 +57,8 @@ __all__ = [
     "DECODED_NAME",
     "DEFAULT_TRAINER",
     "SPLITS_NAME",
+    "Applied",
+    "CalibratedMark",
     "CaseFiles",
     "CaseStates",
     "DataSet",

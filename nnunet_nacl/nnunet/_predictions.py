@@ -24,13 +24,33 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.typing import Labels
+from nnunet_nacl.typing import Labels, Record
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
 _HOW_TO_SAVE = (
     "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
 )
+
+
+@dataclass(frozen=True)
+class Applied:
+    """To which folder of predictions a fit was applied; its absolute path."""
+
+    pred_folder: str
+
+
+@dataclass(frozen=True)
+class CalibratedMark:
+    """How a calibrated folder was made, the part of ``CALIBRATED_NAME`` that is not the fit's own matter."""
+
+    calibration: Record
+    applied: Applied
+
+    @property
+    def method(self) -> str:
+        """Such as ``vector``."""
+        return str(self.calibration["method"])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 """
 
 from nnunet_nacl.report._answer import Answer, answer
-from nnunet_nacl.report._formats import FORMATS, Cell, Column, Table
+from nnunet_nacl.report._formats import Cell, Column, Table
 from nnunet_nacl.report._frame import Comparison, compare, compare_all
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._page import PageParts, is_page, write_report
@@ -17,14 +17,12 @@ from nnunet_nacl.report._panels import (
 from nnunet_nacl.report._reading import default_name, read_results
 from nnunet_nacl.report._reliability import Assessment, Reliability, Verdict
 from nnunet_nacl.report._reviews import Reviews, read_reviews
-from nnunet_nacl.report._slices import Slices, read_slices
 from nnunet_nacl.report._statistics import Difference, MetricOfMethods, Order
 from nnunet_nacl.report._tables import TABLES, metric_columns, write_table
 from nnunet_nacl.report._view import View, of_each
 
 __all__ = [
     "DICE",
-    "FORMATS",
     "LABEL_FREE",
     "PLOTS",
     "TABLES",
@@ -40,7 +38,6 @@ __all__ = [
     "PageParts",
     "Reliability",
     "Reviews",
-    "Slices",
     "Table",
     "Verdict",
     "View",
@@ -53,7 +50,6 @@ __all__ = [
     "of_each",
     "read_results",
     "read_reviews",
-    "read_slices",
     "reliability_panels",
     "tradeoff_panels",
     "write_plot",

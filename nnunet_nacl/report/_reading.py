@@ -2,21 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
-from nnunet_nacl.nnunet import CALIBRATED_NAME, dataset_in
-from nnunet_nacl.typing import Record
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """The file that says how a calibrated folder was made."""
-
-    calibration: Record
-    applied: dict[str, str]
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CalibratedMark, dataset_in
 
 
 def read_results(
@@ -100,8 +90,8 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
     file = Path(origin.folders[0].pred_folder) / CALIBRATED_NAME
     if not file.is_file():
         return None
-    mark = read_json(file, _Mark)
-    return mark.calibration["method"], Path(mark.applied["pred_folder"])
+    mark = read_json(file, CalibratedMark)
+    return mark.method, Path(mark.applied.pred_folder)
 
 
 def default_name(file: Path) -> str:

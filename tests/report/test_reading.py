@@ -12,7 +12,8 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.report import answer, compare, read_results, read_slices, write_plot, write_report, write_table
+from nnunet_nacl.report import answer, compare, read_results, write_plot, write_report, write_table
+from nnunet_nacl.report._slices import read_slices
 from tests.report.generated import NAMED, make_result
 
 

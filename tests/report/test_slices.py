@@ -16,13 +16,11 @@ from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import (
     Comparison,
     Metric,
-    Slices,
     View,
     compare,
     read_results,
-    read_slices,
 )
-from nnunet_nacl.report._slices import chosen_cases, slice_layers
+from nnunet_nacl.report._slices import Slices, chosen_cases, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import FORMATS, Column, Comparison, Metric, Table, compare, write_plot, write_table
+from nnunet_nacl.report import Column, Comparison, Metric, Table, compare, write_plot, write_table
+from nnunet_nacl.report._formats import FORMATS
 from tests.report.generated import NAMED, make_result, table_of
 
 NAN = (float("nan"), float("nan"))

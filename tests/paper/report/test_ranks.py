@@ -112,7 +112,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
 def test_table_and_plot_rank_over_the_set_that_is_asked_for(comparison: Comparison, voxels: Voxels | None) -> None:
     asked = View(comparison, voxels)
     (table,) = TABLES["ranks"]([asked])
-    ax, *_ = draw_panels(PLOTS["ranks"]([asked])).axes
+    ax, *_ = draw_panels(*PLOTS["ranks"]([asked])).axes
     titles = [text.get_text() for text in ax.get_xticklabels()]
     assert titles == ["Dice", "NLL per foreground voxel", f"ECE {voxels or 'near'}", "overall"]
     shown = table.values()

@@ -46,4 +46,5 @@ def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
         raise ValueError(
             f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}."
         )
-    return dtype.newbyteorder("=")
+    native: np.dtype[np.floating] = dtype.newbyteorder("=")
+    return native

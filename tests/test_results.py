@@ -170,7 +170,7 @@ def test_what_the_short_trainings_say() -> None:
         "Hippocampus and USGRA (on ACDC of three losses, after 6,000), and DiceCE is over-confident.",
         "Nothing that we tried does both in each of these short trainings.",
     )
-    study = {run.name for run in read_study("main").runs}
+    study = {method.name for method in read_study("main").methods}
     for data_set, steps in (("Hippocampus", 1500), ("Hippocampus", 3000), ("Hippocampus", 6000), ("USGRA", 1000)):
         rows = trained(data_set, steps)
         assert rows.loc[rows.index.isin(study), "NLL"].idxmin() == "CE"
@@ -396,7 +396,7 @@ def test_what_a_cap_costs_on_hippocampus() -> None:
 
 def test_rows_of_the_main_study_are_its_losses() -> None:
     """A row that a table names like a method of the study was trained with the method's loss and settings."""
-    study = {row.name: parse_name(row.trainer) for row in read_study("main").runs}
+    study = {method.name: parse_name(method.trainer) for method in read_study("main").methods}
     found = set()
     for file in (ROOT / "docs" / "results" / "data").glob("*.csv"):
         rows = pd.read_csv(file)

@@ -105,7 +105,10 @@ def generated(run: Run, folder: Path) -> None:
 RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train, losses, checkpoints, ensemble, calibrate": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
-    "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
+    "dice_candidates": lambda run, folder: [
+        train(run, folder, f"nnUNetTrainer{name}_1epochs_3iterations")
+        for name in ("SharpDice", "MarginNACL", "LogNACL")
+    ],
     "members, dice_optimal, before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),
     "loss": lambda run, _: run("loss", "--rounds", 1, "--shrink", 4),

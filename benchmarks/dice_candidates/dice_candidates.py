@@ -156,9 +156,7 @@ class MarginNACL(NACLLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel."""
-        assert self._neighborhood is not None
-        assert target.around is not None
-        shares = self._neighborhood.shares(target.around, logits.dtype)
+        shares = self._neighborhood.tau(target, logits.dtype)
         return cross_entropy(logits, target.map, regions=target.regions) + self.weight * (
             logits - self.margin * shares
         ).abs().mean(1)
@@ -177,9 +175,7 @@ class LogNACL(NACLLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel."""
-        assert self._neighborhood is not None
-        assert target.around is not None
-        shares = self._neighborhood.shares(target.around, logits.dtype)
+        shares = self._neighborhood.tau(target, logits.dtype)
         distance = (logits.log_softmax(1) - (shares + self.epsilon).log()).abs()
         return cross_entropy(
             logits, target.map, regions=target.regions

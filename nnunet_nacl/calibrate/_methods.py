@@ -79,9 +79,9 @@ class Unchanged:
         """The same logits (C, n)."""
         return inputs
 
-    def layer(self, weight: Floats, bias: Floats) -> Layer:
-        """The last layer as trained."""
-        return weight, bias
+    def layer(self, weight: Array, bias: Array) -> Layer:
+        """The last layer as trained: see ``flat_layer``."""
+        return flat_layer(weight, bias)
 
 
 class _OfLogits(Calibration, Protocol):

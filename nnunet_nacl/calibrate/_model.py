@@ -69,6 +69,8 @@ def calibrate_model(
     """
     check_method(method, with_features=True)
     model = Path(model_folder)
+    if (images is None) != (gt_folder is None):
+        raise ValueError("images and gt_folder go together.")
     unseen = None if images is None or gt_folder is None else (images, gt_folder)
     if "all" in folds:
         _check_all(folds, unseen, save_probabilities=save_probabilities)

@@ -60,10 +60,11 @@ def evaluate(
             f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}."
         )
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
-    summary = Path(output) if output else default_summary(predictions)
+    default = default_summary(predictions)
+    summary = Path(output) if output else default
+    is_ours = summary.name == default.name  # and updated
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
-    is_ours = summary.name.startswith("calibration_")  # and updated
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_ours)
     origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)

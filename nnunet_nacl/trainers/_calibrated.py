@@ -224,6 +224,10 @@ def build_loss(
         shared: settings of ``SegmentationLoss``.
     """
     if recipe.loss is not None:
+        if loss_class is not None:
+            raise ValueError(
+                f"The recipe names {recipe.loss}, and loss_class is {loss_class.__name__}: keep one."
+            )
         loss_class = getattr(losses, LOSSES[recipe.loss].class_name)
     if loss_class is None:
         raise ValueError(

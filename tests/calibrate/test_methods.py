@@ -329,6 +329,14 @@ def test_a_method_that_was_not_tried(features: np.ndarray) -> None:
         trials.choose("head", model, {})
 
 
+def test_the_layer_as_trained_is_flat_too() -> None:
+    """Of a 1×1 convolution without bias, as that of any other calibration."""
+    weight = np.arange(6.0).reshape(2, 3, 1, 1)
+    rows, bias = Unchanged().layer(weight, None)
+    assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert bias.tolist() == [0, 0]
+
+
 def score(nll: float, highest_change: float, dice: float) -> Score:
     return Score(NLL=nll, NLL_change=(-1.0, highest_change), ECE=0.1, over_confidence=0.1, Dice=dice, changed=0.0)
 

@@ -121,6 +121,14 @@ def test_only_what_changed_is_evaluated_again(
     assert evaluated_again((folders[0], other), capsys, "-o", output) == 3
 
 
+def test_another_file_of_a_similar_name_is_kept(folders: Folders, tmp_path: Path) -> None:
+    """Only files of the default names are updated without --overwrite."""
+    notes = tmp_path / "calibration_notes.json"
+    notes.write_text("precious")
+    assert run_evaluate(folders, "-o", notes) == 1
+    assert notes.read_text() == "precious"
+
+
 def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     run_evaluate(folders)
     result = read_result(folders[1] / SUMMARY)

@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Shared, Target, _compiled, _gradient, _target
+from nnunet_nacl.losses import FocalLoss, NACLLoss, SegmentationLoss, Shared, Target, _compiled, _gradient, _target
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
@@ -216,6 +216,13 @@ def test_the_pages_loss_of_ones_own(make: Make, below: str) -> None:
 def test_a_trainer_without_a_loss(make: Make) -> None:
     with pytest.raises(ValueError, match="There is no loss: set the trainer's loss_class, or name one, as in Recipe"):
         make(type("nnUNetTrainerNothing", (CalibratedLossMixin, nnUNetTrainer), {}))
+
+
+def test_a_trainer_of_two_losses(make: Make) -> None:
+    """One of ours by its recipe, and one's own: the second was ignored."""
+    both = {"recipe": Recipe("NACL"), "loss_class": FocalLoss}
+    with pytest.raises(ValueError, match="The recipe names NACL, and loss_class is FocalLoss: keep one"):
+        make(type("nnUNetTrainerBoth", (CalibratedLossMixin, nnUNetTrainer), both))
 
 
 def test_the_log_says_what_starts_late_and_what_near_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

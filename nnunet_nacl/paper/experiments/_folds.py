@@ -25,10 +25,11 @@ def write_splits(data: PreprocessedDataSet, splits: list[Split]) -> None:
     file = data.folder / SPLITS_NAME
     with FileLock(data.folder / ".splits_final.lock"):
         current = read_splits(file) if file.is_file() else []
-        if current not in ([], data.splits, splits):
+        if current[: len(splits)] == splits:  # another study may have appended its own
+            return
+        if current not in ([], data.splits):
             raise ValueError(f"{file} has changed since it was read. Start this study again.")
-        if current != splits:
-            write_json(file, splits)
+        write_json(file, splits)
 
 
 def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:

@@ -31,6 +31,8 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
     write_splits(data_set, extended)
     assert find(NAME).splits == extended
+    write_splits(data_set, data_set.splits)  # of a study that needs none of them
+    assert json.loads(splits.read_text()) == extended
     with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
         write_splits(data_set, [*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
     assert json.loads(splits.read_text()) == extended

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from nnunet_nacl.calibrate import Fit
     from nnunet_nacl.nnunet import Predictions
 
+_CHECKPOINT = "checkpoint_final.pth"
+_DEVICE = "auto"
+
 
 def calibrate(
     chosen: Chosen,
     *,
-    chk: str = "checkpoint_final.pth",
-    device: str = "auto",
+    chk: str = _CHECKPOINT,
+    device: str = _DEVICE,
     disable_tta: bool = False,
     method: Literal["temperature", "vector", "head"] | None = None,
     npz: bool = False,
@@ -54,17 +57,33 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    of_models_alone = npz or disable_tta or method == "head" or i is not None or gt is not None
+    of_model = {
+        "-d": chosen.d is not None,
+        "-c": chosen.c is not None,
+        "-tr": chosen.tr != Chosen.tr,
+        "-p": chosen.p != Chosen.p,
+        "-f": chosen.f != Chosen.f,
+        "-chk": chk != _CHECKPOINT,
+        "-device": device != _DEVICE,
+        "--disable_tta": disable_tta,
+        "--method head": method == "head",
+        "--npz": npz,
+        "-i": i is not None,
+        "-gt": gt is not None,
+    }
+    given = [option for option, is_given in of_model.items() if is_given]
+    if chosen.gt_folder is not None and given:
+        raise argparse.ArgumentError(
+            None, f"GT_FOLDER PRED_FOLDER do not go with {', '.join(given)}."
+        )
+    if chosen.pred_folder is not None and o is not None:
+        return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
     names_model = chosen.d is not None and chosen.c is not None
-    names_both = chosen.gt_folder is not None or o is not None
-    if names_model and not names_both and (i is None) == (gt is None):
+    if names_model and o is None and (i is None) == (gt is None):
         return _of_model(
             chosen, checkpoint=chk, device=find_device(device), disable_tta=disable_tta, method=method, npz=npz,
             images=i, gt_folder=gt, overwrite=overwrite,
         )  # fmt: skip
-    names_folders = chosen.d is None and chosen.pred_folder is not None
-    if names_folders and o is not None and not of_models_alone:
-        return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
     usage = (
         "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
         "-o FIT.json"

@@ -137,6 +137,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("link zzz", 2, "nnunet_nacl link: error: unrecognized arguments: zzz"),
         ("paper networks unet", 2, "NETWORK goes with -d DATASET -c CONFIGURATION."),
         ("experiment main -d 901", 2, "the following arguments are required: -d, -c"),
+        ("experiment sigma --methods NACL", 2, "the following arguments are required: -d, -c"),
         ("experiment all -d 901 -c 2d --methods NACL", 2, "--methods does not go with all"),
         ("experiment main -d 4 -c 2d --epochs 0", 1, "--epochs: expected 1 or more; got 0."),
         ("experiment main -d 4 -c 2d --iterations -5", 1, "--iterations: expected 1 or more; got -5."),

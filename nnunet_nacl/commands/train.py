@@ -94,8 +94,8 @@ def experiment(
 
     It trains each method of the study on each fold with nnU-Net's own commands, then predicts and evaluates the test
     cases, if there are any. Several data sets follow one another and end in one report, with ranks over them. After an
-    interruption, the same command resumes where it stopped. Without -d and -c it prints the study's table, to read or
-    to copy.
+    interruption, the same command resumes where it stopped. Without any option it prints the study's table, to read
+    or to copy.
 
     Args:
         study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
@@ -127,7 +127,7 @@ def experiment(
     from nnunet_nacl.trainers import schedule_suffix
 
     studies = experiments.studies_called(study)
-    if d is None and c is None and not dry_run:
+    if list(command_line[2:]) == [study]:
         print(*(one.text for one in studies), sep="\n", end="")
         return 0
     if d is None or c is None:

@@ -127,7 +127,13 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
 
 
 def judge(outcomes: Sequence[Outcome], structure: str = ALL) -> Judgement:
-    """Judge predicted Dice, volumes and intervals of one structure's outcomes, or of those of all structures."""
+    """Judge predicted Dice, volumes and intervals of one structure's outcomes, or of those of all structures.
+
+    Raises:
+        ValueError: there are no outcomes.
+    """
+    if not outcomes:
+        raise ValueError("expected the outcome of at least one case; got none.")
     # Takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
 

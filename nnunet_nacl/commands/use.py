@@ -72,14 +72,19 @@ def review_fit(
 
 
 def decode(
-    pred_folder: str, *, o: str, fit: str | None = None, alpha: float = 0.1, overwrite: bool = False
+    pred_folder: str,
+    *,
+    o: str,
+    fit: str | None = None,
+    alpha: float | None = None,
+    overwrite: bool = False,
 ) -> int:
     """Write segmentations with the highest expected Dice, or with a guaranteed recall.
 
     Args:
         o: FOLDER of the decoded copy; probabilities are hard links
         fit: FIT.json that 'review fit' wrote, for recall instead of Dice
-        alpha: SHARE of each structure that may be missed at most, on average, with --fit
+        alpha: SHARE of each structure that may be missed at most, on average, with --fit (default: 0.1)
 
     Examples:
         nnunet_nacl decode calibrated -o for_recall --fit review_fit.json --alpha 0.1

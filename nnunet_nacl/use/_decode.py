@@ -34,7 +34,7 @@ def decode_folder(
     output: str | Path,
     *,
     fit: str | Path | None = None,
-    alpha: float = 0.1,
+    alpha: float | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> NewFolder[DecodedCase]:
@@ -53,16 +53,21 @@ def decode_folder(
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write.
         fit: file that ``fit_review`` wrote, for thresholds λ with a guaranteed recall; by default, for Dice.
-        alpha: with a fit, the largest share of each structure that may be missed, on average.
+        alpha: with a fit, the largest share of each structure that may be missed, on average; by default, 0.1.
         num_processes: how many cases are decoded at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
+    if fit is None and alpha is not None:
+        raise ValueError(
+            "alpha goes with a fit (--fit FIT.json): no recall is guaranteed without one."
+        )
     predictions = Predictions.of_folder(None, pred_folder)
     names = predictions.data_set.meaning.names
     lost = predictions.data_set.meaning.what_is_lost
     decode: Decode = _for_dice
     notes = [] if lost is None else [f"{lost} The Dice to expect is that of masks p > t."]
     if fit is not None:
+        alpha = 0.1 if alpha is None else alpha
         chosen = ReviewFit.read(fit)
         notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
         thresholds = [chosen.recall_threshold(name, alpha) for name in names]
@@ -79,7 +84,7 @@ def decode_folder(
     ) as written:
         mark = DecodedMark(
             metric="dice" if fit is None else "recall",
-            alpha=None if fit is None else alpha,
+            alpha=alpha,
             fit=None if fit is None else str(fit),
             pred_folder=str(predictions.folder),
             structures=names,

@@ -83,6 +83,7 @@ def test_recall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regions: bool) 
     exact = float(p[-1].reshape(-1)[7])  # a voxel that equals its threshold belongs to the mask
     monkeypatch.setattr(ReviewFit, "read", lambda _: GivenThresholds({low: 0.15, high: exact}))
     decoded = decode_folder(folder, tmp_path / "out", fit="fit.json")
+    assert json.loads((tmp_path / "out" / DECODED_NAME).read_text())["alpha"] == 0.1
     labels = read(tmp_path / "out" / "a.nii.gz")
     first, second = p[-2] >= 0.15, p[-1] >= exact
     if regions:
@@ -150,6 +151,13 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert threshold == fit.recall_threshold(["one", "two"][k - 1], 0.2)
         missed = [np.mean(probabilities(new, n)[k][read(new_truth / f"{n}.nii.gz") == k] < threshold) for n in "abcd"]
         assert 0.1 < np.mean(missed) < 0.25
+
+
+def test_a_share_without_a_fit_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would decode for Dice, without a guarantee."""
+    assert main(["decode", str(folder), "-o", str(tmp_path / "out"), "--alpha", "0.1"]) == 1
+    assert "alpha goes with a fit (--fit FIT.json)" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_users_files_stay_and_marks_are_those_of_the_new_predictions(folder: Path, tmp_path: Path) -> None:

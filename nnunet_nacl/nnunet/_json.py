@@ -89,13 +89,19 @@ class PlansJson:
 
     def lineage(self, configuration: str) -> list[Record]:
         """A configuration, the one that it inherits from, and so on."""
-        if configuration not in self.configurations:
-            known = ", ".join(self.configurations) or "none"
-            raise ValueError(f"{self.file} has no configuration {configuration!r}; it has {known}.")
-        content = self.configurations[configuration]
-        if "inherits_from" not in content:
-            return [content]
-        return [content, *self.lineage(content["inherits_from"])]
+        found: dict[str, Record] = {}
+        name: str | None = configuration
+        while name is not None:
+            if name not in self.configurations:
+                known = ", ".join(self.configurations) or "none"
+                raise ValueError(f"{self.file} has no configuration {name!r}; it has {known}.")
+            if name in found:
+                raise ValueError(
+                    f"{self.file}: the configuration {name!r} inherits from itself. Correct its inherits_from."
+                )
+            found[name] = self.configurations[name]
+            name = found[name].get("inherits_from")
+        return list(found.values())
 
     def previous_stage(self, configuration: str) -> str | None:
         """The configuration whose segmentations a cascade's second stage needs; None for other configurations."""

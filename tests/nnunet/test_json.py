@@ -82,6 +82,16 @@ def test_configurations_that_inherit(tmp_path: Path) -> None:
         plans.lineage("x")
 
 
+@pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "c", "c": "b"}])
+def test_configurations_that_inherit_from_themselves(parents: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "plans.json"
+    configurations = {name: {"inherits_from": parent} for name, parent in parents.items()}
+    file.write_text(json.dumps({"configurations": configurations}))
+    in_circle = [*parents.values()][-1]
+    with pytest.raises(ValueError, match=rf"plans\.json: the configuration '{in_circle}' inherits from itself"):
+        PlansJson.read(file).lineage("a")
+
+
 def test_names(tmp_path: Path) -> None:
     trainer = "nnUNetTrainerNACL_weight0p2"
     names = {"dataset": "Dataset004_X", "trainer": trainer, "plans": "nnUNetPlans", "configuration": "2d"}

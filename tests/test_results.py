@@ -125,6 +125,7 @@ def test_what_the_long_trainings_say() -> None:
     said("tutorial.md", "By ECE, NACL is better calibrated: 0.042 over the foreground and 0.068 over the union")
     both = ["ECE_foreground", "ECE_union"]
     first = trained("Hippocampus", 25000)
+    first = first[~first.index.str.contains("softmax")]  # a variant, below
     for rows in (first, trained("Hippocampus", 25000, 2)):
         dice_ce, ce, nacl, svls = (rows.loc[name] for name in ("DiceCE", "CE", "NACL", "SVLS"))
         assert (nacl[both] / dice_ce[both]).between(0.45, 0.55).all()
@@ -178,7 +179,7 @@ def test_what_the_short_trainings_say() -> None:
     acdc = trained("ACDC", 2000)
     long = trained("ACDC", 6000)
     assert (acdc["NLL"].idxmin(), long["NLL"].idxmin()) == ("DiceCE", "CE")
-    assert long["NLL"].idxmax() == "DiceCE"
+    assert (long["NLL"]["DiceCE"] > long["NLL"][["CE", "NACL, λ = 0.01"]]).all()
     ahead = [rows.loc["DiceCE", "Dice"] - rows.loc["NACL, λ = 0.01", "Dice"] for rows in (acdc, long)]
     nacl_6000, ce_6000 = long["NLL"][["NACL, λ = 0.01", "CE"]]
     dice_ce, nacl = (trained("WBC", 2000).loc[name] for name in ("DiceCE", "NACL"))
@@ -193,6 +194,31 @@ def test_what_the_short_trainings_say() -> None:
     )
 
 
+def test_a_penalty_on_probabilities_is_that_of_ce() -> None:
+    said(
+        "results/losses-short.md",
+        "After 25,000 steps, too, the two are alike by every metric. ECE over the union is 0.080 then, 0.068 with the "
+        "penalty on logits.",
+        "After 6,000 steps both have the same ECE over the foreground.",
+    )
+    said(
+        "paper.md",
+        "Ours has the lower ECE over the foreground on softmax, also after 25,000 steps, but there it is no better "
+        "than CE.",
+        "After 6,000 steps mean and Gaussian have the same ECE.",
+    )
+    rows = trained("Hippocampus", 25000)
+    again = trained("Hippocampus", 25000, 2).loc["CE"]
+    ce, softmax, nacl = (rows.loc[name] for name in ("CE", "NACL softmax", "NACL"))
+    for metric in ("Dice", "NLL", "ECE_near", "ECE_foreground", "CECE_foreground", "ECE_union"):
+        assert abs(softmax[metric] - ce[metric]) <= 1.1 * abs(again[metric] - ce[metric])
+    assert [f"{one['ECE_union']:.3f}" for one in (softmax, nacl)] == ["0.080", "0.068"]
+    assert softmax["ECE_foreground"] < nacl["ECE_foreground"]
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 6000 and optimizer == 'Adam'")
+    ece = rows.groupby("method")["ECE_foreground"].mean()
+    assert ece["NACL"] == pytest.approx(ece["NACL Gaussian, σ = 1"], abs=0.001)
+
+
 def test_where_we_agree_with_the_paper_and_where_not() -> None:
     said(
         "paper.md",
@@ -200,9 +226,9 @@ def test_where_we_agree_with_the_paper_and_where_not() -> None:
         "the highest CECE.",
         "They differ: here FL has the highest ECE, in the paper DiceCE. NACL's ECE is not below that of SVLS, MbLS and "
         "ECP. Its CECE is above DiceCE's, its Dice no higher.",
-        "After 2,000 steps, they agree: NACL has a lower ECE than DiceCE. They differ: its Dice is lower and its CECE "
-        "higher, also with λ = 0.01 and after 6,000. The paper ranks NACL first by each metric. Here DiceCE is first "
-        "by all but ECE.",
+        "They agree: NACL has a lower ECE than DiceCE. They differ: its Dice is lower and its CECE higher, also with "
+        "λ = 0.01. Both hold after 2,000 and after 6,000 steps. The paper ranks NACL first by each metric. Here DiceCE "
+        "is first by all but ECE.",
     )
     theirs = means_of_the_paper()
     names = {"Dice": "DSC", "ECE_foreground": "ECE", "CECE_foreground": "CECE"}
@@ -219,22 +245,16 @@ def test_where_we_agree_with_the_paper_and_where_not() -> None:
     assert ours.loc["NACL", "DSC"] <= ours.loc["DiceCE", "DSC"]
     assert theirs["DSC"].idxmax() == theirs["ECE"].idxmin() == theirs["CECE"].idxmin() == "NACL"
 
-    acdc = trained("ACDC", 2000)
-    assert acdc["Dice"].idxmax() == acdc["HD95"].idxmin() == acdc["CECE_foreground"].idxmin() == "DiceCE"
-    assert acdc["ECE_foreground"].idxmax() == "DiceCE"
-    for rows in (acdc, trained("ACDC", 6000)):
-        nacl, dice_ce = rows.loc["NACL, λ = 0.01"], rows.loc["DiceCE"]
-        assert nacl["ECE_foreground"] < dice_ce["ECE_foreground"]
-        assert nacl["Dice"] < dice_ce["Dice"]
-        assert nacl["CECE_foreground"] > dice_ce["CECE_foreground"]
+    for rows in (trained("ACDC", 2000), trained("ACDC", 6000)):
+        assert rows["Dice"].idxmax() == rows["HD95"].idxmin() == rows["CECE_foreground"].idxmin() == "DiceCE"
+        assert rows["ECE_foreground"].idxmax() == "DiceCE"
 
 
 def test_in_how_many_of_the_papers_data_sets_l1_and_the_mean_are_better() -> None:
     said(
         "paper.md",
         "The paper's ECE is lower with l1 than with l2 on four of six data sets, and with the mean than with the "
-        "Gaussian on four. So is ours, but our Gaussian has the higher DSC.",
-        "ours has the higher DSC and the lower ECE on softmax",
+        "Gaussian on four. So is ours after 1,500 steps, but our Gaussian has the higher DSC.",
     )
     rows = published().query("table > 2 and metric == 'ECE'").drop_duplicates(["dataset", "method"])
     ece = rows.pivot(index="dataset", columns="method", values="value")

@@ -48,7 +48,7 @@ MAIN_PATH = (
     "nnunet_nacl evaluate labelsTs predictions",
     "# Benchmark: eight losses trained, predicted, evaluated and compared on one page",
     "nnunet_nacl experiment main -d 4 -c 2d -f 0",
-    "# Calibrate a model that exists: a checkpoint that any nnU-Net predicts with",
+    "# Calibrate an existing model: a checkpoint that any nnU-Net predicts with",
     "nnunet_nacl calibrate -d 4 -c 2d -f 0 -tr nnUNetTrainer",
 )
 """The commands that help, demo and README begin with."""

@@ -84,7 +84,7 @@ def _in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     given = target if loss.dice is None else without_border(loss, target, logits.shape[1])
     sums = sum_in_pieces(loss, logits, given, with_gradient=_is_asked_for(logits))
     mean = _with_gradient(way, logits, target, sums)
-    return mean if isinstance(given, Tensor) else mean + dice_term(loss, logits, given)
+    return mean + dice_term(loss, logits, given) if isinstance(given, Target) else mean
 
 
 def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Read, name and check against its files what ``nnunet_nacl evaluate`` wrote; give the commands that wrote it."""
+"""Read, name and check against its files what ``nnunet_nacl evaluate`` wrote."""
 
 import re
 from collections.abc import Sequence

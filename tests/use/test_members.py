@@ -12,8 +12,9 @@ from nnunetv2.ensembling.ensemble import ensemble_folders
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.use import combine_members, decode_folder
+from nnunet_nacl.use import combine_members, decode_folder, mean_pairwise_dice
 from tests.generated import (
     SHAPE,
     STRUCTURES,
@@ -139,3 +140,9 @@ def test_the_mean_of_calibrated_members_is_calibrated(tmp_path: Path) -> None:
     (members[2] / CALIBRATED_NAME).unlink()
     combine_members([members[2], *write_members(tmp_path / "more")], tmp_path / "out", overwrite=True)
     assert not Predictions.of_folder(None, tmp_path / "out").is_calibrated
+
+
+def test_agreement_by_hand() -> None:
+    meaning = LabelMeaning((0, 1, 2))
+    labels = [np.array(one, np.uint8) for one in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1])]
+    assert mean_pairwise_dice(labels, meaning) == pytest.approx(((2 / 3 + 0 + 0) / 3, 1))  # 1: absent from all

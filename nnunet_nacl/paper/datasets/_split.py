@@ -4,7 +4,6 @@ Cases (or patients) are drawn in the order of a hash of their names: the same na
 and with every version of Python.
 """
 
-import json
 import re
 from collections.abc import Collection
 from fractions import Fraction
@@ -12,10 +11,11 @@ from pathlib import Path
 
 from nnunetv2.utilities.crossval_split import generate_crossval_split
 
-from nnunet_nacl.files import link_or_copy, whole_folder, write_json
+from nnunet_nacl.files import link_or_copy, read_json, whole_folder, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._planned import planned_folder
+from nnunet_nacl.typing import Record
 
 
 def split(
@@ -95,7 +95,7 @@ def split(
 def _write_data_set(
     source: Path, cases: dict[str, RawCase], drawn: Collection[str], folder: Path
 ) -> None:
-    description = json.loads((source / "dataset.json").read_bytes())
+    description = read_json(source / "dataset.json", Record)
     description.pop("dataset", None)  # it lists the files of the source
     description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import re
 import time
 from dataclasses import replace
 from typing import Any, ClassVar, cast
@@ -27,6 +26,7 @@ from nnunet_nacl.trainers._recipes import (
     PAPER_EPOCHS,
     Recipe,
     parse_name,
+    without_budget,
 )
 from nnunet_nacl.typing import Record
 
@@ -259,18 +259,13 @@ def trainer_class(name: str) -> type | None:
 
 def _with_budget(name: str) -> type | None:
     """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None."""
-    match = re.fullmatch(
-        r"([A-Za-z]\w*?)(?:_(?P<num_epochs>[1-9]\d*)epochs)?"
-        r"(?:_(?P<num_iterations_per_epoch>[1-9]\d*)iterations)?",
-        name,
-    )
-    if match is None or not any(match.groupdict().values()):
+    base_name, budget = without_budget(name)
+    if not budget:
         return None
     try:
-        base = recursive_find_trainer_class_by_name(match[1])
+        base = recursive_find_trainer_class_by_name(base_name)
     except (AssertionError, RuntimeError):
         return None
-    budget: Record = {what: int(number) for what, number in match.groupdict().items() if number}
 
     def initialize(self: Any) -> None:
         vars(self).update(budget)

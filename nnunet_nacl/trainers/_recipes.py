@@ -63,6 +63,11 @@ class Setting:
             return self.words.get(suffix)
         return int(number[1]) if "<N>" in self.form else float(number[1].replace("p", "."))
 
+    def write(self, value: object) -> str:
+        """The suffix that gives this setting ``value``, a word's or a whole number."""
+        words = [word for word, meaning in self.words.items() if meaning == value]
+        return words[0] if words else self.form.replace("<N>", str(value))
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -123,16 +128,20 @@ LOSSES: Mapping[str, Loss] = {
     ),
 }
 
-SCHEDULE = (
+BUDGET = (
     Setting("num_epochs", "train N epochs (nnU-Net: 1000)", "<N>epochs"),
     Setting(
         "num_iterations_per_epoch", "N training steps an epoch (nnU-Net: 250)", "<N>iterations"
     ),
+)
+"""The settings that the name of any trainer can end with."""
+SCHEDULE = (
     Setting(
         "paper_schedule",
         f"Adam, 1e-3 then 1e-4 from half time, {PAPER_EPOCHS} epochs unless <N>epochs is given",
         words={"paperSchedule": True},
     ),
+    *BUDGET,
 )
 """The settings of a recipe that the names of all losses can carry."""
 
@@ -184,6 +193,23 @@ paper_schedule=False)
     return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 
+def without_budget(name: str) -> tuple[str, dict[str, object]]:
+    """A trainer's name without the budget that it ends with, and that budget by the settings' names.
+
+    >>> without_budget("nnUNetTrainerDA5_20epochs_10iterations")
+    ('nnUNetTrainerDA5', {'num_iterations_per_epoch': 10, 'num_epochs': 20})
+    """
+    budget: dict[str, object] = {}
+    base, _, suffix = name.rpartition("_")
+    for setting in BUDGET * len(BUDGET):  # in any order
+        value = setting.read(suffix)
+        if value is not None and setting.name not in budget:
+            budget[setting.name] = value
+            name = base
+            base, _, suffix = name.rpartition("_")
+    return name, budget
+
+
 def schedule_suffix(
     *, epochs: int | None = None, iterations: int | None = None, paper_schedule: bool = False
 ) -> str:
@@ -200,13 +226,12 @@ def schedule_suffix(
     >>> schedule_suffix(epochs=5, paper_schedule=True)
     '_paperSchedule_5epochs'
     """
-    suffix = "_paperSchedule" if paper_schedule else ""
-    for what, number in (("epochs", epochs), ("iterations", iterations)):
-        if number is not None:
-            if number < 1:
-                raise ValueError(f"--{what}: expected 1 or more; got {number}.")
-            suffix += f"_{number}{what}"
-    return suffix
+    for option, number in (("--epochs", epochs), ("--iterations", iterations)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option}: expected 1 or more; got {number}.")
+    values = (paper_schedule or None, epochs, iterations)
+    given = zip(SCHEDULE, values, strict=True)
+    return "".join(f"_{setting.write(value)}" for setting, value in given if value is not None)
 
 
 def _settings_of(loss: str) -> tuple[Setting, ...]:

@@ -255,12 +255,12 @@ def test_the_schedule(make: Make, suffix: str, epochs: int) -> None:
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
 
 
-@pytest.mark.parametrize("name", ["DA5", "PaperCE"])
+@pytest.mark.parametrize("name", ["DA5_8epochs_5iterations", "DA5_5iterations_8epochs", "PaperCE_8epochs_5iterations"])
 def test_a_budget_for_any_trainer(make: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A trainer of nnU-Net, and one with a recipe whose schedule has a budget of its own."""
     found = {"nnUNetTrainerPaperCE": mixed(nnUNetTrainer, Recipe("CE", paper_schedule=True))}
     monkeypatch.setattr(_calibrated, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
-    trainer = make(f"{name}_8epochs_5iterations")
+    trainer = make(name)
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (8, 5)
 
 

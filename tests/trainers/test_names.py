@@ -87,6 +87,6 @@ def test_wrong_suffixes(name: str, problem: str) -> None:
     assert str(error.value) == (
         f"Trainer name {name} {problem}. Valid suffixes for NACL, each after an underscore, in any order, with p for "
         "the decimal point: weight<number>; mean | gaussian | plainGaussian; sigma<number>; kernel<N>; l1 | l2; "
-        "logits | softmax; classMean | classSum; borderValid | borderBackground | borderZero; <N>epochs; "
-        "<N>iterations; paperSchedule."
+        "logits | softmax; classMean | classSum; borderValid | borderBackground | borderZero; paperSchedule; "
+        "<N>epochs; <N>iterations."
     )

@@ -1,5 +1,11 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
+from nnunet_nacl.nnunet._checkpoints import (
+    CHECKPOINTS,
+    find_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
@@ -38,18 +44,9 @@ from nnunet_nacl.nnunet._predictions import (
     CaseStates,
     Predictions,
 )
+from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction
+from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, check_as_trained
 from nnunet_nacl.nnunet._probabilities import NpzChannels
-from nnunet_nacl.nnunet._trained import (
-    CHECKPOINTS,
-    PreprocessedCases,
-    build_predictor,
-    check_as_trained,
-    find_checkpoint,
-    load_predictor,
-    read_checkpoint,
-    save_prediction,
-    write_checkpoint,
-)  # fmt: skip
 
 __all__ = [
     "CALIBRATED_NAME",

@@ -1,0 +1,87 @@
+"""nnU-Net's predictor with a checkpoint of ours or of nnU-Net's, and what it writes."""
+
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from nnunet_nacl.nnunet._checkpoints import CHECKPOINTS, find_checkpoint, read_checkpoint
+from nnunet_nacl.nnunet._json import PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._names import naming
+from nnunet_nacl.typing import Record, Singles
+
+
+def load_predictor(
+    model_folder: str | Path,
+    fold: int | str,
+    device: str,
+    *,
+    checkpoint: str = CHECKPOINTS["final"],
+    use_mirroring: bool = True,
+) -> Any:
+    """nnU-Net's predictor with a fold's checkpoint."""
+    model = Path(model_folder)
+    content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
+    return build_predictor(model, content, device, use_mirroring=use_mirroring)
+
+
+def build_predictor(
+    model: Path,
+    content: Record,
+    device: str,
+    *,
+    use_mirroring: bool = True,
+    built_by: str | None = None,
+) -> Any:
+    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
+
+    Args:
+        model: the model's folder.
+        content: of a checkpoint.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        use_mirroring: whether it predicts with test-time augmentation.
+        built_by: the trainer that builds the network, if it is known to build the same as the checkpoint's own.
+    """
+    import torch
+    from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    where = torch.device(device)
+    with redirect_stdout(io.StringIO()):  # Hide nnU-Net's message that there is no CUDA.
+        predictor = nnUNetPredictor(
+            use_mirroring=use_mirroring,
+            perform_everything_on_device=where.type == "cuda",
+            device=where,
+            allow_tqdm=False,
+        )
+    # Not nnU-Net's initialize_from_trained_model_folder, which would run what is in a file.
+    with naming(model):
+        name = content["init_args"]["configuration"]
+        trainer = content["trainer_name"]
+        plans_json = PlansJson.read(model / "plans.json")
+        network, _ = plans_json.build_network(name, built_by or trainer, deep_supervision=False)
+        weights = content["network_weights"]
+        network.load_state_dict(weights)
+        plans = PlansManager(plans_json.content)
+        predictor.manual_initialization(
+            network,
+            plans,
+            plans.get_configuration(name),
+            [weights],
+            read_dataset_json(model / "dataset.json"),
+            trainer,
+            content.get("inference_allowed_mirroring_axes"),
+        )
+        predictor.configuration_name = name
+    return predictor
+
+
+def save_prediction(predictor: Any, logits: Singles, properties: Record, file: Path) -> None:
+    """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
+    import torch
+    from nnunetv2.inference.export_prediction import export_prediction_from_logits
+
+    export_prediction_from_logits(
+        torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
+        predictor.dataset_json, str(file), True, 1,
+    )  # fmt: skip

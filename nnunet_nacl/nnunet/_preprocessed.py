@@ -1,0 +1,167 @@
+"""The images that a trained model is calibrated on, preprocessed as in its training."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnunet_nacl.nnunet._folders import (
+    SPLITS_NAME,
+    cases_of_other_splits,
+    fold_split,
+    labelled_cases,
+    preprocessed_cases,
+)
+from nnunet_nacl.nnunet._images import Reader, check_header, check_image_file
+from nnunet_nacl.nnunet._json import PlansJson
+from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
+from nnunet_nacl.typing import Labels, Record, Singles
+
+_OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
+_OF_CONFIGURATION = (
+    "data_identifier", "preprocessor_name", "spacing", "normalization_schemes", "use_mask_for_norm",
+    "resampling_fn_data", "resampling_fn_data_kwargs", "resampling_fn_seg", "resampling_fn_seg_kwargs",
+)  # fmt: skip
+
+
+class PreprocessedCases(NamedTuple):
+    """Cases as the network sees them.
+
+    ``load`` returns a case's image (c, *spatial), labels (*spatial) and properties; ``labels``, in less time, only the
+    labels, perhaps before preprocessing.
+    """
+
+    names: list[str]
+    load: Callable[[str], tuple[Singles, Labels, Record]]
+    labels: Callable[[str], Labels]
+
+    @classmethod
+    def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
+        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
+
+        For a cascade's second stage, images have the first stage's segmentation as further channels, as nnU-Net saves
+        it.
+        """
+        from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
+
+        data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
+        folder = data_set / predictor.configuration_manager.data_identifier
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
+            )
+        present = preprocessed_cases(folder)
+        names = sorted(fold_split(data_set, present, fold)["val"])
+        if not names:
+            raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
+        if missing := sorted(set(names) - set(present)):
+            raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
+        stored = infer_dataset_class(str(folder))(
+            str(folder), names, _first_stage(predictor, names)
+        )
+
+        def load(name: str) -> Any:
+            channels, labels, first, properties = stored.load_case(name)
+            image = np.array(channels[:], np.float32)
+            if first is not None:
+                foreground = predictor.label_manager.foreground_labels
+                image = np.vstack(
+                    (image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype))
+                )
+            return image, np.asarray(labels[:])[0], properties
+
+        def labels_of(name: str) -> Any:
+            return np.asarray(stored.load_case(name)[1][0])
+
+        return cls(names, load, labels_of)
+
+    @classmethod
+    def of_images(
+        cls, predictor: Any, images: str | Path, labels: str | Path
+    ) -> "PreprocessedCases":
+        """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
+        if predictor.configuration_manager.previous_stage_name is not None:
+            raise ValueError(
+                "A cascade's second stage needs the first's segmentations: only validation cases have them."
+            )
+        plans = predictor.plans_manager
+        configuration = predictor.configuration_manager
+        reader = Reader(plans.image_reader_writer_class.__name__)
+        cases = labelled_cases(Path(images), Path(labels), predictor.dataset_json, reader)
+        if not cases:
+            raise ValueError(f"No case found in {images} and {labels}.")
+        for case in cases.values():
+            for file in (*case.images, case.labels):
+                check_header(file)
+
+        def load(name: str) -> Any:
+            case = cases[name]
+            for file in (*case.images, case.labels):
+                check_image_file(file)
+            with naming(case.labels):
+                preprocessor = configuration.preprocessor_class(verbose=False)
+                image, label_map, properties = preprocessor.run_case(
+                    list(map(str, case.images)),
+                    str(case.labels),
+                    plans,
+                    configuration,
+                    predictor.dataset_json,
+                )
+            return image.astype(np.float32, copy=False), label_map[0], properties
+
+        def labels_of(name: str) -> Any:
+            return reader.read_labels(cases[name].labels).labels
+
+        return cls(list(cases), load, labels_of)
+
+
+def _first_stage(predictor: Any, names: list[str]) -> str | None:
+    """Where nnU-Net keeps a first stage's segmentations for the second stage; None for a single-stage model."""
+    stage = predictor.configuration_manager.previous_stage_name
+    plans = predictor.plans_manager
+    if stage is None:
+        return None
+    model = model_folder(
+        plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name
+    )
+    folder = model / "predicted_next_stage" / str(predictor.configuration_name)
+    if missing := sorted(set(names) - {file.stem for file in folder.glob("*")}):
+        raise FileNotFoundError(
+            f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage."
+        )
+    return str(folder)
+
+
+def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
+    """Raise a ValueError unless a fold's validation cases and their preprocessing are the same as in its training."""
+    trained = model / f"fold_{fold}"
+    differing = cases_of_other_splits(trained, predictor.dataset_json["file_ending"], names)
+    folder = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
+    if differing:
+        raise ValueError(
+            f"{folder / SPLITS_NAME} has changed since fold {fold} was trained: {min(differing)} is a validation case "
+            f"there or in {trained / 'validation'}, not in both. Restore the splits, or train the fold anew."
+        )
+    plans = folder / f"{predictor.plans_manager.plans_name}.json"
+    if not plans.is_file():
+        return
+    now = _preprocessing(PlansJson.read(plans).content, predictor.configuration_name)
+    in_training = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
+    for name, value in in_training.items():
+        if now[name] != value:
+            raise ValueError(
+                f"{plans} has changed since {model} was trained: {name} is {now[name]}, and {value} in the model's "
+                "plans.json. Restore the plans and preprocess again."
+            )
+
+
+def _preprocessing(plans: Record, configuration: str) -> Record:
+    """The settings that decide how an image is preprocessed."""
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    settings = PlansManager(plans).get_configuration(configuration).configuration
+    return {name: plans.get(name) for name in _OF_PLANS} | {
+        name: settings.get(name) for name in _OF_CONFIGURATION
+    }

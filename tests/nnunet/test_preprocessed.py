@@ -1,0 +1,72 @@
+"""The images of a calibration are those that the network saw in its training."""
+
+import json
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.nnunet import PreprocessedCases
+
+
+def predictor_of(stage: str | None) -> SimpleNamespace:
+    return SimpleNamespace(
+        plans_manager=SimpleNamespace(dataset_name="Dataset004_X", plans_name="nnUNetPlans"),
+        configuration_manager=SimpleNamespace(data_identifier="data", previous_stage_name=stage),
+        label_manager=SimpleNamespace(foreground_labels=[1, 2]),
+        trainer_name="nnUNetTrainerNACL",
+        configuration_name="3d_cascade_fullres",
+    )
+
+
+@pytest.fixture
+def two_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two cases of one channel; the second is validated on."""
+    folder = tmp_path / "Dataset004_X" / "data"
+    folder.mkdir(parents=True)
+    for value, case in enumerate("ab"):
+        image = np.full((1, 2, 3, 4), value, np.float32)
+        np.savez(folder / f"{case}.npz", data=image, seg=image.astype(np.int8))
+        (folder / f"{case}.pkl").write_bytes(pickle.dumps({}))
+    (folder.parent / "splits_final.json").write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
+    for name in ("nnUNet_preprocessed", "nnUNet_results"):
+        monkeypatch.setenv(name, str(tmp_path))
+    return folder
+
+
+def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
+    names, load, labels_of = PreprocessedCases.of_fold(predictor_of(None), 0)
+    assert names == ["b"]
+    image, labels, _ = load("b")
+    assert image.shape == (1, 2, 3, 4)
+    assert image.dtype == np.float32
+    assert labels.tolist() == labels_of("b").tolist() == np.ones((2, 3, 4)).tolist()
+    assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
+    (drawn,) = np.random.RandomState(12345 + 4).choice(2, 1, replace=False)
+    assert PreprocessedCases.of_fold(predictor_of(None), "4")[0] == ["ba"[drawn]]  # the other one of two
+    splits = two_cases.parent / "splits_final.json"
+    splits.write_text(json.dumps([{"train": ["a"], "val": ["b", "b"]}]))
+    with pytest.raises(ValueError, match=r"splits_final\.json: fold 0 lists the validation case b twice"):
+        PreprocessedCases.of_fold(predictor_of(None), 0)
+    splits.write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
+    (two_cases / "b.npz").unlink()
+    with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
+        PreprocessedCases.of_fold(predictor_of(None), 0)
+
+
+@pytest.mark.usefixtures("two_cases")
+def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None:
+    predictor = predictor_of("3d_lowres")
+    with pytest.raises(FileNotFoundError, match="lacks b: train 3d_lowres, all its folds, before its second stage"):
+        PreprocessedCases.of_fold(predictor, 0)
+    model = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL__nnUNetPlans__3d_lowres"
+    folder = model / "predicted_next_stage" / "3d_cascade_fullres"
+    folder.mkdir(parents=True)
+    first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
+    np.savez(folder / "b.npz", seg=first)
+    image, *_ = PreprocessedCases.of_fold(predictor, 0)[1]("b")
+    assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
+    with pytest.raises(ValueError, match="only validation cases have them"):
+        PreprocessedCases.of_images(predictor, tmp_path, tmp_path)

@@ -113,8 +113,10 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("", 2, "expected a command"),
         ("evalute", 2, "there is no command 'evalute'"),
-        ("evaluate gt pred -d 4", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
-        ("evaluate gt pred --calibrated", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("evaluate", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("evaluate gt pred -d 4", 2, "error: GT_FOLDER PRED_FOLDER do not go with -d."),
+        ("evaluate gt pred -tr X -f 0 1", 2, "error: GT_FOLDER PRED_FOLDER do not go with -tr, -f."),
+        ("review fit gt pred -p X --calibrated", 2, "error: GT_FOLDER PRED_FOLDER do not go with -p, --calibrated."),
         ("calibrate gt pred", 2, "expected either -d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or"),
         (
             "calibrate -d 4 -c 2d -i images",

@@ -57,25 +57,17 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    of_model = {
-        "-d": chosen.d is not None,
-        "-c": chosen.c is not None,
-        "-tr": chosen.tr != Chosen.tr,
-        "-p": chosen.p != Chosen.p,
-        "-f": chosen.f != Chosen.f,
-        "-chk": chk != _CHECKPOINT,
-        "-device": device != _DEVICE,
-        "--disable_tta": disable_tta,
-        "--method head": method == "head",
-        "--npz": npz,
-        "-i": i is not None,
-        "-gt": gt is not None,
-    }
-    given = [option for option, is_given in of_model.items() if is_given]
-    if chosen.gt_folder is not None and given:
-        raise argparse.ArgumentError(
-            None, f"GT_FOLDER PRED_FOLDER do not go with {', '.join(given)}."
-        )
+    chosen.check_folders(
+        {
+            "-chk": chk != _CHECKPOINT,
+            "-device": device != _DEVICE,
+            "--disable_tta": disable_tta,
+            "--method head": method == "head",
+            "--npz": npz,
+            "-i": i is not None,
+            "-gt": gt is not None,
+        }
+    )
     if chosen.pred_folder is not None and o is not None:
         return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
     names_model = chosen.d is not None and chosen.c is not None

@@ -171,7 +171,9 @@ def wait_until(fulfilled: object, seconds: float = 120) -> None:
     assert fulfilled()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signal.Signals) -> None:
     """With two processes, one of which would take an hour; their results do not fit into a pipe."""
     assert run_evaluate(folders) == 0

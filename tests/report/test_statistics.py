@@ -37,10 +37,10 @@ def compared(*gaps: Sequence[float]) -> list[Difference]:
     return list(differences_in(compare({"base": base, **results}), DICE).values())
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 12])
+@pytest.mark.parametrize("size", [1, 2, 7])
 def test_holm_equals_statsmodels(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gc.collect", lambda: 0)  # statsmodels does it in each call, which takes a second
-    for seed in range(3):
+    for seed in range(2):
         untested = [0.1, *[np.nan] * 6]  # a test not made does not count
         gaps = np.random.default_rng(seed).normal(0.5, 1, (size, 7)).round(1)
         found = compared(untested, *gaps)

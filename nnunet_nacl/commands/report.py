@@ -82,13 +82,13 @@ def table(
         nnunet_nacl table predictions/DiceCE predictions/CE --table ece --format latex --no_intervals > table.tex
     """
     from nnunet_nacl.paper.report import TABLES
-    from nnunet_nacl.report import write_table
+    from nnunet_nacl.report import table_text
 
     if digits is not None and digits < 0:
         raise ValueError(f"--digits: expected 0 or more; got {digits}.")
     comparisons = _compared(summaries, names, by_patient)
     print(
-        write_table(
+        table_text(
             comparisons,
             table,
             form=format,

@@ -18,7 +18,7 @@ from nnunet_nacl.report._reading import default_name, read_results
 from nnunet_nacl.report._reliability import Assessment, Reliability, Verdict
 from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._statistics import Difference, MetricOfMethods, Order
-from nnunet_nacl.report._tables import TABLES, metric_columns, write_table
+from nnunet_nacl.report._tables import TABLES, metric_columns, table_text
 from nnunet_nacl.report._view import View, of_each
 
 __all__ = [
@@ -51,8 +51,8 @@ __all__ = [
     "read_results",
     "read_reviews",
     "reliability_panels",
+    "table_text",
     "tradeoff_panels",
     "write_plot",
     "write_report",
-    "write_table",
 ]

@@ -225,7 +225,7 @@ TABLES: dict[str, MakeTables] = {
 }
 
 
-def write_table(
+def table_text(
     results: Comparable,
     name: str = "methods",
     *,
@@ -235,7 +235,7 @@ def write_table(
     digits: int | None = None,
     tables: Mapping[str, MakeTables] = TABLES,
 ) -> str:
-    """Return a table of the report as text.
+    """A table of the report.
 
     Args:
         results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.

@@ -12,7 +12,7 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.report import answer, compare, read_results, write_plot, write_report, write_table
+from nnunet_nacl.report import answer, compare, read_results, table_text, write_plot, write_report
 from nnunet_nacl.report._slices import read_slices
 from tests.report.generated import NAMED, make_result
 
@@ -133,7 +133,7 @@ def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     shutil.copytree(runs["soft"], folder)
     results = read_results([folder])
-    assert "caf\ufffd" in write_table(results)
+    assert "caf\ufffd" in table_text(results)
     write_plot(results, "tradeoff", tmp_path / "a.svg")
     write_report(results, tmp_path / "page.html", command=f"nnunet_nacl report {folder}")
 

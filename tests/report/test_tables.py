@@ -10,7 +10,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Column, Comparison, Metric, Table, compare, write_plot, write_table
+from nnunet_nacl.report import Column, Comparison, Metric, Table, compare, table_text, write_plot
 from nnunet_nacl.report._formats import FORMATS
 from tests.report.generated import NAMED, make_result, table_of
 
@@ -77,7 +77,7 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison, results
 
 
 def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
-    text = write_table({"Demo": results}, "ece", intervals=False, digits=2)
+    text = table_text({"Demo": results}, "ece", intervals=False, digits=2)
     head = "| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ | CECE foreground ↓ | CECE union ↓ |"
     assert head in text
     soft = results["soft"]
@@ -97,7 +97,7 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
 @pytest.mark.parametrize("name", ["methods", "differences", "ece", "published", "ranks", "sum-rank"])
 def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str, voxels: str) -> None:
     methods = dict(zip(["DiceCE", "CE", "NACL"], results.values(), strict=True))  # that the paper has values of
-    text = write_table({"Demo": methods}, name, form="csv", voxels=voxels, tables=TABLES)
+    text = table_text({"Demo": methods}, name, form="csv", voxels=voxels, tables=TABLES)
     head = next(csv.reader(io.StringIO(text)))
     sets = {title.split()[1] for title in head if title.startswith(("ECE ", "CECE "))}
     assert sets == {voxels}
@@ -112,10 +112,10 @@ def test_one_case_has_no_intervals_and_no_p() -> None:
 
 def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
     methods = dict(zip(["=DiceCE", "CE", "NACL"], results.values(), strict=True))
-    texts = [write_table({"Demo": methods}, name, form=form, tables=TABLES) for form in FORMATS for name in TABLES]
+    texts = [table_text({"Demo": methods}, name, form=form, tables=TABLES) for form in FORMATS for name in TABLES]
     assert all("core" in text or "CE" in text for text in texts)
     # A name that a spreadsheet would take for a formula.
-    assert write_table({"Demo": methods}, form="csv").count("\n'=DiceCE,") == 1
+    assert table_text({"Demo": methods}, form="csv").count("\n'=DiceCE,") == 1
 
 
 def test_structures_and_scores(comparison: Comparison, results: dict[str, FolderResult]) -> None:
@@ -134,9 +134,9 @@ def test_what_there_is_not_is_refused(results: dict[str, FolderResult], tmp_path
         ("ece", "x", "format: expected one of markdown, "),
     ):
         with pytest.raises(ValueError, match=f"{error}.*; got x"):
-            write_table({"Demo": results}, name, form=form)
+            table_text({"Demo": results}, name, form=form)
     with pytest.raises(ValueError, match=r"plot: expected one of reliability, tradeoff; got roc"):
         write_plot({"Demo": results}, "roc", tmp_path / "plot.svg")
     with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all"):
-        write_table({"Demo": results}, voxels="all")
+        table_text({"Demo": results}, voxels="all")
     assert not [*tmp_path.iterdir()]

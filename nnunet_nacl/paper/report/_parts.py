@@ -50,7 +50,7 @@ TABLES = report.TABLES | {
     "sum-rank": partial(_table_by_scheme, scheme="sum-rank"),
     "mean-case-rank": partial(_table_by_scheme, scheme="mean-case-rank"),
 }
-"""The report's tables and the paper's, for ``write_table``."""
+"""The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 """The report's plots and the paper's, for ``write_plot``."""
 

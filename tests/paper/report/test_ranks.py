@@ -10,7 +10,7 @@ from scipy import stats
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, Voxels
 from nnunet_nacl.paper.report import PLOTS, TABLES, all_rankings, published, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, View, compare, write_plot, write_table
+from nnunet_nacl.report import DICE, Comparison, Metric, View, compare, table_text, write_plot
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice
 
@@ -126,6 +126,6 @@ def test_table_and_plot_say_that_there_is_no_ranking(results: dict[str, FolderRe
     of_data_sets = {"A": results, "B": near}
     message = "ranks need the voxel sets near and image, which some summaries lack: evaluate again"
     with pytest.raises(ValueError, match=message):
-        write_table(of_data_sets, "ranks", tables=TABLES)
+        table_text(of_data_sets, "ranks", tables=TABLES)
     with pytest.raises(ValueError, match=message):
         write_plot(of_data_sets, "ranks", tmp_path / "ranks.svg", plots=PLOTS)

@@ -11,6 +11,7 @@ from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor import metrics
 from torch._inductor.utils import run_and_get_code
 
 from nnunet_nacl import losses
@@ -232,15 +233,19 @@ def test_with_inductor(name: str, regions: bool, generator: torch.Generator) -> 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiling")
-def test_labels_are_checked_in_few_places(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_kernels_and_labels_are_checked_in_few_places(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not anew for each class and neighbor: wherever a label is checked, the code holds what stands for a wrong one."""
     monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
+    metrics.reset()
     logits, labels = draw(generator, (20, 20, 20))
     loss = losses.NACLLoss(compiled=True)
     _, codes = run_and_get_code(value_and_gradient, loss, logits.float(), labels.float())
     code = "".join(codes)
     assert 0 < code.count(str(abs(_target._NOT_WHOLE))) <= 6
     assert "atomic_add" not in code  # as of a gather's gradient
+    assert 0 < metrics.generated_kernel_count <= 8
 
 
 SCALED = 2.0**16

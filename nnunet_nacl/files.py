@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 
 Typed = TypeVar("Typed")
 _LISTED = 3  # problems of a file, in its error
+_BLOCK = 1 << 20
+_END = 1 << 16  # bytes in which a compressed file's checksums lie
 # Not of numbers
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
 
@@ -120,20 +123,52 @@ def printable(text: str) -> str:
 
 
 class FileState(NamedTuple):
-    """What tells whether a file was changed: path, size in bytes and time of change in nanoseconds."""
+    """A file at a time: path, size in bytes, time of change in nanoseconds, and checksum (see ``_checksum``).
+
+    What earlier versions wrote has no checksum.
+    """
 
     path: str
     size: int
     changed: int
+    checksum: int | None = None
 
     @classmethod
     def of(cls, file: Path) -> "FileState | None":
         """The state of a file now; None if it is missing."""
         try:
             status = file.stat()
+            checksum = _checksum(file)
         except OSError:
             return None
-        return cls(str(file.resolve()), status.st_size, status.st_mtime_ns)
+        return cls(str(file.resolve()), status.st_size, status.st_mtime_ns, checksum)
+
+    def is_of(self, file: Path) -> bool:
+        """Whether a file, wherever it lies, holds what this one held; a copy or a download has another time."""
+        try:
+            status = file.stat()
+            if status.st_size != self.size:
+                return False
+            return status.st_mtime_ns == self.changed or _checksum(file) == self.checksum
+        except OSError:
+            return False
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether another file is there now; a missing one has not changed."""
+        file = Path(self.path)
+        return file.exists() and not self.is_of(file)
+
+
+def _checksum(file: Path) -> int:
+    """CRC-32 of a file; of a gzip or zip file, which ends with checksums of what it holds, of the end alone."""
+    checksum = 0
+    with file.open("rb") as stream:
+        if file.suffix in {".gz", ".npz"}:
+            stream.seek(max(0, file.stat().st_size - _END))
+        while block := stream.read(_BLOCK):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def is_full(error: OSError) -> bool:

@@ -1,7 +1,9 @@
 import csv
+import gzip
 import io
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,9 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from nnunet_nacl.files import check_input, check_output, only_writer, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.files import (
+    FileState,
+    check_input,
+    check_output,
+    only_writer,
+    read_json,
+    whole_file,
+    write_csv,
+    write_json,
+)
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -154,3 +166,35 @@ def test_formulas_are_text_in_csv(tmp_path: Path) -> None:
     rows = list(csv.reader(io.StringIO(file.read_bytes().decode(), newline="")))
     assert rows[1:-2] == [[f"'{text}", "-1.5"] for text in texts]
     assert rows[-2:] == [["case_1", "-1e-05"], ["a=b", "-inf"]]
+
+
+def write_numbers(file: Path, numbers: np.ndarray) -> None:
+    if file.suffix == ".npz":
+        np.savez(file, probabilities=numbers)
+    elif file.suffix == ".gz":
+        file.write_bytes(gzip.compress(numbers.tobytes(), mtime=0))
+    else:
+        file.write_bytes(numbers.tobytes())
+
+
+@pytest.mark.parametrize("name", ["case.nii", "case.nii.gz", "case.npz"])
+def test_a_file_is_known_by_what_it_holds(tmp_path: Path, name: str) -> None:
+    """Not by where it lies and since when: a copy, a clone or a download has another time."""
+    file, copy = tmp_path / name, tmp_path / f"copy_{name}"
+    numbers = np.random.default_rng(0).integers(0, 256, 300_000).astype(np.uint8)
+    write_numbers(file, numbers)
+    state = FileState.of(file)
+    shutil.copyfile(file, copy)
+    for one in (file, copy):
+        os.utime(one, (1, 1))
+        assert state.is_of(one)
+    assert not state.has_changed
+    numbers[5] ^= 1  # far from the end, in a file of the same size
+    write_numbers(file, numbers)
+    assert file.stat().st_size == state.size
+    assert state.has_changed
+    assert not state.is_of(file)
+    file.unlink()
+    assert not state.has_changed
+    assert not state.is_of(file)
+    assert FileState.of(file) is None

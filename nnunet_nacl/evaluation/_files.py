@@ -66,8 +66,8 @@ def _state_in(home: Path, state: FileState | None) -> FileState | None:
     """The state of the same file in another folder; None if it is not there, or another file is."""
     if state is None:
         return None
-    now = FileState.of(home / Path(state.path).name)
-    return now if now is not None and now[1:] == state[1:] else None
+    file = home / Path(state.path).name
+    return state._replace(path=str(file.resolve())) if state.is_of(file) else None
 
 
 def read_parts(summary: str | Path) -> list[FolderResult]:

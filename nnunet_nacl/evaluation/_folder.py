@@ -217,9 +217,9 @@ def _known(
         for row, (files, then) in enumerate(result.counted):
             if files.name not in by_name:
                 continue
-            case = CountedCase(by_name[files.name], by_name[files.name].states())
-            needs_same = then if origin.has_truth else replace(then, ground_truth=None)
-            if case.states == needs_same:
+            states = then if origin.has_truth else replace(then, ground_truth=None)
+            if states.are_of(by_name[files.name]):
+                case = CountedCase(by_name[files.name], states)
                 known[files.name] = replace(needed.take([row]), counted=[case])
     return known
 

@@ -12,7 +12,6 @@ import numpy as np
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._table import POOLED, table_of_rows
-from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     METRICS,
@@ -109,7 +108,7 @@ class FolderResult:
         stale = []
         for files, states in self.counted:
             then = filter(None, (states.ground_truth, states.prediction, states.probabilities))
-            if any(FileState.of(Path(state.path)) not in {None, state} for state in then):
+            if any(state.has_changed for state in then):
                 stale.append(files.name)
         return stale
 

@@ -64,6 +64,20 @@ class CaseStates:
     prediction: FileState | None
     probabilities: FileState | None
 
+    def are_of(self, files: "CaseFiles") -> bool:
+        """Whether these files lie where they lay, and none has changed, come or gone."""
+        pairs = (
+            (self.ground_truth, files.ground_truth),
+            (self.prediction, files.prediction),
+            (self.probabilities, files.probabilities),
+        )
+        return all(
+            file is None or not file.exists()
+            if state is None
+            else file is not None and str(file.resolve()) == state.path and state.is_of(file)
+            for state, file in pairs
+        )
+
 
 @dataclass(frozen=True)
 class CaseFiles:

@@ -152,7 +152,7 @@ def _file(state: FileState | None) -> Path:
     """The absolute path of a file when it was evaluated."""
     assert state is not None
     file = Path(state.path)
-    if FileState.of(file) not in {None, state}:
+    if state.has_changed:
         raise ValueError(
             f"{file} has changed since it was evaluated; run nnunet_nacl evaluate again."
         )

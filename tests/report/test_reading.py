@@ -111,19 +111,21 @@ def test_changed_predictions_are_an_error_that_names_evaluate(copied: Path, runs
     assert len(read_results([soft])["Dataset004_Copy"]["soft"].cases) == 7
 
 
-def test_renamed_predictions_keep_what_was_evaluated(copied: Path) -> None:
+def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[str, Path]) -> None:
     """As one does to predict anew into a folder of the same name; the mark of a calibration goes with them."""
     soft, old = copied / "predictions" / "soft", copied / "predictions" / "old"
     Fit(Temperature(2.0), Model(LABELS, None, 4), [], {}, {}, []).write(soft / CALIBRATED_NAME, applied_to=soft)
     soft.rename(old)
-    shutil.copytree(old, soft, copy_function=shutil.copyfile)  # other predictions: of a later time
-    (soft / CALIBRATED_NAME).unlink()
+    shutil.copytree(runs["sharp"], soft)
     evaluate(Predictions.of_folder(copied / "labelsTs", soft))
     (results,) = read_results([soft, old]).values()
     assert list(results) == ["soft", "soft + temperature"]
     comparison = compare(results)
     assert read_slices(comparison, "case_00").missing == []
     assert f"{old} --no_surface" in comparison.origins["soft + temperature"].evaluate_command
+    for file in (copied / "labelsTs").iterdir():
+        os.utime(file, (1, 1))  # as after a download
+    assert list(*read_results([soft, old]).values()) == ["soft", "soft + temperature"]
     shutil.copyfile(soft / "case_01.npz", old / "case_01.npz")
     with pytest.raises(ValueError, match=rf"old/{SUMMARY_NAME}: cases have changed"):
         read_results([old])

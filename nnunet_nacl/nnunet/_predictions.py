@@ -71,12 +71,13 @@ class CaseStates:
             (self.prediction, files.prediction),
             (self.probabilities, files.probabilities),
         )
-        return all(
-            file is None or not file.exists()
-            if state is None
-            else file is not None and str(file.resolve()) == state.path and state.is_of(file)
-            for state, file in pairs
-        )
+        return all(_is_unchanged(state, file) for state, file in pairs)
+
+
+def _is_unchanged(state: FileState | None, file: Path | None) -> bool:
+    if state is None or file is None:
+        return state is None and (file is None or not file.exists())
+    return state.path == str(file.resolve()) and state.is_of(file)
 
 
 @dataclass(frozen=True)

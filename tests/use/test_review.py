@@ -161,7 +161,8 @@ def test_stopped_it_goes_on(folders: tuple[Path, Path], tmp_path: Path, counted:
     with pytest.raises(KeyboardInterrupt):
         review_folder(folders[1], output=output)
     assert not output.exists()
-    write_labels(read(folders[1] / f"b{ENDING}"), folders[1] / f"b{ENDING}")  # its time changes
+    file = folders[1] / "b.npz"
+    np.savez(file, probabilities=np.load(file)["probabilities"])  # not compressed any more
     review_folder(folders[1], output=output)
     assert counted == ["a", "b", "c", "b", "c", "d"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["list.bins.zip", "list.csv", "list.json", "test"]

@@ -260,6 +260,24 @@ def paper_ablations() -> str:
     return markdown(lines)
 
 
+def paper_sigma() -> str:
+    """The paper's figure 7: NACL minus SVLS with the same Gaussian, at three widths, paired by case."""
+    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3}
+    lines = [["NACL − SVLS", "Dice: SVLS", *metrics]]
+    where = "data_set == 'Dataset004_Hippocampus' and trainer in {pair}"
+    for sigma, svls, nacl in (
+        (1, "SVLS_sigma1", "NACL_gaussian"),
+        (2, "SVLS", "NACL_gaussian_sigma2"),
+        (3, "SVLS_sigma3", "NACL_gaussian_sigma3"),
+    ):
+        pair = [f"nnUNetTrainer{loss}_paperSchedule_24epochs" for loss in (svls, nacl)]
+        paired = _paired_by_case(where.format(pair=pair), loss_name(pair[0]), metrics)
+        (cells,) = paired.values()
+        dice = read("losses", where.format(pair=pair[:1]))["Dice"].item()
+        lines.append([f"σ = {sigma}", f"{dice:.3f}", *cells])
+    return markdown(lines)
+
+
 ACDC = {"1": "RV", "2": "MYO", "3": "LV"}
 """The structures by their labels."""
 

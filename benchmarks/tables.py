@@ -32,6 +32,7 @@ from loss_tables import (
     paper_ablations,
     paper_acdc,
     paper_long,
+    paper_sigma,
 )
 
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -162,6 +163,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-long": paper_long,
     "paper-acdc": paper_acdc,
     "paper-ablations": paper_ablations,
+    "paper-sigma": paper_sigma,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,

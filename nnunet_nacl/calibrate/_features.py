@@ -1,21 +1,26 @@
-"""What enters a network's last layer, for all voxels of a case: on its device, or kept on the disk."""
+"""What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._methods import Layer
-from nnunet_nacl.typing import Singles
+from nnunet_nacl.calibrate._methods import Layer, flat_layer
+from nnunet_nacl.typing import Record, Singles
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
+_LARGEST = 2.0**4
+"""What a feature is scaled to have as its largest value in half precision."""
+_IN_RANGE = 2.0**-4, 2.0**9
+"""Outside, nnU-Net's sums over windows, of features times up to 10, come near what half precision can hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,3 +106,126 @@ class Kept:
         if not file.is_file():
             return None
         return Features(*torch.load(file, mmap=True, weights_only=True))
+
+
+class FeatureReader:
+    """A network in nnU-Net's predictor, and the convolution whose output is the network's output.
+
+    Attributes:
+        predictor: nnU-Net's.
+        device: of the predictor.
+        last: that convolution.
+        weights: its weight (C, F · kernel) and bias (C,).
+        has_features: whether it is 1×1, so that its input can be calibrated.
+        layer: what turns features into logits: the same weight and bias; or, for a convolution larger than 1×1, the
+            identity, and its features are then the logits.
+    """
+
+    def __init__(self, predictor: Any, device: str) -> None:
+        import torch
+
+        self.predictor = predictor
+        self.device = torch.device(device)
+        self.last = last = _last_layer(
+            predictor.network, predictor.configuration_manager.patch_size
+        )
+        self.weights = flat_layer(last.weight, last.bias)
+        self.has_features = set(last.kernel_size) == {1}
+        self.layer = self.weights
+        if not self.has_features:
+            self.layer = np.eye(last.out_channels), np.zeros(last.out_channels)
+        self._scale = torch.ones(len(self.layer[0][0]), device=self.device)
+        self._largest = torch.zeros_like(self._scale)
+
+    def features(self, image: Singles) -> Features:
+        """The last layer's input, averaged over windows and mirrorings as nnU-Net averages logits.
+
+        nnU-Net adds up windows in half precision. Features beyond its range are scaled, and predicted once more.
+
+        Raises:
+            ValueError: the image, or what the network makes of it, is not finite.
+        """
+        import torch
+
+        if not np.isfinite(image).all():
+            raise ValueError("the preprocessed image holds a NaN or an infinity.")
+        if not self.has_features:
+            logits = self.predictor.predict_sliding_window_return_logits(torch.from_numpy(image))
+            return Features(logits, self._scale.to(logits.device))
+        # Let the last layer return its input, and tell the predictor the input's number of channels.
+        label_manager = self.predictor.label_manager
+        self.predictor.label_manager = SimpleNamespace(num_segmentation_heads=self.last.in_channels)
+        self.last.forward = lambda features: features
+        hook = self.predictor.network.register_forward_hook(self._scaled)
+        try:
+            values = None
+            while values is None:
+                values = self._predicted(image)
+            # Where a GPU has too little memory, nnU-Net adds up windows on the CPU
+            return Features(values, self._scale.to(values.device))
+        finally:
+            hook.remove()
+            del self.last.forward
+            self.predictor.label_manager = label_manager
+
+    def _predicted(self, image: Singles) -> "Tensor | None":
+        """Scaled features (F, *spatial); None if they were out of range and have another scale from now on."""
+        import torch
+
+        try:
+            values: Tensor = self.predictor.predict_sliding_window_return_logits(
+                torch.from_numpy(image)
+            )
+        except RuntimeError:  # of an infinity, for one
+            if not self._rescale():
+                raise
+            return None
+        return None if self._rescale() else values
+
+    def _scaled(self, _: Any, __: Any, output: "Tensor") -> "Tensor":
+        """Measure and scale the features of a window (1, F, *spatial)."""
+        largest = output.abs().amax((0, *range(2, output.ndim)))
+        self._largest = self._largest.maximum(largest)
+        return output * self._scale.reshape(-1, *[1] * (output.ndim - 2)).to(output.dtype)
+
+    def _rescale(self) -> bool:
+        """Choose another scale if a feature has been out of range; returns whether it was."""
+        low, high = _IN_RANGE
+        if not self._largest.isfinite().all():
+            self._largest.zero_()
+            raise ValueError("the network's features are not finite.")
+        scaled = self._largest * self._scale
+        if not ((scaled > high) | ((scaled < low) & (scaled > 0))).any():
+            return False
+        needed = (_LARGEST / self._largest.clamp_min(2.0**-100)).log2().round().exp2()
+        self._scale = needed.where(self._largest > 0, 1)
+        return True
+
+
+def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
+    """The convolution whose output is the network's."""
+    import torch
+
+    kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+    convolutions = [module for module in network.modules() if isinstance(module, kinds)]
+    done: Record = {}
+    hooks = [
+        module.register_forward_hook(
+            lambda module, _, output: done.update(last=module, output=output)
+        )
+        for module in convolutions
+    ]
+    with torch.no_grad():
+        image = torch.zeros(
+            (1, convolutions[0].in_channels, *patch_size), device=convolutions[0].weight.device
+        )
+        output = network(image)
+    for hook in hooks:
+        hook.remove()
+    last = done["last"]
+    if output is not done["output"] or last.bias is None or last.groups != 1:
+        raise ValueError(
+            f"The output of {type(network).__name__} is not that of a convolution. Calibrate its predictions instead: "
+            "nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
+        )
+    return last

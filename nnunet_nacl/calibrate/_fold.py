@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._features import Features, Kept
+from nnunet_nacl.calibrate._features import FeatureReader, Features, Kept
 from nnunet_nacl.calibrate._methods import Layer
-from nnunet_nacl.calibrate._reader import FeatureReader
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.metrics import LabelMeaning

@@ -16,8 +16,8 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from scipy.special import expit
 
 from nnunet_nacl.calibrate import Fit, Head, Score, TrainedFold, Unchanged, apply_folder, calibrate_model, judge
+from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.calibrate._fold import _is_ours
-from nnunet_nacl.calibrate._reader import FeatureReader
 from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model

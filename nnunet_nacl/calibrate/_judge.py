@@ -72,7 +72,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
         ECE=float(mean_of_known(expected_calibration_error(tables))),
         over_confidence=float(mean_of_known(tables.over_confidence)),
         Dice=_dice(sample, logits, predicted),
-        changed=float(changed / max(_of_cases(sample, kept.max(0)).sum(), 1)),
+        changed=float(changed) / max(float(_of_cases(sample, kept.max(0)).sum()), 1),
     )
 
 

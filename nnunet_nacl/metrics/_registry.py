@@ -59,7 +59,8 @@ class CalibrationTables:
     def sum(self) -> "CalibrationTables":
         """Those of all cases added up."""
         return replace(
-            each_column(lambda column: column.sum(0), self), num_classes=self.num_classes.max(0)
+            each_column(lambda column: column.sum(0), self),
+            num_classes=np.asarray(self.num_classes.max(0)),
         )
 
     def resampled(self, weights: Floats) -> "CalibrationTables":

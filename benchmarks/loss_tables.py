@@ -262,7 +262,7 @@ def paper_ablations() -> str:
 
 def paper_sigma() -> str:
     """The paper's figure 7: NACL minus SVLS with the same Gaussian, at three widths, paired by case."""
-    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3}
+    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
     lines = [["NACL − SVLS", "Dice: SVLS", *metrics]]
     where = "data_set == 'Dataset004_Hippocampus' and trainer in {pair}"
     for sigma, svls, nacl in (

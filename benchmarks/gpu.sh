@@ -41,7 +41,7 @@ steps() { # steps ROUNDS SIZE TRAINER ...
 run_tests() {
     # Compiled in their own processes, which may be many
     export TORCHINDUCTOR_COMPILE_THREADS=1
-    part 150 python -m pytest -q -n 6 -p no:benchmark -m gpu $(grep -rl "mark.gpu" tests)
+    part 200 python -m pytest -q -n 8 -p no:benchmark -m gpu $(grep -rl "mark.gpu" tests)
 }
 
 prepare() { # prepare DATASET CONFIGURATION COMMAND ...: makes a model

@@ -2,7 +2,8 @@
 
     python benchmarks/loss.py                 the table of bounds
     python benchmarks/loss.py --all           also every loss without pieces, all at once
-    python benchmarks/loss.py -device cuda    compiled, with logits in half precision under autocast, at four sizes
+    python benchmarks/loss.py -device cuda    compiled, with logits in half precision under autocast, at four sizes,
+                                              after smaller scales, as in training; and the time of the kernels
     python benchmarks/loss.py --sizes 2d --losses NACL CE       some of both
 
 All take turns; a ratio is the median over rounds of one's time over the other's in the same round. Memory is the
@@ -27,6 +28,7 @@ from monai.losses import NACLLoss as MonaiNACLLoss
 from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import Tensor
+from torch.autograd import DeviceType
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
@@ -136,6 +138,8 @@ class Measured:
         }
         for name in names:
             loss = OURS[name](compiled=self.on_gpu)
+            if self.on_gpu:
+                self._run_smaller_scales(loss)
             self.calls[name] = loss
             self.calls[f"{name} at once"] = partial(at_once, loss)
         # All at once costs much time and memory: one shows it
@@ -144,6 +148,12 @@ class Measured:
             for name in self.calls
             if not name.endswith(" at once") or name == f"{names[0]} at once"
         ]
+
+    def _run_smaller_scales(self, loss: losses.SegmentationLoss) -> None:
+        """The loss at full resolution first, then at the others, as in a step of training."""
+        for step in (1, 2, 4, 8):
+            scale = (..., *(slice(None, None, step),) * (self.logits.ndim - 2))
+            loss(self.logits.detach()[scale].contiguous(), self.labels[scale].contiguous())
 
     def run(self, name: str) -> None:
         """Forward and backward."""
@@ -179,8 +189,10 @@ class Measured:
                 taken = self.seconds(name)
                 if number >= 2:  # compiling comes before
                     seconds[name].append(taken)
+        on_gpu = "| of kernels " if self.on_gpu else ""
         print(
-            f"| loss | ms | {' | '.join(f'over {peer}' for peer in PEERS)} |\n| --- | --- |{' --- |' * len(PEERS)}"
+            f"| loss | ms {on_gpu}| {' | '.join(f'over {peer}' for peer in PEERS)} |\n"
+            f"| --- | --- {'| --- ' if on_gpu else ''}|{' --- |' * len(PEERS)}"
         )
         for name, own in seconds.items():
             shown = []
@@ -190,8 +202,23 @@ class Measured:
                 )
                 bounded = self.device == "cpu" and name == "NACL" and peer in bounds
                 shown.append(f"{ratio:.2f}{f' (bound {bounds[peer]})' if bounded else ''}")
-            print(f"| {name} | {1e3 * statistics.median(own):.2f} | {' | '.join(shown)} |")
+            kernels = f"| {self.kernels(name):.2f} " if self.on_gpu else ""
+            print(f"| {name} | {1e3 * statistics.median(own):.2f} {kernels}| {' | '.join(shown)} |")
         print()
+
+    def kernels(self, name: str) -> float:
+        """Milliseconds in which the GPU works in one run; the rest is the processor's, which launches."""
+        runs = 5
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            for _ in range(runs):
+                self.run(name)
+            torch.cuda.synchronize()
+        taken = (
+            event.self_device_time_total
+            for event in profiler.key_averages()
+            if event.device_type == DeviceType.CUDA
+        )
+        return float(sum(taken)) / 1e3 / runs
 
     def peak(self, name: str) -> float:
         """The most that torch has allocated at a time in one run, over the size of the float32 logits."""

@@ -12,6 +12,8 @@ from nnunet_nacl.losses._formula import Formula, dice_term, surrounded, total, w
 
 BACKEND = "inductor"
 """Of torch.compile."""
+_Kind = tuple[torch.Size, torch.dtype, torch.dtype]
+"""Shape and dtype of the logits, and dtype of the target."""
 
 
 def compiled_sum(
@@ -33,32 +35,48 @@ def compiled_sum(
 
 
 class _Compiled:
-    """What torch compiled for a loss, and the shapes and dtypes for which it did."""
+    """What torch compiled for a loss: code for the sizes that came first, and code for any other.
+
+    Under deep supervision those are of full resolution, which takes most of the time. In one function, torch would
+    use what it compiled for any size there, too.
+    """
 
     def __init__(self) -> None:
-        # With a code object of its own: torch compiles each of them at most eight times
-        own = FunctionType(_sum_and_gradient.__code__.replace(), globals())
-        self._function: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]] = torch.compile(
-            own, fullgraph=True, backend=BACKEND
-        )
-        self._known: set[tuple[object, ...]] = set()
+        self._first: _Kind | None = None
+        self._for_first = _compile(dynamic=False)
+        self._for_others = _compile(dynamic=None)
+        self._known: set[_Kind] = set()
 
     def __call__(
         self, loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See ``compiled_sum``."""
         kind = logits.shape, logits.dtype, target.dtype
+        if self._first is None:
+            self._first = kind
+        function = self._for_first if kind == self._first else self._for_others
         # Without what differs between training and validation: torch would compile once more for that
         with torch.no_grad():
             if kind in self._known:
-                return self._function(loss, logits.detach(), target, with_dice)[:3]
+                return function(loss, logits.detach(), target, with_dice)[:3]
             # Torch warns of its own code while it compiles. Only then: each catch_warnings makes all warnings that
             # Python shows once be shown once more.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = self._function(loss, logits.detach(), target, with_dice)
+                found = function(loss, logits.detach(), target, with_dice)
         self._known.add(kind)
         return found[:3]
+
+
+def _compile(
+    *, dynamic: bool | None
+) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+    # With a code object of its own: torch compiles each of them at most eight times
+    own = FunctionType(_sum_and_gradient.__code__.replace(), globals())
+    compiled: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]] = torch.compile(
+        own, fullgraph=True, backend=BACKEND, dynamic=dynamic
+    )
+    return compiled
 
 
 _compiled: WeakKeyDictionary[Formula, _Compiled] = WeakKeyDictionary()

@@ -6,7 +6,6 @@ imported the slow libraries, but nothing of nnU-Net, which reads its environment
 
 import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
@@ -18,20 +17,6 @@ _SLOW_TO_IMPORT = [
     "batchgenerators.dataloading.single_threaded_augmenter",
 ]  # fmt: skip
 _TIMEOUT = 600
-
-
-def script(name: str) -> str:
-    """The file that a user starts as the command ``name``, in the environment that the tests run in."""
-    return str(Path(sys.executable).with_name(name))
-
-
-def run_as_user(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
-    """Start the command as from a shell, which takes seconds of imports; returns its exit status."""
-    with log.open("w") as file:
-        return subprocess.run(
-            [script(command[0]), *command[1:]], env=dict(environment), stdout=file, stderr=subprocess.STDOUT,
-            timeout=_TIMEOUT, check=False,
-        ).returncode  # fmt: skip
 
 
 def run_forked(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
@@ -55,6 +40,6 @@ def _become(command: list[str], environment: dict[str, str], log: str) -> None:
         os.dup2(output, stream)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [script(command[0]), *command[1:]]
+    sys.argv = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
     (entry_point,) = entry_points(group="console_scripts", name=command[0])
     sys.exit(entry_point.load()())

@@ -26,7 +26,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from nnunet_nacl.linking import trainers_path
-from tests.commands import run_as_user, run_forked
+from tests.commands import run_forked
 
 # The same examples in each run: a change is not to fail by chance.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -64,13 +64,12 @@ class NNUNet:
             "nnUNet_def_n_proc": "1",
         }
 
-    def run(self, *command: object, fails: bool = False, as_user: bool = False, **changed: str) -> str:
-        """Run a command of the environment that the tests run in; returns what it printed.
+    def run(self, *command: object, fails: bool = False, **changed: str) -> str:
+        """Run a command, in a forked process that need not import PyTorch; returns what it printed.
 
         Args:
             command: name and arguments.
             fails: whether it should.
-            as_user: start it as from a shell, rather than in a forked process that need not import PyTorch.
             changed: variables of its environment.
         """
         arguments = [str(part) for part in command]
@@ -83,7 +82,7 @@ class NNUNet:
         }
         with TemporaryDirectory() as folder:
             log = Path(folder) / "log"
-            status = (run_as_user if as_user else run_forked)(arguments, environment, log)
+            status = run_forked(arguments, environment, log)
             printed = log.read_text()
         assert (status != 0) == fails, printed
         return printed

@@ -294,7 +294,7 @@ def test_a_class_of_ones_own_builds_its_network(monkeypatch: pytest.MonkeyPatch,
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("regions", "3d_small", OF_REGIONS)
     reader = open_fold(copy.model, mirroring=True).reader
-    image = np.random.default_rng(0).normal(size=(1, 20, 24, 24)).astype(np.float32)
+    image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)  # two tiles
     ours = reader.features(image).logits(reader.layer)
     logits = reader.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
     gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0

@@ -176,7 +176,8 @@ def wait_until(fulfilled: object, seconds: float = 120) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "number",
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGKILL, signal.SIGTERM))],
 )
 def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signal.Signals) -> None:
     """With two processes, one of which would take an hour; their results do not fit into a pipe."""

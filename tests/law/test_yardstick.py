@@ -73,7 +73,7 @@ def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, v
 
 @pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)
 def test_no_distortion_beats_the_truth(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
-    check_law(uncertain, axes, classes, regions, volumes=2, draws=10)
+    check_law(uncertain, axes, classes, regions, volumes=2, draws=5)
 
 
 @pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)

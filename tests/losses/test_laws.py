@@ -96,7 +96,7 @@ def test_every_loss_is_here() -> None:
 
 @each_kind
 @each_shape
-@with_ignored
+@pytest.mark.parametrize("ignore", [pytest.param(False, marks=pytest.mark.slow), True], ids=["all", "ignore"])
 def test_gradients(
     name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool
 ) -> None:

@@ -19,7 +19,12 @@ SMALL: dict[str, dict[str, object]] = {
 }
 """Arguments with which a training step takes milliseconds."""
 
-IN_2D_AND_3D = [(network, dims) for network in SMALL for dims in (2, 3) if (network, dims) != ("transunet", 3)]
+IN_2D_AND_3D = [
+    pytest.param(network, dims, marks=pytest.mark.slow if (network, dims) == ("swin_unetr", 3) else ())
+    for network in SMALL
+    for dims in (2, 3)
+    if (network, dims) != ("transunet", 3)
+]
 
 
 def patch_size(network: str, dims: int) -> tuple[int, ...]:

@@ -21,17 +21,21 @@ def of_model(options: Namespace) -> list[str]:
     return [*names, "-f", *folds]
 
 
+SIGNS = {"weight": "λ", "sigma": "σ", "gamma": "γ", "alpha": "α", "margin": "m"}
+"""Of the losses' settings."""
+
+
 def loss_name(trainer: str) -> str:
     """How tables name a trainer's loss: as the study ``main``, whose ECP is that of the class mean."""
     loss = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", trainer)
     loss = loss.removeprefix("nnUNetTrainer")
+    setting = re.search(r"_(weight|sigma|gamma|alpha|margin)([\dp]+)$", loss)
+    loss = loss[: setting.start()] if setting else loss
     loss = {
         "ECP": "ECP (sum)",
         "ECP_classMean": "ECP",
-        "NACL_gaussian": "NACL Gaussian, σ = 1",
+        "NACL_gaussian": "NACL Gaussian" if setting else "NACL Gaussian, σ = 1",
         "NACL_l2": "NACL l2",
         "NACL_softmax": "NACL softmax",
     }.get(loss, loss)
-    loss = re.sub(r"^NACL_gaussian_sigma(\d)$", r"NACL Gaussian, σ = \1", loss)
-    loss = re.sub(r"^SVLS_sigma(\d)$", r"SVLS, σ = \1", loss)
-    return re.sub(r"^NACL_weight(\d)p(\d+)$", r"NACL, λ = \1.\2", loss)
+    return f"{loss}, {SIGNS[setting[1]]} = {setting[2].replace('p', '.')}" if setting else loss

@@ -31,6 +31,7 @@ from loss_tables import (
     losses_usgra,
     paper_ablations,
     paper_acdc,
+    paper_hyperparameters,
     paper_long,
     paper_sigma,
 )
@@ -164,6 +165,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-acdc": paper_acdc,
     "paper-ablations": paper_ablations,
     "paper-sigma": paper_sigma,
+    "paper-hyperparameters": paper_hyperparameters,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,

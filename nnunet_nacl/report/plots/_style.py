@@ -109,6 +109,8 @@ def draw_panels(panels: Sequence[Panel]) -> Figure:
                 text.get_text() for legend in legends if legend for text in legend.get_texts()
             ]
             height = 0.8 * (len(legends) - 1)
+            if figure.axes[drawn].name == "polar":
+                height += 0.27  # names around the circle
             if labels:
                 lines = "\n".join(labels).split("\n")
                 height += 0.17 * len(lines) / legend_columns(labels) + 0.3

@@ -13,6 +13,7 @@ from nnunet_nacl.metrics import Settings, resample_weights
 from nnunet_nacl.paper.report import StudyPlot, Variant, page_parts, study_panels
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import color_of
+from nnunet_nacl.report.plots._style import draw_panels
 from tests.report.generated import NAMED, make_result
 from tests.report.test_page import page_of
 
@@ -80,6 +81,15 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
     two_axes = draw(without(runs_of_losses, *(one.method for one in RADAR.groups["LS"])), RADAR)
     assert (two_axes.name, legend(two_axes)) == ("rectilinear", ["FL", "SVLS"])
+
+
+def test_nothing_is_cut(losses: Comparison) -> None:
+    for study in ALL:
+        figure = draw_panels(study_panels(losses, study)[:1])
+        figure.draw_without_rendering()
+        low, high = figure.get_tightbbox().get_points()
+        assert (low > -0.01).all(), study
+        assert (high < figure.get_size_inches() + 0.01).all(), study
 
 
 def test_differences(losses: Comparison) -> None:

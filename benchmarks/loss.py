@@ -189,10 +189,10 @@ class Measured:
                 taken = self.seconds(name)
                 if number >= 2:  # compiling comes before
                     seconds[name].append(taken)
-        on_gpu = "| of kernels " if self.on_gpu else ""
+        title, rule = ("| of kernels ", "| --- ") if self.on_gpu else ("", "")
         print(
-            f"| loss | ms {on_gpu}| {' | '.join(f'over {peer}' for peer in PEERS)} |\n"
-            f"| --- | --- {'| --- ' if on_gpu else ''}|{' --- |' * len(PEERS)}"
+            f"| loss | ms {title}| {' | '.join(f'over {peer}' for peer in PEERS)} |\n"
+            f"| --- | --- {rule}|{' --- |' * len(PEERS)}"
         )
         for name, own in seconds.items():
             shown = []

@@ -184,7 +184,7 @@ def regions_run(loss: SegmentationLoss, pair: tuple[Tensor, Tensor]) -> list[str
 
 @pytest.mark.usefixtures("tracing")
 def test_full_resolution_keeps_its_own_code(generator: torch.Generator) -> None:
-    """Code for any size, which smaller scales make torch compile, is three times slower on a GPU."""
+    """Code for any size, which smaller scales make torch compile, takes three times as long in 3D on a GPU."""
     loss = make("NACL")
     loss.compiled = True
     full, *smaller = of_scales(generator, "2d", regions=False, ignore=False)[:3]

@@ -282,7 +282,7 @@ HYPERPARAMETERS = {
     "FL: γ = 1, 2, 3": ("FL_gamma1", "FL_gamma2", "FL"),
     "ECP: α = 0.1, 0.2, 0.3": ("ECP_classMean", "ECP_classMean_alpha0p2", "ECP_classMean_alpha0p3"),
     "LS: α = 0.1, 0.2, 0.3": ("LS", "LS_alpha0p2", "LS_alpha0p3"),
-    "MbLS: m = 3, 5": ("MbLS_margin3", "MbLS"),
+    "MbLS: m = 3, 5, 10": ("MbLS_margin3", "MbLS", "MbLS_margin10"),
     "SVLS: σ = 0.5, 1, 2": ("SVLS_sigma0p5", "SVLS_sigma1", "SVLS"),
     "NACL: λ = 0.1, 0.2, 0.3": ("NACL", "NACL_weight0p2", "NACL_weight0p3"),
 }

@@ -3,9 +3,10 @@
     python benchmarks/before_after.py IMAGES LABELS "as trained=BEFORE" calibrated=AFTER
     python benchmarks/before_after.py IMAGES LABELS DiceCE=FOLDER CE=FOLDER NACL=FOLDER -o docs/images/nacl.png
 
-draws docs/images/before_after.png, or another file, from folders of predictions. The case is by default the one of
-median Dice of the first folder. Maps show, in the slice with most foreground, how sure the model is of the label that
-it predicts, and in red the voxels where it is at least 90 % sure and wrong.
+draws docs/images/before_after.png, or another file, from folders of predictions that nnunet_nacl evaluate has
+evaluated. The case is by default the one of median Dice of the first folder; of no other, probabilities are needed.
+Maps show, in the slice with most foreground, how sure the model is of the label that it predicts, and in red the voxels
+where it is at least 90 % sure and wrong.
 """
 
 import argparse
@@ -16,8 +17,7 @@ import numpy as np
 from cells import DOCS
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
-from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
 
 SURE = 0.9
 MARGIN = 4  # voxels around the structure
@@ -41,10 +41,7 @@ def main() -> None:
     for named in options.folders:
         name, _, folder = named.partition("=")
         folders[name] = Path(folder)
-    results = {
-        name: evaluate(Predictions.of_folder(options.labels, folder))
-        for name, folder in folders.items()
-    }
+    results = {name: read_result(folder / SUMMARY_NAME) for name, folder in folders.items()}
     case = options.case or median_case(next(iter(results.values())))
     reader = SimpleITKIO()
     image = reader.read_images([str(options.images / f"{case}_0000.nii.gz")])[0][0]
@@ -96,7 +93,7 @@ def draw_reliability(ax: "mpl.axes.Axes", results: dict[str, FolderResult]) -> N
         ylabel="accuracy",
         title=f"Near the structures,\n{len(result.cases)} test cases",
     )
-    ax.legend(frameon=False, loc="upper left")
+    ax.legend(frameon=False, loc="lower right")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ import pytest
 import torch
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
+from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import Predictions
 from tests.conftest import KINDS, NUM_CASES, NNUNet, Preprocessed, copy_data_set
 from tests.generated import write_folder
 
@@ -83,6 +85,8 @@ def of_folders(run: Run, folder: Path) -> None:
     (folder / "images").mkdir()
     for case in "abc":
         shutil.copy(labels / f"{case}.nii.gz", folder / "images" / f"{case}_0000.nii.gz")
+    for predictions in (one, other):
+        evaluate(Predictions.of_folder(labels, predictions))
     run("before_after", folder / "images", labels, f"one={one}", f"other={other}", "-o", folder / "picture.png")
     assert (folder / "picture.png").is_file()
 

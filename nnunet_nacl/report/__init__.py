@@ -6,7 +6,7 @@
 from nnunet_nacl.report._answer import Answer, answer
 from nnunet_nacl.report._formats import Cell, Column, Table
 from nnunet_nacl.report._frame import Comparison, compare, compare_all
-from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, voxels_text
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._panels import (
     PLOTS,
@@ -53,6 +53,7 @@ __all__ = [
     "reliability_panels",
     "table_text",
     "tradeoff_panels",
+    "voxels_text",
     "write_plot",
     "write_report",
 ]

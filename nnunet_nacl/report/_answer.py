@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Answer:
         lacking: method -> command that evaluates it over near and image.
         to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
         still_off: badly calibrated methods that are calibrated.
-        following: folders for the next commands.
+        to_apply: commands that calibrate the former by a fit, and evaluate the result.
     """
 
     assessments: list[Assessment]
@@ -63,7 +64,7 @@ class Answer:
     lacking: dict[str, str]
     to_calibrate: list[str]
     still_off: list[str]
-    following: Sequence[Folders]
+    to_apply: list[str]
 
 
 def answer(comparison: Comparison) -> Answer:
@@ -73,19 +74,19 @@ def answer(comparison: Comparison) -> Answer:
     origins = comparison.origins
     judged_by = None
     order = None
-    # Without near and image, nothing is judged
-    error_set = next((one for one in LABEL_FREE if one in comparison.voxels), view.main)
+    error_set = view.main
     assessments = []
-    if judging := view.judging_metrics:
+    if judging := view.judging_metrics:  # Without near and image, nothing is judged
         judged_by = judging[0]
+        error_set = judging[-1].voxels or error_set
         order = comparison.by_metric[judged_by].order
         names = order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]
-    calibrated, before = _calibrated(origins)
+    before = _before(origins)
     by_name, twins = _named_calibrated(origins)
+    calibrated = {name for name, origin in origins.items() if calibrated_by(origin)} | by_name
     off = [one.name for one in assessments if one.verdict in _OFF]
-    known = calibrated | by_name
-    to_calibrate = [name for name in off if name not in {*known, *before.values(), *twins}]
+    to_calibrate = [name for name in off if name not in {*calibrated, *before.values(), *twins}]
     named = names
     if len(names) > _ALL_NAMED:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
@@ -102,21 +103,36 @@ def answer(comparison: Comparison) -> Answer:
             if not set(LABEL_FREE) <= set(origin.settings.voxels)
         },
         to_calibrate=to_calibrate,
-        still_off=[name for name in off if name in known],
-        following=origins[[*to_calibrate, *names][0]].folders,
+        still_off=[name for name in off if name in calibrated],
+        to_apply=[
+            shlex.join(command)
+            for name in to_calibrate
+            for pair in origins[name].folders
+            for command in _applying(pair)
+        ],
     )
 
 
-def _calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], dict[str, str]]:
-    """The methods whose folders hold a record of their calibration, and of these the methods before, if compared."""
-    folders = {}
-    sources = {}
+def _applying(pair: Folders) -> list[list[str]]:
+    """The commands that calibrate a folder of predictions by a fit, and evaluate the result."""
+    calibrated = f"{pair.pred_folder}_calibrated"
+    return [
+        ["nnunet_nacl", "apply", "fit.json", pair.pred_folder, "-o", calibrated],
+        ["nnunet_nacl", "evaluate", pair.gt_folder, calibrated],
+    ]
+
+
+def _before(origins: Mapping[str, Origin]) -> dict[str, str]:
+    """Of methods whose folders hold a record of their calibration, the methods before, if compared."""
+    folders = {
+        Path(origin.folders[0].pred_folder).resolve(): name for name, origin in origins.items()
+    }
+    before = {}
     for name, origin in origins.items():
-        folders[Path(origin.folders[0].pred_folder).resolve()] = name
-        if made := calibrated_by(origin):
-            sources[name] = made[1].resolve()
-    before = {name: folders[source] for name, source in sources.items() if source in folders}
-    return set(sources), before
+        made = calibrated_by(origin)
+        if made and made[1].resolve() in folders:
+            before[name] = folders[made[1].resolve()]
+    return before
 
 
 def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]]:

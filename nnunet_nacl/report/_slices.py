@@ -78,6 +78,12 @@ class Slices:
     methods: dict[str, tuple[Labels, Floats]]
     missing: list[str]
 
+    @property
+    def fullest(self) -> int:
+        """Which of them shows most of the structures."""
+        shown = (self.ground_truth > 0) & ~self.ignored
+        return int(shown.sum((1, 2)).argmax())
+
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest."""
@@ -240,7 +246,7 @@ def _case_view(view: View, name: str, title: str, images: Path | None) -> CaseVi
             title=title,
             problems=data.missing,
             slices=[slice_layers(data, row) for row in range(len(data.numbers))],
-            first=int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax()),
+            first=data.fullest,
             num_slices=data.num_slices,
             curves=case_panels(view, name),
         )

@@ -170,6 +170,15 @@ def test_the_first_screen(tmp_path: Path) -> None:
         assert f"nnunet_nacl {command}" in first
 
 
+def test_commands_can_be_pasted(tmp_path: Path) -> None:
+    """Of all methods to calibrate, whatever their folders are called."""
+    page = write(tmp_path, placed({"soft": "/my data/soft", "sharp": "/my data/sharp"}))
+    for name in ("soft", "sharp"):
+        calibrated = f"'/my data/{name}_calibrated'"
+        assert f"nnunet_nacl apply fit.json '/my data/{name}' -o {calibrated}" in page.text
+        assert f"nnunet_nacl evaluate labelsTs {calibrated}" in page.text
+
+
 @pytest.mark.parametrize("study", ["study", "study_calibrated_losses", "study_calibrated", "pretrained"])
 def test_a_study_is_not_calibrated_by_its_folders_name(study: str) -> None:
     """Only what sets the methods' folders apart tells which is calibrated."""
@@ -188,11 +197,12 @@ def test_no_twins_by_half_a_word() -> None:
 def placed(folders: dict[str, str]) -> dict[str, FolderResult]:
     """One method that is too soft and one that is too sharp, predicted to these folders."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("sharp", 0.5))}
-    pair = results["soft"].origin.folders[0]
-    return {
-        name: with_origin(result, folders=(replace(pair, pred_folder=folders[name]),))
-        for name, result in results.items()
-    }
+    return {name: placed_in(result, folders[name]) for name, result in results.items()}
+
+
+def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
+    pair = replace(result.origin.folders[0], pred_folder=str(folder))
+    return with_origin(result, folders=(pair,))
 
 
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
@@ -202,12 +212,14 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     folder.mkdir()
     applied = '{"calibration": {"method": "vector"}, "applied": {"pred_folder": "predictions/0.4"}}'
     (folder / "calibration_applied.json").write_text(applied)
-    pair = replace(results["m5"].origin.folders[0], pred_folder=str(folder))
-    results["m5"] = with_origin(results["m5"], folders=(pair,))
+    results["m5"] = placed_in(results["m5"], folder)
     told = answer(compare(results))
     names = told.order.names
     assert [one.name for one in told.assessments] == [name for name in names if name in {"m0", names[0], "m5"}]
     assert told.before == {"m5": "m1"}
+    by_checkpoint = placed_in(results["m4"], tmp_path / "m4_calibrated")
+    told = answer(compare({**results, "m4": by_checkpoint}))
+    assert {one.name for one in told.assessments} == {"m0", names[0], "m4", "m5"}
     assert "m5 (m1, calibrated)" in re.sub(r"\s+", " ", write(tmp_path, results).text)
 
 

@@ -113,6 +113,11 @@ def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.methods["predictions"][1][shown], confidence)
 
 
+def test_the_fullest_slice_is_not_that_with_most_ignored_voxels() -> None:
+    truth = np.array([[[3, 3, 3], [3, 3, 3]], [[0, 1, 0], [0, 0, 0]], [[2, 1, 0], [0, 0, 3]]])
+    assert Slices([4, 5, 6], 9, 2.0, truth, truth == 3, None, {}, []).fullest == 2
+
+
 def test_layers_of_a_slice() -> None:
     truth = np.array([[0, 1, 2], [0, 1, 3]])
     predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.5, 1.0]])

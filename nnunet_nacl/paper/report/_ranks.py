@@ -17,6 +17,7 @@ from nnunet_nacl.report import (
     Metric,
     Table,
     View,
+    voxels_text,
 )
 from nnunet_nacl.typing import Floats
 
@@ -48,9 +49,11 @@ class Ranking:
 
     ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
     bootstrap resamples of the cases in which a method is first; ties share the count; ``datasets``: their names.
+    ``metrics`` says whose the metrics are.
     """
 
     scheme: Scheme
+    metrics: str
     ranks: pd.DataFrame
     first: Floats
     datasets: Sequence[str]
@@ -76,7 +79,9 @@ def rank_by_scores(views: Sequence[View]) -> Ranking | None:
     """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
     judging, *others = (view.judging_metrics for view in views)
     alike = judging and all(metrics == judging for metrics in others)
-    return _rank_by([DICE, *judging], views, SCHEMES["sum-rank"]) if alike else None
+    if not alike:
+        return None
+    return _rank_by([DICE, *judging], views, SCHEMES["sum-rank"], "judging metrics")
 
 
 def rank_methods(views: Sequence[View], scheme: SchemeName) -> Ranking:
@@ -84,7 +89,7 @@ def rank_methods(views: Sequence[View], scheme: SchemeName) -> Ranking:
     voxels = _paper_voxels(views)
     metrics = min((view.comparison.segmentation_metrics for view in views), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], views, SCHEMES[scheme])
+    return _rank_by([*metrics, *of_paper], views, SCHEMES[scheme], "paper's metrics")
 
 
 def _paper_voxels(views: Sequence[View]) -> Voxels:
@@ -108,7 +113,9 @@ def all_rankings(views: Sequence[View]) -> list[Ranking]:
     return by_paper if by_scores is None else [by_scores, *by_paper]
 
 
-def _rank_by(metrics: Sequence[Metric], views: Sequence[View], scheme: Scheme) -> Ranking:
+def _rank_by(
+    metrics: Sequence[Metric], views: Sequence[View], scheme: Scheme, whose: str
+) -> Ranking:
     comparisons = [view.comparison for view in views]
     names = comparisons[0].names
     for comparison in comparisons:
@@ -123,7 +130,8 @@ def _rank_by(metrics: Sequence[Metric], views: Sequence[View], scheme: Scheme) -
     table = pd.DataFrame(of_all, names, [metric.title for metric in metrics])
     table["overall"] = scheme.combine(of_all, axis=-1)
     first = _shares_of_first(scheme.combine(of_resamples, axis=-1))
-    return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
+    datasets = [comparison.dataset for comparison in comparisons]
+    return Ranking(scheme, whose, table, first, datasets)
 
 
 def _places_on(
@@ -159,7 +167,8 @@ def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> 
     for estimate in estimates:
         if estimate.by_case is None:
             raise ValueError(
-                f"voxels: mean-case-rank needs the {metric.name} of each case; over the {metric.voxels} it is pooled."
+                f"voxels: mean-case-rank needs the {metric.name} of each case; {voxels_text(metric.voxels)} it is "
+                "pooled."
             )
         of_methods.append(estimate.by_case)
     values = np.column_stack(of_methods)

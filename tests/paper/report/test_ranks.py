@@ -100,7 +100,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     other = compare({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
         rank_methods([View(comparison), View(other)], "sum-rank")
-    with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; over the near it is pooled"):
+    with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
         rank_methods([View(comparison, "near")], "mean-case-rank")
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
     assert [one.scheme.name for one in all_rankings([View(union)])] == ["sum-rank", "mean-case-rank"]

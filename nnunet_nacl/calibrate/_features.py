@@ -1,7 +1,7 @@
 """What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from nnunet_nacl.calibrate._methods import Layer, flat_layer
 from nnunet_nacl.typing import Record, Singles
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
@@ -126,9 +127,7 @@ class FeatureReader:
 
         self.predictor = predictor
         self.device = torch.device(device)
-        self.last = last = _last_layer(
-            predictor.network, predictor.configuration_manager.patch_size
-        )
+        self.last = last = _last_layer(predictor, self.device)
         self.weights = flat_layer(last.weight, last.bias)
         self.has_features = set(last.kernel_size) == {1}
         self.layer = self.weights
@@ -190,9 +189,11 @@ class FeatureReader:
 
     def _rescale(self) -> bool:
         """Choose another scale if a feature has been out of range; returns whether it was."""
+        import torch
+
         low, high = _IN_RANGE
         if not self._largest.isfinite().all():
-            self._largest.zero_()
+            self._largest = torch.zeros_like(self._scale)
             raise ValueError("the network's features are not finite.")
         scaled = self._largest * self._scale
         if not ((scaled > high) | ((scaled < low) & (scaled > 0))).any():
@@ -202,28 +203,31 @@ class FeatureReader:
         return True
 
 
-def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
-    """The convolution whose output is the network's."""
+def _last_layer(predictor: Any, device: "torch.device") -> Any:
+    """The convolution whose output is the network's, and whose weight and bias are parameters."""
     import torch
 
+    # In training, batch norms would take account of the image of zeros
+    network = predictor.network.eval().to(device)
     kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-    convolutions = [module for module in network.modules() if isinstance(module, kinds)]
-    done: Record = {}
+    done: Record = {"last": None, "output": None}
     hooks = [
         module.register_forward_hook(
             lambda module, _, output: done.update(last=module, output=output)
         )
-        for module in convolutions
+        for module in network.modules()
+        if isinstance(module, kinds)
     ]
+    shape = (1, predictor.num_input_channels, *predictor.configuration_manager.patch_size)
     with torch.no_grad():
-        image = torch.zeros(
-            (1, convolutions[0].in_channels, *patch_size), device=convolutions[0].weight.device
-        )
-        output = network(image)
+        output = network(torch.zeros(shape, device=device))
     for hook in hooks:
         hook.remove()
+    network.cpu()  # until nnU-Net predicts with it: other folds need the memory
     last = done["last"]
-    if output is not done["output"] or last.bias is None or last.groups != 1:
+    weights = getattr(last, "weight", None), getattr(last, "bias", None)
+    are_plain = all(isinstance(weight, torch.nn.Parameter) for weight in weights)
+    if output is not done["output"] or not are_plain or last.groups != 1:
         raise ValueError(
             f"The output of {type(network).__name__} is not that of a convolution. Calibrate its predictions instead: "
             "nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."

@@ -1,6 +1,6 @@
 """A fold of a trained model: its cases, the voxels drawn from them, and a checkpoint with another last layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.calibrate._features import FeatureReader, Features, Kept
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
-from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import (
     DEFAULT_TRAINER,
@@ -143,7 +143,7 @@ class TrainedFold:
             return sample
 
         found, skipped = self._each_case(sample_of, "features")
-        check_any_used(found, skipped)
+        self._check_enough([sample.has_structure for sample in found.values()], skipped)
         # mps has no double precision
         fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
         return replace(Sample.join(list(found.values())), device=fits_on), skipped
@@ -182,8 +182,11 @@ class TrainedFold:
         def has_structure(case: CaseName) -> bool:
             return bool(np.isin(self.cases.labels(case.name), structures).any())
 
-        found, _ = self._each_case(has_structure, "labels")
-        check_enough(sum(found.values()), len(self.cases.names), f"{self.folder.name}: ")
+        found, skipped = self._each_case(has_structure, "labels")
+        self._check_enough(found.values(), skipped)
+
+    def _check_enough(self, have_structure: Collection[bool], skipped: Sequence[Skipped]) -> None:
+        check_enough(have_structure, skipped, f"{self.folder.name}: ")
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
@@ -213,7 +216,7 @@ def _unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> 
     """Cases for which a ValueError would say that a fold was trained on them, as far as that is known here."""
     cases = PreprocessedCases.of_images(predictor, images, gt_folder)
     trained: list[str] = []
-    with suppress(FileNotFoundError):  # of a model from elsewhere
+    with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
         trained = PreprocessedCases.of_fold(predictor, "all").names
     if seen := sorted(set(trained) & set(cases.names)):
         raise ValueError(

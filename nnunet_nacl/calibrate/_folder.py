@@ -11,9 +11,9 @@ import numpy as np
 
 from nnunet_nacl.calibrate._methods import Calibration
 from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT
-from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, check_method, try_methods
-from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import write_folder
@@ -60,9 +60,8 @@ def calibrate_folder(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
     )
     samples, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
-    check_any_used(samples, skipped)
+    check_enough([sample.has_structure for sample in samples.values()], skipped)
     sample = Sample.join(list(samples.values()))
-    sample.check()
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
     fit = try_methods(sample).choose(method, predictions.model, settings, skipped)

@@ -15,7 +15,7 @@ from nnunet_nacl.calibrate._features import Kept
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._trials import Fit, Trials, check_method, try_methods
-from nnunet_nacl.files import hidden_folder, only_writer
+from nnunet_nacl.files import check_output, hidden_folder, only_writer
 from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
@@ -58,7 +58,8 @@ def calibrate_model(
         overwrite: replace what an earlier calibration wrote.
 
     Returns:
-        An iterator: the calibration of each fold when it is done, and its checkpoint.
+        An iterator: the calibration of each fold when it is done, and its checkpoint. If a fold cannot be calibrated,
+        the next step goes on with the next fold.
 
     Raises:
         BlockingIOError: another process calibrates the fold.
@@ -80,6 +81,8 @@ def calibrate_model(
             "-gt LABELS). To calibrate folds together, predict these images with all of them, and calibrate the "
             "predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
         )
+    if len(set(map(str, folds))) < len(folds):
+        raise ValueError(f"expected each fold once; got {', '.join(map(str, folds))}.")
     files = [f"fold_{fold}/{FOLD_CHECKPOINT}" for fold in folds]
     found = [file for file in files if (model / file).exists()]
     if found and not overwrite:
@@ -103,14 +106,14 @@ def calibrate_model(
             "The last convolution is larger than 1×1: expected --method temperature or vector."
         )
     for fold in opened:
+        check_output(fold.folder / FOLD_CHECKPOINT, overwrite=True)
         fold.check_labels()
-    return (
-        (
-            _calibrate_fold(fold, method, save_probabilities=save_probabilities),
-            fold.folder / FOLD_CHECKPOINT,
-        )
-        for fold in opened
-    )
+
+    def calibrated(fold: TrainedFold) -> tuple[Fit, Path]:
+        fit = _calibrate_fold(fold, method, save_probabilities=save_probabilities)
+        return fit, fold.folder / FOLD_CHECKPOINT
+
+    return map(calibrated, opened)
 
 
 def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: bool) -> None:
@@ -135,7 +138,6 @@ def _calibrate_fold(fold: TrainedFold, method: str | None, *, save_probabilities
     ):
         kept = Kept.below(written) if save_probabilities else None
         sample, skipped = fold.sample(kept)
-        sample.check()
         trials = try_methods(sample, reader.layer if reader.has_features else None)
         fit = trials.choose(method, fold.model, fold.settings, skipped)
         layer = fit.calibration.layer(*reader.weights)

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._search import Objective, best_temperature, on_device
+from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
@@ -214,6 +215,11 @@ class Sample:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
         return self.structures_of(self.truth)
 
+    @property
+    def has_structure(self) -> bool:
+        """Whether there is any."""
+        return bool(self.structures().any())
+
     def structures_of(self, truth: Truth) -> Mask:
         """Whether a voxel is of a structure by another truth, such as a prediction: bool (S, n)."""
         members = self.activation.members(truth, len(self.logits))
@@ -224,11 +230,6 @@ class Sample:
         counted = self.truth[..., self.weights > 0]
         present: Mask = np.any(self.activation.members(counted, len(self.logits)), axis=1)
         return present
-
-    def check(self) -> None:
-        """Raise a ValueError unless there are enough cases with a structure."""
-        cases = np.unique(self.case[self.structures().any(0)])
-        check_enough(cases.size, len(self.names))
 
 
 def _truth_of(
@@ -260,11 +261,19 @@ MIN_CASES = 5
 """How many cases with a structure a calibration needs."""
 
 
-def check_enough(found: int, total: int, where: str = "") -> None:
-    """Raise a ValueError unless there are five cases with structures."""
-    if found < MIN_CASES:
-        needed = f"at least {MIN_CASES} cases with a structure in the ground truth"
-        raise ValueError(f"{where}a calibration needs {needed}; {found} of {total} have one.")
+def check_enough(
+    have_structure: Collection[bool], skipped: Sequence[Skipped], where: str = ""
+) -> None:
+    """Raise a ValueError unless five of the cases that can be used have a structure; it says why others cannot."""
+    if sum(have_structure) >= MIN_CASES:
+        return
+    needed = f"at least {MIN_CASES} cases with a structure in the ground truth"
+    total = len(have_structure) + len(skipped)
+    reasons = "".join(f"\n  {entry.case}: {entry.reason}" for entry in skipped)
+    raise ValueError(
+        f"{where}a calibration needs {needed}; {sum(have_structure)} of {total} have one"
+        + (f". These cannot be used:{reasons}" if skipped else ".")
+    )
 
 
 def _shaped(name: str, values: Array, *expected: tuple[int, ...]) -> NDArray[Any]:

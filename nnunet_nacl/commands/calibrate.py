@@ -107,13 +107,23 @@ def _of_model(
     )  # fmt: skip
     name = ""
     status = 0
-    for fit, file in fits:
-        _tell(f"fold {fit.settings['fold']}", fit, file)
+    done = []
+    for fold in chosen.f:
+        try:
+            fit, file = next(fits)
+        except (OSError, ValueError) as error:
+            print(f"fold {fold} was not calibrated: {error}", file=sys.stderr)
+            status = 1
+            continue
+        _tell(f"fold {fold}", fit, file)
         status |= print_skipped(fit.skipped)
         name = file.name
+        done.append(fold)
+    if not done:
+        return status
 
     trainer = ["-tr", chosen.tr, "-p", chosen.p]
-    selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *chosen.f])
+    selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *done])
     how = f"-device {device}{' --disable_tta' if disable_tta else ''}"
     predict = f"nnUNetv2_predict {selected} -chk {name} {how} --save_probabilities -i IMAGES -o PREDICTIONS"
     following = [predict]

@@ -35,6 +35,8 @@ def build_predictor(
 ) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
 
+    It also knows the network's ``num_input_channels``.
+
     Args:
         model: the model's folder.
         content: of a checkpoint.
@@ -59,7 +61,9 @@ def build_predictor(
         name = content["init_args"]["configuration"]
         trainer = content["trainer_name"]
         plans_json = PlansJson.read(model / "plans.json")
-        network, _ = plans_json.build_network(name, built_by or trainer, deep_supervision=False)
+        network, channels = plans_json.build_network(
+            name, built_by or trainer, deep_supervision=False
+        )
         weights = content["network_weights"]
         network.load_state_dict(weights)
         plans = PlansManager(plans_json.content)
@@ -73,6 +77,7 @@ def build_predictor(
             content.get("inference_allowed_mirroring_axes"),
         )
         predictor.configuration_name = name
+        predictor.num_input_channels = channels
     return predictor
 
 

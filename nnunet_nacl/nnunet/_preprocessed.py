@@ -1,5 +1,6 @@
 """The images that a trained model is calibrated on, preprocessed as in its training."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,7 +151,7 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
     now = _preprocessing(PlansJson.read(plans).content, predictor.configuration_name)
     in_training = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
     for name, value in in_training.items():
-        if now[name] != value:
+        if json.dumps(now[name]) != json.dumps(value):  # as texts, since NaN differs from itself
             raise ValueError(
                 f"{plans} has changed since {model} was trained: {name} is {now[name]}, and {value} in the model's "
                 "plans.json. Restore the plans and preprocess again."

@@ -24,7 +24,9 @@ from nnunet_nacl.calibrate import (
     split_cases,
     try_methods,
 )
+from nnunet_nacl.calibrate._sample import check_enough
 from nnunet_nacl.calibrate._search import Objective
+from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Model
 
@@ -461,9 +463,16 @@ def test_drawn_voxels_stand_for_all() -> None:
 
 def test_too_little_to_fit_to() -> None:
     logits, meaning = np.zeros((3, 20)), LabelMeaning.of_names({"background": 0, "shell": 1, "core": 2}, None)
-    with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 2 of 10 have one"):
-        replace(sample_of(SOFTMAX, logits, np.arange(20) < 4), meaning=meaning).check()
-    replace(sample_of(SOFTMAX, logits, np.tile([0, 1], 10)), meaning=meaning).check()  # without a core
+    without, with_one = (
+        replace(sample_of(SOFTMAX, logits, truth), meaning=meaning)
+        for truth in (np.zeros(20), np.tile([0, 1], 10))  # without a core
+    )
+    assert (without.has_structure, with_one.has_structure) == (False, True)
+    check_enough([True] * 5, [])
+    with pytest.raises(ValueError, match=r"at least 5 cases with a structure in the ground truth; 2 of 10 have one\.$"):
+        check_enough([True, True, *[False] * 8], [])
+    with pytest.raises(ValueError, match=r"^fold_1: .*; 4 of 6 have one\. These cannot be used:\n  x: torn\n  y: NaN$"):
+        check_enough([True] * 4, [Skipped("x", "torn"), Skipped("y", "NaN")], "fold_1: ")
 
 
 def test_each_label_of_a_case_is_drawn_without_a_bias() -> None:

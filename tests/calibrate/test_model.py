@@ -14,6 +14,7 @@ import pytest
 import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from scipy.special import expit
+from torch.nn.utils.parametrizations import weight_norm
 
 from nnunet_nacl.calibrate import Fit, Head, Score, TrainedFold, Unchanged, apply_folder, calibrate_model, judge
 from nnunet_nacl.calibrate._features import FeatureReader
@@ -21,7 +22,7 @@ from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
+from nnunet_nacl.nnunet import Model, PlansJson, load_predictor, read_checkpoint, write_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
@@ -302,14 +303,60 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     assert gap.mean() < 5e-4
 
 
+def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
+    """Write fold 0's checkpoint with other weights."""
+    file = model / "fold_0" / "checkpoint_final.pth"
+    content = read_checkpoint(file)
+    write_checkpoint({**content, "network_weights": change(content["network_weights"])}, file)
+
+
+def test_the_network_is_opened_as_it_predicts(copy_of: Callable[..., Copy]) -> None:
+    """A batch norm in training mode would change its statistics, and with them all features."""
+    copy = copy_of("labels", "2d_small", OURS)
+    plans = copy.model / "plans.json"
+    plans.write_text(plans.read_text().replace("instancenorm.InstanceNorm2d", "batchnorm.BatchNorm2d"))
+    network, _ = PlansJson.read(plans).build_network("2d_small", deep_supervision=False)
+    weights = network.state_dict()
+    assert any("running_var" in key for key in weights)
+    rewrite(copy.model, lambda _: weights)
+    opened = open_fold(copy.model).reader.predictor.network
+    assert not opened.training
+    for key, value in opened.state_dict().items():
+        assert torch.equal(value, weights[key]), key
+
+
+def test_a_network_that_does_not_end_in_a_plain_convolution() -> None:
+    conv = torch.nn.Conv2d(1, 2, 1)
+    for network in (torch.nn.Sequential(conv, torch.nn.ReLU()), torch.nn.Identity(), weight_norm(conv)):
+        plan = SimpleNamespace(patch_size=[4, 4])
+        predictor = SimpleNamespace(network=network, num_input_channels=1, configuration_manager=plan)
+        with pytest.raises(ValueError, match=f"The output of {type(network).__name__} is not that of a convolution"):
+            FeatureReader(predictor, "cpu")
+
+
+def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
+    copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    model = copy.model.rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
+    shutil.copytree(model / "fold_0", model / "fold_1")
+    rewrite(model, lambda weights: {key: value * torch.nan for key, value in weights.items()})
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1"]
+    assert main([*command, "--method", "vector"]) == 1
+    printed, told = capfd.readouterr()
+    assert "fold 0 was not calibrated: fold_0: a calibration needs at least 5 cases" in told
+    assert "0 of 5 have one. These cannot be used:\n  toy_0: the network's features are not finite." in told
+    assert "-f 1 -chk checkpoint_calibrated.pth" in printed
+    assert not (model / "fold_0" / "checkpoint_calibrated.pth").exists()
+    assert (model / "fold_1" / "checkpoint_calibrated.pth").exists()
+
+
 @pytest.mark.parametrize("factor", [2e4, 1e-6])
 def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: float) -> None:
     """The last norm times a factor, the last layer divided by it: the same logits."""
     copy = copy_of("labels", "2d_small", OURS)
     as_it_is = open_fold(copy.model)
-    file = copy.model / "fold_0" / "checkpoint_final.pth"
-    content = read_checkpoint(file)
-    weights = content["network_weights"]
+    weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]
     norms = [key for key in weights if key.startswith("decoder.stages.1.") and ".norm." in key]
     norms += [key for key in weights if key.startswith("decoder.stages.1.") and ".all_modules.1." in key]
     assert len(norms) >= 2
@@ -317,7 +364,7 @@ def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: fl
     for key in scaled.values():
         weights[key] = weights[key] * factor
     weights["decoder.seg_layers.1.weight"] = weights["decoder.seg_layers.1.weight"] / factor
-    write_checkpoint(content, file)
+    rewrite(copy.model, lambda _: weights)
     changed = open_fold(copy.model)
     image = as_it_is.cases.load("toy_0")[0]
     expected, found = (fold.reader.features(image) for fold in (as_it_is, changed))
@@ -480,6 +527,8 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     splits.write_text(json.dumps([{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[3:], "val": CASES[:3]}]))
     with pytest.raises(ValueError, match="fold_1: a calibration needs at least 5 cases"):
         calibrate(copy.model, 0, 1)  # before the first is fitted
+    with pytest.raises(ValueError, match="expected each fold once; got 1, 1"):
+        calibrate(copy.model, 1, 1)
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
     with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):
@@ -500,7 +549,10 @@ def test_a_cascade_predicts_after_its_first_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
-    monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: [])
+    score = Score(NLL=1.0, NLL_change=(0.0, 0.0), ECE=0.1, over_confidence=0.1, Dice=0.9, changed=0.0)
+    fit = Fit(Unchanged(), Model({}, None, 2), [], {"as trained": score}, {}, [])
+    done = fit, Path("fold_0", "checkpoint_calibrated.pth")
+    monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))
     stages = {"3d_lowres": {}, "3d_cascade": {"previous_stage": "3d_lowres"}, "mine": {"inherits_from": "3d_cascade"}}
     for configuration, is_second in (("3d_lowres", False), ("3d_cascade", True), ("mine", True)):

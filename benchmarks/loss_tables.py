@@ -1,7 +1,7 @@
 """Tables of what losses trained, from losses.csv and losses_cases.csv: see tables.py."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -303,6 +303,7 @@ def paper_hyperparameters() -> str:
 
 ACDC = {"1": "RV", "2": "MYO", "3": "LV"}
 """The structures by their labels."""
+ACDC_LOSSES = ("DiceCE", "CE", "NACL", "NACL, λ = 0.01", "SVLS", "MbLS", "LS", "FL", "ECP")
 
 
 def paper_acdc() -> str:
@@ -311,26 +312,41 @@ def paper_acdc() -> str:
     theirs = theirs[(theirs["dataset"] == "ACDC") & theirs["table"].isin([1, 2])]
     theirs = theirs.replace({"method": {"CE+DSC": "DiceCE"}})
     values = theirs.set_index(["method", "structure", "metric"])["value"]
-    of_models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1")
+    models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1")
     cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
-    structures = [f"{name}: {what}" for name in ACDC.values() for what in ("DSC", "HD95")]
-    lines = [["loss", *structures, "ECE", "CECE"]]
-    for row in of_models.to_dict("records"):
-        of_model = cases[cases["trainer"] == row["trainer"]]
-        ours = []
-        paper = []
-        for label, name in ACDC.items():
-            ours.append(f"{of_model[f'Dice_{label}'].mean():.3f}")
-            ours.append(f"{of_model[f'HD95_{label}'].mean():.2f}")
-            paper += [(name, "DSC", 3), (name, "HD", 2)]
-        ours += [f"{row['ECE_foreground']:.3f}", f"{row['CECE_foreground']:.3f}"]
-        lines.append([f"{row['method']}, here, {row['steps']:,} steps", *ours])
-        if row["method"] in values.index:
-            of_paper = values[row["method"]]
-            paper += [("", "ECE", 3), ("", "CECE", 3)]
-            found = [f"{of_paper[name, metric]:.{digits}f}" for name, metric, digits in paper]
-            lines.append([f"{row['method']}, paper", *found])
+    names = ", ".join(ACDC.values())
+    lines = [["loss", "DSC", f"DSC: {names}", "HD95", f"HD95: {names}", "ECE", "CECE"]]
+    for steps in (6000, 2000):
+        of_length = models[models["steps"] == steps].set_index("method")
+        for method in filter(of_length.index.__contains__, ACDC_LOSSES):
+            model = of_length.loc[method]
+            means = cases[cases["trainer"] == model["trainer"]].mean(numeric_only=True)
+            dice = [means[f"Dice_{label}"] for label in ACDC]
+            distances = [means[f"HD95_{label}"] for label in ACDC]
+            errors = [model["ECE_foreground"], model["CECE_foreground"]]
+            lines.append(
+                [f"{method}, here, {steps:,} steps", *_acdc_cells(dice, distances, errors)]
+            )
+            if steps == 6000 and method in values.index:
+                of_paper = values[method]
+                dice = [of_paper[name, "DSC"] for name in ACDC.values()]
+                distances = [of_paper[name, "HD"] for name in ACDC.values()]
+                errors = [of_paper["", "ECE"], of_paper["", "CECE"]]
+                lines.append([f"{method}, paper", *_acdc_cells(dice, distances, errors)])
     return markdown(lines)
+
+
+def _acdc_cells(
+    dice: Sequence[float], distances: Sequence[float], errors: Sequence[float]
+) -> list[str]:
+    """Means over structures, each structure, ECE and CECE."""
+    return [
+        f"{np.mean(dice):.3f}",
+        ", ".join(f"{value:.3f}" for value in dice),
+        f"{np.mean(distances):.2f}",
+        ", ".join(f"{value:.2f}" for value in distances),
+        *(f"{value:.3f}" for value in errors),
+    ]
 
 
 def losses_dice() -> str:

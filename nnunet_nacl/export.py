@@ -5,8 +5,7 @@ from collections import ChainMap
 from pathlib import Path
 
 from nnunet_nacl.files import check_input, whole_folder
-from nnunet_nacl.nnunet import DEFAULT_TRAINER, PlansJson, read_checkpoint, write_checkpoint
-from nnunet_nacl.trainers import parse_name
+from nnunet_nacl.nnunet import PlansJson, find_trainer, read_checkpoint, write_checkpoint
 
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
 _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
@@ -19,25 +18,27 @@ _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
 
 
 def export_model(model_folder: str | Path) -> Path:
-    """Copy a model folder to ``<model_folder>_stock`` with its trainer renamed to nnU-Net's default; returns the copy.
+    """Copy a model folder to ``<model_folder>_stock`` with its trainer renamed to nnU-Net's below it; returns the copy.
 
-    Our trainers differ from ``nnUNetTrainer`` in training only, so the copy's predictions are identical, bit for bit.
-    Its checkpoints are for prediction: further training would use nnU-Net's default loss.
+    Our trainers, and yours with ``CalibratedLossMixin``, differ from nnU-Net's in training only, so the copy's
+    predictions are identical, bit for bit. Its checkpoints are for prediction: further training would use another loss.
 
     Raises:
         FileNotFoundError: ``model_folder`` is not a trained model folder.
         FileExistsError: the copy exists.
-        ValueError: a checkpoint cannot be read (see ``read_checkpoint``) or belongs to another trainer.
+        ValueError: a checkpoint cannot be read (see ``read_checkpoint``), or its trainer is not found, is nnU-Net's
+            own, or builds another network.
     """
     source = Path(model_folder).resolve()
     output = source.with_name(f"{source.name}_stock")
     checkpoints = {}
+    stock = {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
         checkpoints[file] = content = read_checkpoint(file)
-        if parse_name(content["trainer_name"]) is None:
-            raise ValueError(
-                f"{file} was trained with {content['trainer_name']}, which is not a trainer of nnunet_nacl."
-            )
+        try:
+            stock[file] = _stock_trainer(content["trainer_name"])
+        except ValueError as error:
+            raise ValueError(f"{file} cannot be exported: {error}") from error
     if not checkpoints:
         raise FileNotFoundError(
             f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
@@ -54,9 +55,9 @@ def export_model(model_folder: str | Path) -> Path:
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
         f"Trained with {', '.join(trainers)} of nnunet_nacl. In the checkpoints the trainer is "
-        f"renamed to {DEFAULT_TRAINER}; weights, plans and predictions are the same.\n\n{needed}"
+        f"renamed to {', '.join(sorted({*stock.values()}))}; weights, plans and predictions are the same.\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
-        "Use the checkpoints for prediction only: a training that goes on from them would use nnU-Net's default loss.\n"
+        "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"
     )
     with whole_folder(output) as partial:
         copied = [file for pattern in _COPIED for file in source.glob(pattern)]
@@ -64,8 +65,21 @@ def export_model(model_folder: str | Path) -> Path:
             target = partial / file.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             if file in checkpoints:
-                write_checkpoint({**checkpoints[file], "trainer_name": DEFAULT_TRAINER}, target)
+                write_checkpoint({**checkpoints[file], "trainer_name": stock[file]}, target)
             else:
                 shutil.copyfile(file, target)
         (partial / NOTE_NAME).write_text(note)
     return output
+
+
+def _stock_trainer(name: str) -> str:
+    """The trainer of nnU-Net that a trainer is derived from, if it predicts alike."""
+    trainer = find_trainer(name)
+    stock = next(one for one in trainer.__mro__ if one.__module__.startswith("nnunetv2."))
+    if trainer is stock:
+        raise ValueError(
+            f"its trainer {name} is nnU-Net's own, so that nnU-Net predicts with it as it is."
+        )
+    if trainer.build_network_architecture is not stock.build_network_architecture:
+        raise ValueError(f"its trainer {name} builds a network of its own, which nnU-Net lacks.")
+    return str(stock.__name__)

@@ -16,6 +16,7 @@ import torch
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
+from nnunet_nacl.linking import trainers_path
 from tests.conftest import KINDS, Planned, Trained
 from tests.test_files import at_most
 
@@ -81,12 +82,50 @@ def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
         export_model(model_folder)
 
 
+MINE = """
+from nnunetv2.training.nnUNetTrainer.variants.data_augmentation.nnUNetTrainerDA5 import nnUNetTrainerDA5
+from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
+class nnUNetTrainerMine(CalibratedLossMixin, nnUNetTrainerDA5):
+    recipe = Recipe("NACL")
+class nnUNetTrainerMineLarger(nnUNetTrainerMine):
+    @staticmethod
+    def build_network_architecture(*_, **__):
+        raise NotImplementedError
+"""
+
+
+def test_which_trainer_of_nnunet_predicts_alike(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of ours, of one's own, and of nnU-Net's with a budget that nnU-Net does not know."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text(MINE)
+    monkeypatch.setenv("nnUNet_extTrainer", os.pathsep.join([str(tmp_path / "mine"), str(trainers_path())]))
+    for name, expected in {
+        "nnUNetTrainerDiceNACL_5epochs": "nnUNetTrainer",
+        "nnUNetTrainerDA5_20epochs_10iterations": "nnUNetTrainerDA5",
+        "nnUNetTrainerMine": "nnUNetTrainerDA5",
+    }.items():
+        write_checkpoint(model_folder, trainer_name=name)
+        output = export_model(model_folder)
+        copied = torch.load(output / "fold_0" / "checkpoint_final.pth", weights_only=False)
+        assert copied["trainer_name"] == expected
+        shutil.rmtree(output)
+    write_checkpoint(model_folder, trainer_name="nnUNetTrainerMineLarger")
+    with pytest.raises(ValueError, match="nnUNetTrainerMineLarger builds a network of its own, which nnU-Net lacks"):
+        export_model(model_folder)
+
+
 def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"it has no fold_\*/checkpoint_\*\.pth\."):
         export_model(tmp_path)
-    file = write_checkpoint(model_folder, trainer_name="nnUNetTrainerAdam")
-    with pytest.raises(ValueError, match=r"was trained with nnUNetTrainerAdam, which is not a trainer of nnunet_nacl"):
-        export_model(model_folder)
+    for name, problem in (
+        ("nnUNetTrainerAdam", "its trainer nnUNetTrainerAdam is nnU-Net's own, so that nnU-Net predicts with it"),
+        ("nnUNetTrainerMine", "trainer nnUNetTrainerMine: "),
+    ):
+        file = write_checkpoint(model_folder, trainer_name=name)
+        with pytest.raises(ValueError, match=rf"checkpoint_final\.pth cannot be exported: {problem}"):
+            export_model(model_folder)
     for content in (b"", b"not a checkpoint"):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"checkpoint_final\.pth cannot be read as a checkpoint of nnU-Net"):

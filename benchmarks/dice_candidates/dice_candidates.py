@@ -156,7 +156,7 @@ class MarginNACL(NACLLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel."""
-        shares = self._neighborhood.tau(target, logits.dtype)
+        shares = self.neighborhood.tau(target, logits.dtype)
         return cross_entropy(logits, target.map, regions=target.regions) + self.weight * (
             logits - self.margin * shares
         ).abs().mean(1)
@@ -175,7 +175,7 @@ class LogNACL(NACLLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel."""
-        shares = self._neighborhood.tau(target, logits.dtype)
+        shares = self.neighborhood.tau(target, logits.dtype)
         distance = (logits.log_softmax(1) - (shares + self.epsilon).log()).abs()
         return cross_entropy(
             logits, target.map, regions=target.regions

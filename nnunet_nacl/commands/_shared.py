@@ -38,13 +38,13 @@ SHARED = {
 """Parameter -> its help, in all commands whose docstring does not say more of it."""
 
 MAIN_PATH = (
-    "# Train, with nnU-Net's own commands: a model, and test cases with their probabilities",
-    "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL",
-    "nnUNetv2_predict -d 4 -c 2d -f 0 -tr nnUNetTrainerNACL -i imagesTs -o predictions --save_probabilities",
+    "# Train and predict, with nnU-Net's own commands (_paperSchedule: Adam, 100 epochs, as in the paper)",
+    "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL_paperSchedule",
+    "nnUNetv2_predict -d 4 -c 2d -f 0 -tr nnUNetTrainerNACL_paperSchedule -i imagesTs -o NACL --save_probabilities",
     "# Measure: ECE and CECE over foreground and union, Dice, HD95, and scores that cannot be gamed",
-    "nnunet_nacl evaluate labelsTs predictions",
+    "nnunet_nacl evaluate labelsTs NACL",
     "# Benchmark: eight losses trained, predicted, evaluated and compared on one page",
-    "nnunet_nacl experiment main -d 4 -c 2d -f 0",
+    "nnunet_nacl experiment main -d 4 -c 2d -f 0 --paper_schedule",
     "# Calibrate an existing model: a checkpoint that any nnU-Net predicts with",
     "nnunet_nacl calibrate -d 4 -c 2d -f 0 -tr nnUNetTrainer",
 )

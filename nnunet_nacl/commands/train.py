@@ -21,7 +21,7 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
 
     Examples:
         nnunet_nacl link
-        nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL
+        nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL_paperSchedule
         nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL_weight0p01_paperSchedule --npz
     """
     from nnunet_nacl import linking
@@ -32,7 +32,7 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
         print(f"Removed {linking.unlink()}")
     else:
         print(linking.link())
-        say_next("nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL")
+        say_next("nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Losses for calibrated segmentation. Pure PyTorch: usable in any training loop.
 
 All are called as ``loss(logits, target)``; see ``SegmentationLoss`` for their common settings. A loss of your own is a
-subclass with a ``voxel_loss``, for which ``cross_entropy`` and the other functions are the parts.
+subclass with a ``voxel_loss``, for which ``cross_entropy`` and its kin are the parts.
 """
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
@@ -19,7 +19,7 @@ from nnunet_nacl.losses._cross_entropy import (
     soft_cross_entropy,
 )
 from nnunet_nacl.losses._nacl import NACLLoss
-from nnunet_nacl.losses._neighborhood import neighbor_shares
+from nnunet_nacl.losses._neighborhood import Neighborhood, neighbor_shares
 from nnunet_nacl.losses._target import Target
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "LabelSmoothingLoss",
     "MbLSLoss",
     "NACLLoss",
+    "Neighborhood",
     "SVLSLoss",
     "SegmentationLoss",
     "Shared",

@@ -143,15 +143,15 @@ class SVLSLoss(SegmentationLoss):
         super().__init__(**shared)
         self.sigma = sigma
         self.kernel_size = kernel_size
-        self._neighborhood.check()
+        self.neighborhood.check()
 
     @property
-    def _neighborhood(self) -> Neighborhood:
+    def neighborhood(self) -> Neighborhood:
         # For Gaussians this border replicates what lies at the image's border.
         return Neighborhood("gaussian", self.sigma, self.kernel_size, border="background")
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        shares = self._neighborhood.tau(target, logits.dtype)
+        shares = self.neighborhood.tau(target, logits.dtype)
         return soft_cross_entropy(logits, shares, regions=target.regions)
 
 
@@ -249,7 +249,8 @@ class MbLSLoss(SegmentationLoss):
         super().__init__(**shared)
         if self.regions:
             raise ValueError(
-                "regions must be False: the margin is to the largest logit of competing classes."
+                "MbLS is not defined for regions: its margin is to the largest logit of competing classes, and regions "
+                "do not compete. Use another loss."
             )
         check_number("margin", margin, at_least=0)
         check_number("weight", weight, at_least=0)

@@ -6,6 +6,7 @@ Of a ``Formula``, `_gradient.py` computes the value and its gradient in less tim
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,8 @@ class Formula(nn.Module, ABC):
 
     tell: Callable[[str], object] = staticmethod(warnings.warn)
     """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
+    looks_around: ClassVar[bool] = False
+    """Whether a voxel's value depends on other voxels' logits or labels, so that it cannot be computed in pieces."""
 
     def __init__(
         self,
@@ -36,11 +39,14 @@ class Formula(nn.Module, ABC):
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats."""
+        """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats.
+
+        On a CPU it is called with some rows of an image at a time, unless the class sets ``looks_around``.
+        """
 
     @property
-    def _neighborhood(self) -> Neighborhood | None:
-        """Of a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
+    def neighborhood(self) -> Neighborhood | None:
+        """Of a loss that takes class shares around a voxel from ``neighborhood.tau``, which also knows other rows."""
         return None
 
     def extra_repr(self) -> str:
@@ -71,13 +77,20 @@ def without_border(loss: Formula, target: Tensor, channels: int) -> Target:
 
 def surrounded(loss: Formula, target: Target) -> Target:
     """The form that ``total`` takes: with a border, if the loss looks at neighbors."""
-    neighborhood = loss._neighborhood
+    neighborhood = loss.neighborhood
     return target if neighborhood is None else neighborhood.surround(target)
 
 
 def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
     """The sum of ``voxel_loss`` over the voxels that count."""
-    values = target.poisoned(loss.voxel_loss(_computable(logits, target), target))
+    values = loss.voxel_loss(_computable(logits, target), target)
+    expected = (logits.shape[0], *logits.shape[2:])
+    if tuple(values.shape) != expected:
+        raise ValueError(
+            f"{type(loss).__name__}.voxel_loss: expected a value for each voxel, of the shape {expected}; got the "
+            f"shape {tuple(values.shape)}."
+        )
+    values = target.poisoned(values)
     if target.valid is not None:
         values = torch.where(target.valid[:, 0], values, 0)
     return values.sum()

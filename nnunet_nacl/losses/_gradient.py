@@ -56,20 +56,22 @@ On a GPU each call costs time, so it gets few large pieces."""
 def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     """``at_once(loss, logits, target)`` in less time and memory; it can be differentiated twice and more.
 
-    It is ``at_once`` itself on devices that have neither way, while torch.compile traces (which can fuse the formula
-    itself), and inside torch.func's transforms, which differentiate the formula.
+    It is ``at_once`` itself on devices that have neither way, for a loss that looks around where it is not compiled,
+    while torch.compile traces (which can fuse the formula itself), and inside torch.func's transforms, which
+    differentiate the formula.
     """
     device = logits.device.type
     possible = device in PIECE and logits.numel() > 0
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return at_once(loss, logits, target)
+    otherwise = at_once if loss.looks_around else _in_pieces
     if not loss.compiled or device not in _COMPILED_ON:
-        return _in_pieces(loss, logits, target)
+        return otherwise(loss, logits, target)
     try:
         return _in_one(loss, logits, target)
     except Exception as error:  # noqa: BLE001, compilers fail in many ways
         # If the fault is in the logits or the target, this raises it.
-        value = _in_pieces(loss, logits, target)
+        value = otherwise(loss, logits, target)
         loss.compiled = False
         loss.tell(
             f"{type(loss).__name__} could not be compiled and takes longer now, with the same values: "

@@ -70,17 +70,17 @@ class NACLLoss(SegmentationLoss):
         self.constraint: Constraint = constraint
         self.class_reduction: ClassReduction = class_reduction
         self.border: Border = border
-        self._neighborhood.check()
+        self.neighborhood.check()
 
     @property
-    def _neighborhood(self) -> Neighborhood:
+    def neighborhood(self) -> Neighborhood:
         return Neighborhood(self.prior, self.sigma, self.kernel_size, self.border)
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         constrained = logits
         if self.constraint == "softmax":
             constrained = logits.sigmoid() if target.regions else logits.softmax(1)
-        distance = constrained - self._neighborhood.tau(target, logits.dtype)
+        distance = constrained - self.neighborhood.tau(target, logits.dtype)
         distance = distance.abs() if self.penalty == "l1" else distance.square()
         # λ / K times the sum is the mean in one operation less.
         weight = self.weight / logits.shape[1] if self.class_reduction == "mean" else self.weight

@@ -81,10 +81,10 @@ class Neighborhood:
     of all or some of its rows.
     """
 
-    prior: Prior
-    sigma: float
-    kernel_size: int
-    border: Border
+    prior: Prior = "mean"
+    sigma: float = 1.0
+    kernel_size: int = 3
+    border: Border = "valid"
 
     def check(self) -> None:
         """Raise a ValueError for a setting that is not allowed."""

@@ -406,7 +406,6 @@ def test_wrong_shapes(
         (losses.ECPLoss, "class_reduction", "all", "one of 'mean', 'sum'; got 'all'."),
         (losses.MbLSLoss, "margin", -1, "a number of at least 0; got -1."),
         (losses.MbLSLoss, "weight", -1, "a number of at least 0; got -1."),
-        (losses.MbLSLoss, "regions", True, "False: the margin is to the largest logit of competing classes."),
         (losses.NACLLoss, "weight", math.nan, "a number of at least 0; got nan."),
         (losses.NACLLoss, "prior", "box", "one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
         (losses.NACLLoss, "kernel_size", 4, "an odd whole number of at least 3; got 4."),

@@ -1,5 +1,7 @@
 """The computation in pieces: how it cuts, and what autograd may ask of it. That it changes nothing is a law."""
 
+import re
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -42,6 +44,62 @@ def pair(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """(2, 4, 10, 9) logits and their labels."""
     labels = torch.randint(4, (2, 1, 10, 9), generator=generator)
     return 3 * torch.randn(2, 4, 10, 9, generator=generator), labels
+
+
+class Balanced(losses.SegmentationLoss):
+    """Cross-entropy whose weights follow from how many voxels each class has."""
+
+    looks_around = True
+
+    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
+        rare = 1 / torch.bincount(target.map.flatten(), minlength=logits.shape[1]).clamp_min(1)
+        return rare[target.map[:, 0]] * losses.cross_entropy(logits, target.map)
+
+
+class Smooth(losses.SegmentationLoss):
+    """Cross-entropy on shares of a neighborhood of one's own."""
+
+    @property
+    def neighborhood(self) -> losses.Neighborhood:
+        return losses.Neighborhood(kernel_size=5)
+
+    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
+        return losses.soft_cross_entropy(logits, self.neighborhood.tau(target, logits.dtype))
+
+
+@pytest.mark.parametrize("kind", [Balanced, Smooth])
+def test_ones_own_loss_that_looks_around(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, kind: type[losses.SegmentationLoss]
+) -> None:
+    monkeypatch.setitem(_gradient.PIECE, "cpu", 68)
+    logits = torch.randn(2, 3, 13, 9, generator=generator, dtype=torch.float64)
+    labels = torch.randint(3, (2, 1, 13, 9), generator=generator)
+    labels[0, 0, :4] = 3
+    assert_same(kind(ignore_label=3), logits, labels)
+    if kind is Balanced:
+        valid = labels[:, 0] != 3
+        rows, truth = logits.movedim(1, -1)[valid], labels[:, 0][valid]
+        counts = torch.bincount(labels.where(labels != 3, 0).flatten(), minlength=3)
+        expected = F.cross_entropy(rows, truth, weight=1 / counts.double(), reduction="sum") / len(truth)
+        torch.testing.assert_close(kind(ignore_label=3)(logits, labels), expected)
+
+
+@pytest.mark.parametrize("ignore_label", [None, 3])
+@pytest.mark.parametrize(
+    ("wrong", "shape"),
+    [
+        (lambda logits, target: F.cross_entropy(logits, target.map.squeeze(1)), ()),
+        (lambda logits, target: -logits.log_softmax(1).gather(1, target.map), (2, 1, 10, 9)),
+        (lambda logits, _: logits, (2, 4, 10, 9)),
+    ],
+)
+def test_ones_own_loss_of_a_wrong_shape(
+    pair: tuple[Tensor, Tensor], wrong: Callable[..., Tensor], shape: tuple[int, ...], ignore_label: int | None
+) -> None:
+    loss = type("Mine", (losses.SegmentationLoss,), {"voxel_loss": lambda _, *given: wrong(*given)})
+    expected = f"Mine.voxel_loss: expected a value for each voxel, of the shape (2, 10, 9); got the shape {shape}"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        loss(ignore_label=ignore_label)(*pair)
 
 
 def test_a_gradient_asked_for_twice(pair: tuple[Tensor, Tensor]) -> None:

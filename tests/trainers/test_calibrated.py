@@ -225,6 +225,24 @@ def test_a_trainer_of_two_losses(make: Make) -> None:
         make(type("nnUNetTrainerBoth", (CalibratedLossMixin, nnUNetTrainer), both))
 
 
+def test_a_loss_that_the_data_set_does_not_allow(make: Make) -> None:
+    with pytest.raises(ValueError, match=r"MbLS on Dataset\d+_\w+, with the regions .*: MbLS is not defined for"):
+        make("MbLS", "regions")
+    wrong = {"loss_class": Brier, "recipe": Recipe(settings={"wieght": 0.2})}
+    with pytest.raises(ValueError, match=r"Brier does not take the settings wieght=0\.2: .*'wieght'"):
+        make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), wrong))
+
+
+def test_a_losss_tensors_go_to_the_trainers_device(make: Make) -> None:
+    class Weighted(Brier):
+        def to(self, device: torch.device) -> "Weighted":
+            self.sent = device
+            return self
+
+    trainer = make(type("nnUNetTrainerWeighted", (CalibratedLossMixin, nnUNetTrainer), {"loss_class": Weighted}))
+    assert hooks.inner_loss(trainer.loss).sent == trainer.device
+
+
 def test_the_log_says_what_starts_late_and_what_near_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
     late, whole = "learns small structures late under nnU-Net's SGD", "is that of all its voxels"

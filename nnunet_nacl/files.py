@@ -144,14 +144,19 @@ class FileState(NamedTuple):
         return cls(str(file.resolve()), status.st_size, status.st_mtime_ns, checksum)
 
     def is_of(self, file: Path) -> bool:
-        """Whether a file, wherever it lies, holds what this one held; a copy or a download has another time."""
+        """Whether a file holds what this one held: in its place by its time, else by its checksum."""
         try:
             status = file.stat()
             if status.st_size != self.size:
                 return False
-            return status.st_mtime_ns == self.changed or _checksum(file) == self.checksum
+            is_untouched = status.st_mtime_ns == self.changed and str(file.resolve()) == self.path
+            return is_untouched or _checksum(file) == self.checksum
         except OSError:
             return False
+
+    def at(self, file: Path) -> "FileState":
+        """The state of another file that holds the same."""
+        return self._replace(path=str(file.resolve()))
 
     @property
     def has_changed(self) -> bool:

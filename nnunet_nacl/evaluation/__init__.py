@@ -6,7 +6,7 @@ from nnunet_nacl.evaluation._files import (
     read_result,
     write_result,
 )
-from nnunet_nacl.evaluation._folder import count_for_review, evaluate
+from nnunet_nacl.evaluation._folder import count_for_review, default_summary, evaluate
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Folders, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase
@@ -21,6 +21,7 @@ __all__ = [
     "Origin",
     "SavedCase",
     "count_for_review",
+    "default_summary",
     "evaluate",
     "format_table",
     "read_parts",

@@ -67,11 +67,11 @@ def _state_in(home: Path, state: FileState | None) -> FileState | None:
     if state is None:
         return None
     file = home / Path(state.path).name
-    return state._replace(path=str(file.resolve())) if state.is_of(file) else None
+    return state.at(file) if state.is_of(file) else None
 
 
 def read_parts(summary: str | Path) -> list[FolderResult]:
-    """The result of a summary; if no such file exists, the results of the parts written under that name.
+    """The result of a summary; if no such file exists, or its cases have changed, those of the parts of that name.
 
     Raises a FileNotFoundError if there is neither, a ValueError if a file is damaged.
     """
@@ -79,8 +79,10 @@ def read_parts(summary: str | Path) -> list[FolderResult]:
     pattern = part_file(Path(glob.escape(summary.name)), "part*of*").name
     parts = sorted(summary.parent.glob(pattern))
     is_whole = record_file(summary).is_file()
-    if parts and is_whole:  # a review of the whole folder needs no ground truth
-        is_whole = read_result(summary, needs_truth=False).origin.has_truth
+    if parts and is_whole:
+        whole = read_result(summary, needs_truth=False)
+        # A review of the whole folder needs no ground truth; an evaluation may be older than the parts
+        is_whole = whole.origin.has_truth and not whole.stale_cases()
     return [read_result(file) for file in (parts if parts and not is_whole else [summary])]
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from nnunet_nacl.cases import Journal, check_any_used, each_case
+from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
     files_of,
@@ -24,6 +24,8 @@ from nnunet_nacl.files import check_output, only_writer, whole_file
 from nnunet_nacl.metrics import MARGIN_MM, Settings
 from nnunet_nacl.metrics.counting import CaseArrays, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
+
+_UNPREDICTED = "no prediction."
 
 
 def evaluate(
@@ -62,6 +64,10 @@ def evaluate(
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     default = default_summary(predictions)
     summary = Path(output) if output else default
+    if summary.suffix != ".json":
+        raise ValueError(
+            f"{summary}: expected a name that ends with .json, beside which other files are written."
+        )
     is_ours = summary.name == default.name  # and updated
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
@@ -78,10 +84,13 @@ def evaluate(
         doing="evaluating",
         num_processes=num_processes,
     ) as result:
+        if num_parts == 1:  # a part may have none
+            check_any_used(result.cases, result.skipped)
         missing = {case.name for case in cases if not case.is_predicted}
         skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
         whole = replace(result, skipped=skipped)
         write_result(whole, summary)
+        Journal(record_file(summary), write_record, read_record).remove()  # of a review
     return whole
 
 
@@ -90,8 +99,8 @@ def count_for_review(
 ) -> FolderResult:
     """Count cases for a review, with ground truth or without, or take them from an evaluation, which has all it needs.
 
-    The record is written beside the summary that ``evaluate`` writes by default, unless that record has ground truth:
-    then it belongs to that summary.
+    The record is written beside the summary that ``evaluate`` writes by default, unless an evaluation has written that
+    summary, to which the record then belongs, or the record has ground truth, and the review has none.
 
     Args:
         predictions: those to count.
@@ -111,11 +120,15 @@ def count_for_review(
         count=_count_one,
         doing="reviewing",
         num_processes=num_processes,
+        kept_as=record_file(summary),
     ) as result:
         check_any_used(result.cases, result.skipped)
-        if not any(other.origin.has_truth for other in stored if other.file == summary):
+        is_evaluated = summary == default and summary.is_file()
+        has_truth = any(other.origin.has_truth for other in stored if other.file == summary)
+        if not is_evaluated and (result.origin.has_truth or not has_truth):
+            without = [Skipped(name, _UNPREDICTED, missing=True) for name in predictions.missing]
             with whole_file(record_file(summary)) as file:
-                write_record(result, file)
+                write_record(replace(result, skipped=[*result.skipped, *without]), file)
     return result
 
 
@@ -143,17 +156,18 @@ def _counted(
     count: Callable[..., FolderResult],
     doing: str,
     num_processes: int,
+    kept_as: Path | None = None,
 ) -> Iterator[FolderResult]:
     """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
 
-    Until then a journal keeps what was counted, from which the next process takes it if this one is killed. Cases that
-    are ``stored`` are not counted again; if it is None, the journal's are.
+    Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review's
+    has its own name, ``kept_as``. Cases that are ``stored`` are not counted again; if it is None, the journal's are.
     """
     with only_writer(summary):
-        journal = Journal[FolderResult](summary, write_record, read_record)
+        journal = Journal[FolderResult](kept_as or summary, write_record, read_record)
         if stored is None:
             journal.remove()
-        finished = list(journal.finished())
+        finished = [*journal.finished(), *replace(journal, output=summary).finished()]
         results, skipped = each_case(
             cases,
             partial(count, data_set=data_set, origin=origin),
@@ -164,9 +178,7 @@ def _counted(
         )
         whole = FolderResult.joined([*results.values()], origin)
         yield replace(whole, skipped=skipped, file=summary)
-        # A review's record does not hold what an interrupted evaluation has counted
-        if origin.has_truth or not any(result.origin.has_truth for result in finished):
-            journal.remove()
+        journal.remove()
 
 
 def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
@@ -218,8 +230,8 @@ def _known(
             if files.name not in by_name:
                 continue
             states = then if origin.has_truth else replace(then, ground_truth=None)
-            if states.are_of(by_name[files.name]):
-                case = CountedCase(by_name[files.name], states)
+            if now := states.moved_to(by_name[files.name]):
+                case = CountedCase(by_name[files.name], now)
                 known[files.name] = replace(needed.take([row]), counted=[case])
     return known
 

@@ -76,6 +76,8 @@ def evaluate_case(
     predicted = None if prediction is None else to_numpy(prediction)
     are_masks = truth.dtype == bool and truth.shape == p.shape
     spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
+    if truth.shape == p.shape and not are_masks:
+        raise ValueError(f"the ground truth: expected masks of regions as bool; got {truth.dtype}.")
     if channel_axis not in {0, 1} or (not are_masks and truth.shape != spatial):
         raise ValueError(
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "

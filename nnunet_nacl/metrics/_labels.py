@@ -140,4 +140,4 @@ class LabelMeaning:
 
 def region_of(value: int | Sequence[int]) -> Region:
     """The labels of a structure."""
-    return (value,) if isinstance(value, int) else tuple(value)
+    return tuple(np.atleast_1d(value).tolist())

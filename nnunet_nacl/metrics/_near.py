@@ -31,6 +31,8 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
         raise ValueError(
             f"spacing_mm: expected {core.ndim} distances above 0; got {tuple(spacing_mm)}."
         )
+    if core.ndim > 3:
+        raise ValueError(f"expected one to three spatial axes; got the shape {core.shape}.")
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
     near = np.zeros(volume.shape, bool)

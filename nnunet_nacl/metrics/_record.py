@@ -134,6 +134,10 @@ class Counts:
         """The cases of all parts, which were counted alike, in this order; a ValueError if there is no part."""
         if not parts:
             raise ValueError("expected one case or more; got none.")
+        metrics = {tuple(part.segmentation_metrics) for part in parts}
+        if len(metrics) > 1:
+            shown = " and ".join(", ".join(names) or "none" for names in sorted(metrics))
+            raise ValueError(f"expected parts with the same segmentation metrics; got {shown}.")
         return each_column(lambda *columns: np.concatenate(columns), *parts)
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":

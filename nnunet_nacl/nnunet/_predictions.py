@@ -29,7 +29,8 @@ from nnunet_nacl.typing import Labels, Record
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
 _HOW_TO_SAVE = (
-    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
+    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, or copy those of "
+    "before beside postprocessed segmentations"
 )
 
 
@@ -64,20 +65,18 @@ class CaseStates:
     prediction: FileState | None
     probabilities: FileState | None
 
-    def are_of(self, files: "CaseFiles") -> bool:
-        """Whether these files lie where they lay, and none has changed, come or gone."""
-        pairs = (
-            (self.ground_truth, files.ground_truth),
-            (self.prediction, files.prediction),
-            (self.probabilities, files.probabilities),
-        )
-        return all(_is_unchanged(state, file) for state, file in pairs)
-
-
-def _is_unchanged(state: FileState | None, file: Path | None) -> bool:
-    if state is None or file is None:
-        return state is None and (file is None or not file.exists())
-    return state.path == str(file.resolve()) and state.is_of(file)
+    def moved_to(self, files: "CaseFiles") -> "CaseStates | None":
+        """The states of these files if they hold what those held, wherever they lie; None if one has changed."""
+        moved: dict[str, FileState | None] = {}
+        for name, state in vars(self).items():
+            file = getattr(files, name)
+            if state is None and (file is None or not file.exists()):
+                moved[name] = None
+            elif state is None or file is None or not state.is_of(file):
+                return None
+            else:
+                moved[name] = state.at(file)
+        return CaseStates(**moved)
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,7 @@ class Predictions:
         dataset_json: of the data set.
         plans: the ``plans.json`` that says which reader to use, if there is one.
         data_set: how to read the files, and what their labels mean.
+        missing: cases with ground truth alone, which ``predicted`` has left out.
     """
 
     groups: dict[str, list[CaseFiles]]
@@ -157,6 +157,7 @@ class Predictions:
     dataset_json: Path
     plans: Path | None
     data_set: DataSet
+    missing: tuple[str, ...] = ()
 
     @property
     def cases(self) -> list[CaseFiles]:
@@ -267,7 +268,8 @@ class Predictions:
 
     def predicted(self) -> "Predictions":
         """Keep the cases with a prediction."""
-        return self._having(lambda case: case.is_predicted)
+        missing = tuple(case.name for case in self.cases if not case.is_predicted)
+        return replace(self._having(lambda case: case.is_predicted), missing=missing)
 
     def to_fit_to(self) -> "Predictions":
         """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""

@@ -102,7 +102,7 @@ def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> Record:
     if truth is None:
         return {"dice": np.nan, "true_ml": np.nan}
     return {
-        "dice": _dice_of(truth),
+        "dice": np.where(truth.ignored < 1, _dice_of(truth), np.nan),
         "true_ml": np.where(truth.ignored == 0, voxel_ml * truth.voxels, np.nan),
     }
 
@@ -115,10 +115,12 @@ def outcomes_of(
 ) -> list[Outcome]:
     """What is predicted of each structure, by its fit if there is one, and what is true, without ignored voxels.
 
-    With a coverage, also what the masks of the recall threshold miss.
+    Cases of which all is ignored are left out. With a coverage, also what the masks of the recall threshold miss.
     """
     from pandas import DataFrame, concat
 
+    assert counted.counts.truth is not None
+    counted = counted.take(np.flatnonzero(counted.counts.truth.ignored < 1).tolist())
     frames = []
     for number, name in enumerate(names):
         fit = fits.get(name, StructureFit())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import read_result, write_result
+from nnunet_nacl.evaluation import read_parts, read_result, write_result
 from nnunet_nacl.files import only_writer
 from tests.evaluation.evaluated import SUMMARY, Folders, content, reasons, run_evaluate, summary_of
 
@@ -97,9 +97,7 @@ def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *optio
     return 3 - int(re.search(r"(\d+)/3", capsys.readouterr().err)[1])
 
 
-def test_only_what_changed_is_evaluated_again(
-    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluated_again(folders, capsys) == 3
     first = content(folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 0
@@ -115,14 +113,49 @@ def test_only_what_changed_is_evaluated_again(
     bins = folders[1] / "calibration_bins.zip"
     bins.write_bytes(bins.read_bytes()[:-30])
     assert evaluated_again(folders, capsys, "--bins", 10) == 3
-    # files of the same size and time elsewhere
-    other = tmp_path / "other"
-    shutil.copytree(folders[1], other)
-    for file in (*folders[1].iterdir(), *other.iterdir()):
-        os.utime(file, ns=(1, 1))
+
+
+def test_copies_are_not_counted_again(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever predictions and ground truth lie; another file of the same size and time is."""
     output = tmp_path / "calibration_summary.json"
+    p = np.load(folders[1] / "case_1.npz")["probabilities"]
+    np.savez(folders[1] / "case_1.npz", probabilities=p)
     assert evaluated_again(folders, capsys, "-o", output) == 3
-    assert evaluated_again((folders[0], other), capsys, "-o", output) == 3
+    here = json.loads(output.read_text())
+    elsewhere = tuple(Path(shutil.copytree(folder, tmp_path / "elsewhere" / folder.name)) for folder in folders)
+    assert evaluated_again(elsewhere, capsys, "-o", output) == 0
+    there = json.loads(output.read_text())
+    assert there["mean"] == here["mean"]
+    assert there["settings"]["gt_folder"] == str(elsewhere[0])
+    np.savez(elsewhere[1] / "case_1.npz", probabilities=(p * 0.999 + 0.001 / len(p)).astype(p.dtype))
+    for folder in (*folders, *elsewhere):
+        for file in folder.iterdir():
+            os.utime(file, ns=(1, 1))
+    assert evaluated_again(folders, capsys, "-o", output) == 0
+    assert evaluated_again(elsewhere, capsys, "-o", output) == 1
+
+
+def test_a_wrong_folder_of_ground_truth_replaces_nothing(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_evaluate(folders) == 0
+    before = content(folders[1] / SUMMARY)
+    (tmp_path / "empty").mkdir()
+    assert run_evaluate((tmp_path / "empty", folders[1])) == 1
+    assert "None of 3 cases can be used; the first: case_0: " in capsys.readouterr().err
+    assert content(folders[1] / SUMMARY) == before
+
+
+def test_parts_that_are_newer_than_the_whole_are_read(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_evaluate(folders) == 0
+    p = np.load(folders[1] / "case_1.npz")["probabilities"]
+    np.savez(folders[1] / "case_1.npz", probabilities=p)
+    for part in (0, 1):
+        assert run_evaluate(folders, "--num_parts", 2, "--part_id", part) == 0
+        assert f"nnunet_nacl report {folders[1]}    # when all parts are there" in capsys.readouterr().out
+    assert [result.origin.part for result in read_parts(folders[1] / SUMMARY)] == [(0, 2), (1, 2)]
+    assert run_evaluate(folders) == 0
+    assert [result.origin.part for result in read_parts(folders[1] / SUMMARY)] == [None]
 
 
 def test_another_file_of_a_similar_name_is_kept(folders: Folders, tmp_path: Path) -> None:

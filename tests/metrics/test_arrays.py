@@ -121,6 +121,24 @@ def test_shapes_that_do_not_fit() -> None:
         evaluate_case(p[1:], masks, p[1:].astype(float))
 
 
+def test_what_is_neither_labels_nor_masks() -> None:
+    p, y = structure_case(1.5, regions=True)
+    with pytest.raises(ValueError, match=r"the ground truth: expected masks of regions as bool; got uint8\."):
+        evaluate_case(p, np.stack([y > 0, y > 1]).astype(np.uint8))
+    with pytest.raises(ValueError, match="expected one to three spatial axes; got the shape"):
+        evaluate_case(p[:, None], np.stack([y > 0, y > 1])[:, None])
+    labels = (p > 0.5).sum(0)
+    measured, not_measured = (
+        evaluate_case(p, y, labels, regions=[(1, 2), (2, 2)], settings=Settings(surface=surface))
+        for surface in (True, False)
+    )
+    for parts in ([measured, not_measured], [not_measured, measured]):
+        with pytest.raises(ValueError, match=r"the same segmentation metrics; got .*HD95.* and|got Dice.* and .*HD95"):
+            Counts.joined(parts)
+    array = evaluate_case(p, y, labels, regions=np.array([[1, 2], [2, 2]]))
+    assert numbers(array) == numbers(evaluate_case(p, y, labels, regions=[(1, 2), 2]))
+
+
 @pytest.mark.parametrize("ignore_label", [-100, 255])
 def test_labels_of_no_class(ignore_label: int) -> None:
     p, y = structure_case(1.5)

@@ -15,6 +15,12 @@ def test_by_hand() -> None:
     assert np.isnan(dice(confusion, [3]))
 
 
+def test_a_label_named_twice() -> None:
+    """As dataset.json may have it, and nnU-Net takes it."""
+    confusion = confusion_matrix(np.array([0, 1, 2, 2]), np.array([0, 1, 2, 0]), 3)
+    assert dice(confusion, [1, 2, 2]) == dice(confusion, [1, 2]) == pytest.approx(2 * 2 / (3 + 2))
+
+
 def test_equal_scikit_learn() -> None:
     generator = np.random.default_rng(0)
     a, b = generator.integers(0, 3, (2, 50, 60, 70)).astype(np.uint8)

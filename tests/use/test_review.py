@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
+from nnunet_nacl.evaluation import FolderResult, _folder, evaluate, read_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
+from nnunet_nacl.report import compare
 from nnunet_nacl.use import REVIEW_NAME, fit_review, ranked_cases, read_outcomes, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,
     VOXEL_ML,
+    change,
     near_by_scipy,
     probabilities,
     read,
@@ -211,14 +213,52 @@ def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path],
     assert list(review_folder(folders[1]).table.mean_error) == list(doubt)
 
 
-def test_a_review_leaves_what_a_stopped_evaluation_counted(folders: tuple[Path, Path], counted: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "of_review"), [(Settings(surface=True), "cd"), (Settings(surface=True, num_bins=20), "abcd")]
+)
+def test_a_review_leaves_what_a_stopped_evaluation_counted(
+    folders: tuple[Path, Path], counted: list[str], settings: Settings, of_review: str
+) -> None:
     """So the evaluation goes on where it was, with the cases whose ground truth was not counted."""
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Predictions.of_folder(*folders), Settings(surface=True))
+        evaluate(Predictions.of_folder(*folders), settings)
     review_folder(folders[1])
-    evaluate(Predictions.of_folder(*folders), Settings(surface=True))
-    assert counted == ["a", "b", "c", "c", "d", "c", "d"]
+    evaluate(Predictions.of_folder(*folders), settings)
+    assert "".join(counted) == f"abc{of_review}cd"
     assert not list(folders[1].glob(".*"))
+
+
+def test_a_reviews_record_grows_with_the_predictions(folders: tuple[Path, Path], counted: list[str]) -> None:
+    """A report of it names the cases without a prediction; an evaluation takes what was counted."""
+    truth, predictions = folders
+    later = [predictions / name for name in ("c.npz", f"c{ENDING}", "d.npz", f"d{ENDING}")]
+    elsewhere = [file.rename(truth.parent / file.name) for file in later]
+    for expected in ("ab", "ab"):
+        review_folder(predictions, gt_folder=truth)
+        assert "".join(counted) == expected
+    result = read_result(predictions / "calibration_summary.json")
+    assert [(entry.case, entry.missing) for entry in result.skipped] == [("c", True), ("d", True)]
+    assert "could not be evaluated (2): c, d." in compare({"one": result}).notes[0]
+    counted[:0] = ["", ""]  # the spy stops at abc
+    for file, home in zip(elsewhere, later, strict=True):
+        file.rename(home)
+    for _ in range(2):
+        review_folder(predictions, gt_folder=truth)
+        assert "".join(counted) == "abcd"
+    assert not evaluate(Predictions.of_folder(truth, predictions), Settings(surface=True)).skipped
+    assert "".join(counted) == "abcd"
+
+
+def test_a_case_of_ignored_voxels_alone_judges_nothing(folders: tuple[Path, Path]) -> None:
+    truth, predictions = folders
+    content = json.loads((predictions / "dataset.json").read_text())
+    content["labels"]["ignore"] = 3
+    (predictions / "dataset.json").write_text(json.dumps(content))
+    change(truth / f"a{ENDING}", lambda labels: np.full_like(labels, 3))
+    review = review_folder(predictions, gt_folder=truth)
+    assert {judgement.num_cases for judgement in review.judgements if judgement.structure != "(all)"} == {3}
+    assert review.table.set_index("case").loc["a", ["dice", "true_ml"]].isna().all(axis=None)
+    assert not any(row.case == "a" for row in read_outcomes(predictions))
 
 
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

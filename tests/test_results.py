@@ -264,7 +264,7 @@ def test_what_the_short_trainings_say() -> None:
     said(
         "results/losses-short.md",
         "After 1,000 to 6,000 steps of Adam, cross-entropy alone (CE) has the lowest NLL of the study's losses on "
-        "Hippocampus and USGRA (on ACDC of three losses, after 6,000), and DiceCE is over-confident.",
+        "Hippocampus and USGRA (on ACDC after 6,000), and DiceCE is over-confident.",
         "Nothing that we tried does both in each of these short trainings.",
     )
     study = {method.name for method in read_study("main").methods}

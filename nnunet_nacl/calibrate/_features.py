@@ -1,7 +1,7 @@
 """What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
-from nnunet_nacl.typing import Record, Singles
+from nnunet_nacl.typing import Floats, Record, Singles
 
 if TYPE_CHECKING:
     import torch
@@ -44,25 +44,30 @@ class Features:
         drawn: Singles = self._scaled_back(self.values.flatten(1)[:, where]).cpu().numpy()
         return drawn
 
-    def blocks(self, layer: Layer) -> Iterator[tuple[slice, "Tensor"]]:
-        """The logits (C, n) that a layer makes of them, a few voxels of the flattened case at a time; and which."""
+    def logits(self, layer: Layer) -> Singles:
+        """(C, *spatial), what a layer makes of them."""
+        logits: Singles = self.of_logits(layer, lambda block: block.cpu().numpy(), len(layer[1]))
+        return logits
+
+    def of_logits(
+        self,
+        layer: Layer,
+        function: Callable[["Tensor"], Floats],
+        rows: int,
+        dtype: type[np.floating] = np.float32,
+    ) -> Floats:
+        """(N, *spatial), what a function makes, (N, n) with N rows, of a layer's logits (C, n) of some voxels."""
         import torch
 
         weight, bias = (
             torch.from_numpy(part.astype(np.float32)).to(self.values.device) for part in layer
         )
         flat = self.values.flatten(1)
+        found = np.empty((rows, flat.shape[1]), dtype)
         for start in range(0, flat.shape[1], _BLOCK):
             where = slice(start, start + _BLOCK)
-            yield where, weight @ self._scaled_back(flat[:, where]) + bias[:, None]
-
-    def logits(self, layer: Layer) -> Singles:
-        """(C, *spatial)."""
-        shape = self.values.shape[1:]
-        logits = np.empty((len(layer[1]), shape.numel()), np.float32)
-        for where, block in self.blocks(layer):
-            logits[:, where] = block.cpu().numpy()
-        return logits.reshape(len(logits), *shape)
+            found[:, where] = function(weight @ self._scaled_back(flat[:, where]) + bias[:, None])
+        return found.reshape(rows, *self.values.shape[1:])
 
     def _scaled_back(self, values: "Tensor") -> "Tensor":
         return values.float() / self.scale[:, None]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from nnunet_nacl.nnunet import (
 )
 from nnunet_nacl.trainers import parse_name
 from nnunet_nacl.typing import Floats, Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Result = TypeVar("Result")
 
@@ -152,14 +155,15 @@ class TrainedFold:
         """(1, *spatial) the probability of the foreground, or (R, *spatial) of each region."""
         activation = self.meaning.activation
         tops = self.meaning.num_tops
-        shape = features.values.shape[1:]
-        found = np.empty((tops, shape.numel()), np.float64)
-        for where, logits in features.blocks(self.reader.layer):
-            p = activation.probabilities(logits)
-            found[:, where] = activation.foreground(p[:tops].cpu().numpy())
+
+        def foreground(logits: "Tensor") -> Floats:
+            p = activation.probabilities(logits)[:tops]
+            return activation.foreground(p.cpu().numpy())
+
+        found = features.of_logits(self.reader.layer, foreground, tops, np.float64)
         if not np.isfinite(found).all():
             raise ValueError("the network's output is not finite.")
-        return found.reshape(tops, *shape)
+        return found
 
     def spacing(self, properties: Record) -> list[float]:
         """Of a preprocessed case, in mm; a 2D configuration leaves the slices where they are."""

@@ -35,11 +35,7 @@ DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
 CHANGED = 0.1
 """The largest share of the predicted foreground that may change its label; fits to trained models change 0 to 0.04."""
-METHODS: dict[str, type[Calibration]] = {
-    Temperature.method: Temperature,
-    Vector.method: Vector,
-    Head.method: Head,
-}
+METHODS: dict[str, type[Calibration]] = {kind.method: kind for kind in (Temperature, Vector, Head)}
 
 Calibrations = dict[str, Calibration]
 """By method."""

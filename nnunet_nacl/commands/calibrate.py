@@ -3,6 +3,8 @@
 import argparse
 import shlex
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._shared import (
@@ -70,12 +72,18 @@ def calibrate(
     )
     if chosen.pred_folder is not None and o is not None:
         return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
-    names_model = chosen.d is not None and chosen.c is not None
-    if names_model and o is None and (i is None) == (gt is None):
-        return _of_model(
-            chosen, checkpoint=chk, device=find_device(device), disable_tta=disable_tta, method=method, npz=npz,
-            images=i, gt_folder=gt, overwrite=overwrite,
+    if chosen.d is not None and chosen.c is not None and o is None and (i is None) == (gt is None):
+        from nnunet_nacl.calibrate import calibrate_model
+        from nnunet_nacl.nnunet import model_folder
+
+        model = model_folder(chosen.d, chosen.c, trainer=chosen.tr, plans=chosen.p)
+        on_device = find_device(device)
+        fits = calibrate_model(
+            model, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
+            method=method, save_probabilities=npz, overwrite=overwrite,
         )  # fmt: skip
+        how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
+        return _of_model(chosen, model, fits, how, npz=npz)
     usage = (
         "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
         "-o FIT.json"
@@ -84,27 +92,13 @@ def calibrate(
 
 
 def _of_model(
-    chosen: Chosen,
-    *,
-    checkpoint: str,
-    device: str,
-    disable_tta: bool,
-    method: str | None,
-    npz: bool,
-    images: str | None,
-    gt_folder: str | None,
-    overwrite: bool,
+    chosen: Chosen, model: Path, fits: Iterator[tuple["Fit", Path]], how: str, *, npz: bool
 ) -> int:
-    from nnunet_nacl.calibrate import calibrate_model
-    from nnunet_nacl.nnunet import PlansJson, model_folder
+    """Calibrate a model's folds, and tell how to predict with them."""
+    from nnunet_nacl.nnunet import PlansJson
 
     assert chosen.d is not None
     assert chosen.c is not None
-    model = model_folder(chosen.d, chosen.c, trainer=chosen.tr, plans=chosen.p)
-    fits = calibrate_model(
-        model, chosen.f, images=images, gt_folder=gt_folder, checkpoint=checkpoint, device=device,
-        use_mirroring=not disable_tta, method=method, save_probabilities=npz, overwrite=overwrite,
-    )  # fmt: skip
     name = ""
     status = 0
     done = []
@@ -124,7 +118,6 @@ def _of_model(
 
     trainer = ["-tr", chosen.tr, "-p", chosen.p]
     selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *done])
-    how = f"-device {device}{' --disable_tta' if disable_tta else ''}"
     predict = f"nnUNetv2_predict {selected} -chk {name} {how} --save_probabilities -i IMAGES -o PREDICTIONS"
     following = [predict]
     stage = PlansJson.read(model / "plans.json").previous_stage(chosen.c)

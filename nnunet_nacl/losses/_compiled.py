@@ -17,17 +17,12 @@ _Kind = tuple[torch.Size, torch.dtype, torch.dtype]
 
 
 def compiled_sum(
-    loss: Formula,
-    logits: Tensor,
-    target: Tensor,
-    *,
-    with_dice: bool,
-    with_gradient: bool,  # noqa: ARG001 - in validation, too: without it would be one more thing to compile
+    loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient.
 
-    With Dice, the sum is that of the voxels plus Dice times their number. Raises an exception of any kind if torch
-    cannot compile it here.
+    The gradient comes in validation, too: without it would be one more thing to compile. With Dice, the sum is that of
+    the voxels plus Dice times their number. Raises an exception of any kind if torch cannot compile it here.
     """
     if loss not in _compiled:
         _compiled[loss] = _Compiled()

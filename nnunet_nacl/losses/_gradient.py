@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,20 +29,14 @@ from nnunet_nacl.losses._formula import (
 from nnunet_nacl.losses._target import Target
 
 Sums = tuple[Tensor, Tensor, Tensor | None]
-"""The sum of a loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
-
-
-class Sum(Protocol):
-    """What computes ``Sums``; the gradient may be None if it is not asked for."""
-
-    def __call__(self, logits: Tensor, target: Tensor, /, *, with_gradient: bool) -> Sums: ...
+"""The sum of a loss over the voxels that count, how many those are (at least 1), and the sum's gradient, perhaps."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Way:
     """How a value is computed: a sum with its gradient, over its count; or by torch alone, for further derivatives."""
 
-    sums: Sum
+    sums: Callable[[Tensor, Tensor], Sums]
     formula: Callable[[Tensor, Tensor], Tensor]
 
 
@@ -81,7 +75,9 @@ def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
 
 
 def _in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
-    way = _Way(partial(sum_in_pieces, loss), partial(at_once, loss, with_dice=False))
+    way = _Way(
+        partial(sum_in_pieces, loss, with_gradient=True), partial(at_once, loss, with_dice=False)
+    )
     # Dice needs the whole target in its canonical form, of which the pieces are then cut
     given = target if loss.dice is None else without_border(loss, target, logits.shape[1])
     sums = sum_in_pieces(loss, logits, given, with_gradient=_is_asked_for(logits))
@@ -96,7 +92,7 @@ def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
         partial(compiled_sum, loss, with_dice=with_dice),
         partial(at_once, loss, with_dice=with_dice),
     )
-    sums = way.sums(logits, target, with_gradient=_is_asked_for(logits))
+    sums = way.sums(logits, target)
     value = _with_gradient(way, logits, target, sums)
     if with_dice:
         return value
@@ -177,7 +173,7 @@ class _WithGradient(torch.autograd.Function):
         gradient = ctx.gradient
         ctx.gradient = None
         if gradient is None:
-            gradient = ctx.way.sums(logits, target, with_gradient=True)[2]
+            gradient = ctx.way.sums(logits, target)[2]
             assert gradient is not None
         # Divided only here: in half precision the mean's gradient alone would be 0.
         return gradient.mul_(outer / count).to(logits.dtype), None, None, None

@@ -62,12 +62,8 @@ def page_parts(study: StudyPlot | None = None) -> PageParts:
     )
 
 
-@dataclass(frozen=True)
-class ShownRanking:
-    """A ranking as table and heat map."""
-
-    table: Table
-    panel: Panel
+ShownRanking = tuple[Table, Panel]
+"""A ranking as table and heat map."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,4 @@ def _together(comparisons: Sequence[Comparison]) -> Together | None:
 
 def _shown_ranks(views: Sequence[View]) -> list[ShownRanking]:
     """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
-    return [
-        ShownRanking(ranking.table(), partial(rank_heatmap, ranking))
-        for ranking in all_rankings(views)
-    ]
+    return [(ranking.table(), partial(rank_heatmap, ranking)) for ranking in all_rankings(views)]

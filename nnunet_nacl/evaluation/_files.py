@@ -8,7 +8,8 @@ from pathlib import Path
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._summary import summary_of
-from nnunet_nacl.files import FileState, whole_file, write_csv
+from nnunet_nacl.files import whole_file, write_csv
+from nnunet_nacl.nnunet import CaseFiles
 
 SUMMARY_NAME = "calibration_summary.json"
 
@@ -50,24 +51,18 @@ def _moved(result: FolderResult, home: Path) -> FolderResult:
         return result
     moved = []
     for files, states in result.counted:
-        at_home = replace(
-            states,
-            prediction=_state_in(home, states.prediction),
-            probabilities=_state_in(home, states.probabilities),
+        at_home = CaseFiles(
+            name=files.name,
+            ground_truth=None,
+            prediction=home / files.prediction.name,
+            probabilities=home / files.probabilities.name,
         )
-        if None in {at_home.prediction, at_home.probabilities}:
+        found = replace(states, ground_truth=None).moved_to(at_home)
+        if found is None:
             return result
-        moved.append(CountedCase(files, at_home))
+        moved.append(CountedCase(files, replace(found, ground_truth=states.ground_truth)))
     folders = replace(folders, pred_folder=str(home))
     return replace(result, counted=moved, origin=replace(result.origin, folders=(folders,)))
-
-
-def _state_in(home: Path, state: FileState | None) -> FileState | None:
-    """The state of the same file in another folder; None if it is not there, or another file is."""
-    if state is None:
-        return None
-    file = home / Path(state.path).name
-    return state.at(file) if state.is_of(file) else None
 
 
 def read_parts(summary: str | Path) -> list[FolderResult]:

@@ -36,6 +36,7 @@ class Named(Protocol):
 Item = TypeVar("Item", bound=Named)
 Result = TypeVar("Result")
 
+_LISTED = 10  # skipped cases, in an error
 _LONGEST_REASON = 2000  # characters: what a process sends fits into one write to a pipe
 
 
@@ -49,10 +50,17 @@ class Skipped:
 
 
 def check_any_used(used: Collection[Any], skipped: Sequence[Skipped]) -> None:
-    """Raise a ValueError with the first reason if every case was skipped."""
+    """Raise a ValueError with the reasons if every case was skipped."""
     if not used:
-        first = f"{skipped[0].case}: {skipped[0].reason}"
-        raise ValueError(f"None of {len(skipped)} cases can be used; the first: {first}")
+        raise ValueError(f"None of {len(skipped)} cases can be used:{reasons(skipped)}")
+
+
+def reasons(skipped: Sequence[Skipped]) -> str:
+    """Why cases were skipped, a line each, for errors."""
+    lines = [f"{entry.case}: {entry.reason}" for entry in skipped[:_LISTED]]
+    if len(skipped) > _LISTED:
+        lines.append(f"and {len(skipped) - _LISTED} more")
+    return "".join(f"\n  {line}" for line in lines)
 
 
 @dataclass(frozen=True)

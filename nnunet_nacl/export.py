@@ -75,7 +75,7 @@ def export_model(model_folder: str | Path) -> Path:
 def _stock_trainer(name: str) -> str:
     """The trainer of nnU-Net that a trainer is derived from, if it predicts alike."""
     trainer = find_trainer(name)
-    stock = next(one for one in trainer.__mro__ if one.__module__.startswith("nnunetv2."))
+    stock = next(one for one in trainer.__mro__ if _is_stock(one))
     if trainer is stock:
         raise ValueError(
             f"its trainer {name} is nnU-Net's own, so that nnU-Net predicts with it as it is."
@@ -83,3 +83,10 @@ def _stock_trainer(name: str) -> str:
     if trainer.build_network_architecture is not stock.build_network_architecture:
         raise ValueError(f"its trainer {name} builds a network of its own, which nnU-Net lacks.")
     return str(stock.__name__)
+
+
+def _is_stock(trainer: type) -> bool:
+    """Whether it is nnU-Net's, and not one of ours that was put into nnU-Net's folder."""
+    modules = [base.__module__ for base in trainer.__mro__]
+    is_ours = any(module.startswith("nnunet_nacl.") for module in modules)
+    return modules[0].startswith("nnunetv2.") and not is_ours

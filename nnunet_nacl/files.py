@@ -156,7 +156,7 @@ class FileState(NamedTuple):
 
     def at(self, file: Path) -> "FileState":
         """The state of another file that holds the same."""
-        return self._replace(path=str(file.resolve()))
+        return self._replace(path=str(file.resolve()), changed=file.stat().st_mtime_ns)
 
     @property
     def has_changed(self) -> bool:

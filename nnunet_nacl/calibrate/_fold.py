@@ -1,6 +1,6 @@
 """A fold of a trained model: its cases, the voxels drawn from them, and a checkpoint with another last layer."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,7 +146,7 @@ class TrainedFold:
             return sample
 
         found, skipped = self._each_case(sample_of, "features")
-        self._check_enough([sample.has_structure for sample in found.values()], skipped)
+        check_enough([sample.has_structure for sample in found.values()], skipped)
         # mps has no double precision
         fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
         return replace(Sample.join(list(found.values())), device=fits_on), skipped
@@ -187,10 +187,7 @@ class TrainedFold:
             return bool(np.isin(self.cases.labels(case.name), structures).any())
 
         found, skipped = self._each_case(has_structure, "labels")
-        self._check_enough(found.values(), skipped)
-
-    def _check_enough(self, have_structure: Collection[bool], skipped: Sequence[Skipped]) -> None:
-        check_enough(have_structure, skipped, f"{self.folder.name}: ")
+        check_enough(found.values(), skipped, f"{self.folder.name}: ")
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""

@@ -2,7 +2,8 @@
 
 nnU-Net averages logits over windows, mirrorings and folds, and applies the softmax last. The last layer is linear, so
 calibrated logits are the logits of a network with another last layer: features averaged in the same way, times the new
-layer, give exactly what a prediction with that layer gives.
+layer, give what a prediction with that layer gives, but for rounding. At the rim of 3D images, where nnU-Net's weights
+of windows are near 0, its sums in half precision round most.
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._search import Objective, best_temperature, on_device
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.cases import Skipped, reasons
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
@@ -269,10 +269,9 @@ def check_enough(
         return
     needed = f"at least {MIN_CASES} cases with a structure in the ground truth"
     total = len(have_structure) + len(skipped)
-    reasons = "".join(f"\n  {entry.case}: {entry.reason}" for entry in skipped)
     raise ValueError(
         f"{where}a calibration needs {needed}; {sum(have_structure)} of {total} have one"
-        + (f". These cannot be used:{reasons}" if skipped else ".")
+        + (f". These cannot be used:{reasons(skipped)}" if skipped else ".")
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = "checkpoint_final.pth"
 _DEVICE = "auto"
+_FOR_INTERVALS = 19  # cases that review fit needs for its usual coverage
 
 
 def calibrate(
@@ -95,13 +96,14 @@ def _of_model(
     chosen: Chosen, model: Path, fits: Iterator[tuple["Fit", Path]], how: str, *, npz: bool
 ) -> int:
     """Calibrate a model's folds, and tell how to predict with them."""
-    from nnunet_nacl.nnunet import PlansJson
+    from nnunet_nacl.nnunet import PlansJson, model_folder
 
     assert chosen.d is not None
     assert chosen.c is not None
     name = ""
     status = 0
     done = []
+    num_cases = 0
     for fold in chosen.f:
         try:
             fit, file = next(fits)
@@ -113,6 +115,7 @@ def _of_model(
         status |= print_skipped(fit.skipped)
         name = file.name
         done.append(fold)
+        num_cases += len(fit.cases)
     if not done:
         return status
 
@@ -122,15 +125,18 @@ def _of_model(
     following = [predict]
     stage = PlansJson.read(model / "plans.json").previous_stage(chosen.c)
     if stage is not None:  # the second stage of a cascade
-        first = shlex.join(["-d", chosen.d, "-c", stage, *trainer])
+        of_stage = model_folder(chosen.d, stage, trainer=chosen.tr, plans=chosen.p)
+        trained = sorted(file.parent.name for file in of_stage.glob(f"fold_*/{_CHECKPOINT}"))
+        folds = [name.removeprefix("fold_") for name in trained]
+        first = shlex.join(["-d", chosen.d, "-c", stage, *trainer, "-f", *folds])
         following = [
             f"nnUNetv2_predict {first} -i IMAGES -o FIRST_STAGE {how}",
             f"{predict} -prev_stage_predictions FIRST_STAGE",
         ]
     if npz:
-        following += [
-            f"nnunet_nacl {what} {selected} --calibrated" for what in ("evaluate", "review fit")
-        ]
+        following.append(f"nnunet_nacl evaluate {selected} --calibrated")
+        if num_cases >= _FOR_INTERVALS:
+            following.append(f"nnunet_nacl review fit {selected} --calibrated")
     say_next(*following)
     return status
 

@@ -2,6 +2,8 @@
 
 import glob
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +68,7 @@ def _moved(result: FolderResult, home: Path) -> FolderResult:
 
 
 def read_parts(summary: str | Path) -> list[FolderResult]:
-    """The result of a summary; if no such file exists, or its cases have changed, those of the parts of that name.
+    """The result of a summary; if no such file exists, or all parts of that name are newer, the results of these.
 
     Raises a FileNotFoundError if there is neither, a ValueError if a file is damaged.
     """
@@ -74,11 +76,17 @@ def read_parts(summary: str | Path) -> list[FolderResult]:
     pattern = part_file(Path(glob.escape(summary.name)), "part*of*").name
     parts = sorted(summary.parent.glob(pattern))
     is_whole = record_file(summary).is_file()
-    if parts and is_whole:
-        whole = read_result(summary, needs_truth=False)
-        # A review of the whole folder needs no ground truth; an evaluation may be older than the parts
-        is_whole = whole.origin.has_truth and not whole.stale_cases()
+    if parts and is_whole:  # a review of the whole folder needs no ground truth
+        has_truth = read_result(summary, needs_truth=False).origin.has_truth
+        is_whole = has_truth and not _are_newer(parts, record_file(summary))
     return [read_result(file) for file in (parts if parts and not is_whole else [summary])]
+
+
+def _are_newer(parts: Sequence[Path], record: Path) -> bool:
+    """Whether there are all parts of the first one's number, written after a record."""
+    (number,) = re.findall(r"part\d+of(\d+)", parts[0].name)[-1:]
+    written = [record_file(part).stat().st_mtime for part in parts]
+    return len(parts) == int(number) and min(written) > record.stat().st_mtime
 
 
 def part_file(summary: Path, part: str) -> Path:

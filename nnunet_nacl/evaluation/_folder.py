@@ -74,23 +74,24 @@ def evaluate(
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_ours)
     origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)
+    stored = None if overwrite else _stored(summary)
     with _counted(
         cases,
         predictions.data_set,
         origin,
         summary,
-        None if overwrite else _stored(summary),
+        stored,
         count=_evaluate_one,
         doing="evaluating",
         num_processes=num_processes,
     ) as result:
-        if num_parts == 1:  # a part may have none
+        # A part may have none, but not replace some
+        if num_parts == 1 or (result.skipped and any(other.cases for other in stored or ())):
             check_any_used(result.cases, result.skipped)
         missing = {case.name for case in cases if not case.is_predicted}
         skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
         whole = replace(result, skipped=skipped)
         write_result(whole, summary)
-        Journal(record_file(summary), write_record, read_record).remove()  # of a review
     return whole
 
 
@@ -120,11 +121,12 @@ def count_for_review(
         count=_count_one,
         doing="reviewing",
         num_processes=num_processes,
-        kept_as=record_file(summary),
+        is_review=True,
     ) as result:
         check_any_used(result.cases, result.skipped)
-        is_evaluated = summary == default and summary.is_file()
-        has_truth = any(other.origin.has_truth for other in stored if other.file == summary)
+        there = [other for other in stored if other.file == summary]
+        is_evaluated = summary == default and summary.is_file() and bool(there)
+        has_truth = any(other.origin.has_truth for other in there)
         if not is_evaluated and (result.origin.has_truth or not has_truth):
             without = [Skipped(name, _UNPREDICTED, missing=True) for name in predictions.missing]
             with whole_file(record_file(summary)) as file:
@@ -156,18 +158,22 @@ def _counted(
     count: Callable[..., FolderResult],
     doing: str,
     num_processes: int,
-    kept_as: Path | None = None,
+    is_review: bool = False,
 ) -> Iterator[FolderResult]:
     """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
 
-    Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review's
-    has its own name, ``kept_as``. Cases that are ``stored`` are not counted again; if it is None, the journal's are.
+    Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review
+    has its own, which does not end that of an evaluation. Cases that are ``stored`` are not counted again; if it is
+    None, those of the journals are.
     """
     with only_writer(summary):
-        journal = Journal[FolderResult](kept_as or summary, write_record, read_record)
+        of_evaluation = Journal[FolderResult](summary, write_record, read_record)
+        of_review = replace(of_evaluation, output=record_file(summary))
+        journal = of_review if is_review else of_evaluation
         if stored is None:
             journal.remove()
-        finished = [*journal.finished(), *replace(journal, output=summary).finished()]
+            of_review.remove()
+        finished = [*of_evaluation.finished(), *of_review.finished()]
         results, skipped = each_case(
             cases,
             partial(count, data_set=data_set, origin=origin),
@@ -176,9 +182,12 @@ def _counted(
             journal=journal,
             known=_known(cases, origin, chain(stored or (), finished)),
         )
+        if not results:
+            journal.remove()
         whole = FolderResult.joined([*results.values()], origin)
         yield replace(whole, skipped=skipped, file=summary)
         journal.remove()
+        of_review.remove()
 
 
 def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:

@@ -41,7 +41,7 @@ class Formula(nn.Module, ABC):
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats.
 
-        On a CPU it is called with some rows of an image at a time, unless the class sets ``looks_around``.
+        On a CPU, or not compiled on a GPU, it gets some rows of an image at a time, unless the class ``looks_around``.
         """
 
     @property

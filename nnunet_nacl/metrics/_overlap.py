@@ -28,7 +28,7 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
     >>> dice(confusion_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), 2), [1])
     0.6666666666666666
     """
-    chosen = np.unique(labels)  # dataset.json may name one twice
+    chosen = sorted(set(labels))  # dataset.json may name one twice
     sizes = confusion[chosen].sum() + confusion[:, chosen].sum()
     return float(dice_of_sizes(confusion[np.ix_(chosen, chosen)].sum(), sizes))
 

@@ -29,8 +29,8 @@ from nnunet_nacl.typing import Labels, Record
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
 _HOW_TO_SAVE = (
-    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, or copy those of "
-    "before beside postprocessed segmentations"
+    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, ensemble with "
+    "nnUNetv2_ensemble --save_npz, or copy those of before beside postprocessed segmentations"
 )
 
 
@@ -320,7 +320,7 @@ def _described(folder: Path) -> Path:
     resolved = folder.resolve()
     if resolved.name.startswith("validation") and not described.is_file():
         described = resolved.parent.parent / "dataset.json"  # of the model
-    copy = "Copy it from the model's folder, and plans.json with it."
+    copy = "Copy it and plans.json from the model's folder, beside postprocessed files also the .npz."
     check_input(described, f": it says what the labels mean. {copy}")
     return described
 

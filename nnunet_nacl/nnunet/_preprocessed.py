@@ -151,7 +151,8 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
     now = _preprocessing(PlansJson.read(plans).content, predictor.configuration_name)
     in_training = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
     for name, value in in_training.items():
-        if json.dumps(now[name]) != json.dumps(value):  # as texts, since NaN differs from itself
+        # As texts, too, since NaN differs from itself
+        if now[name] != value and json.dumps(now[name]) != json.dumps(value):
             raise ValueError(
                 f"{plans} has changed since {model} was trained: {name} is {now[name]}, and {value} in the model's "
                 "plans.json. Restore the plans and preprocess again."

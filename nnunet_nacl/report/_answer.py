@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.evaluation import Folders, Origin
+from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
@@ -52,7 +52,7 @@ class Answer:
         lacking: method -> command that evaluates it over near and image.
         to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
         still_off: badly calibrated methods that are calibrated.
-        to_apply: commands that calibrate the former by a fit, and evaluate the result.
+        to_do: commands that calibrate them, each by a fit of its own, and evaluate the result.
     """
 
     assessments: list[Assessment]
@@ -64,7 +64,7 @@ class Answer:
     lacking: dict[str, str]
     to_calibrate: list[str]
     still_off: list[str]
-    to_apply: list[str]
+    to_do: list[str]
 
 
 def answer(comparison: Comparison) -> Answer:
@@ -104,22 +104,22 @@ def answer(comparison: Comparison) -> Answer:
         },
         to_calibrate=to_calibrate,
         still_off=[name for name in off if name in calibrated],
-        to_apply=[
-            shlex.join(command)
-            for name in to_calibrate
-            for pair in origins[name].folders
-            for command in _applying(pair)
-        ],
+        to_do=[line for name in to_calibrate for line in _calibrating(name, origins[name])],
     )
 
 
-def _applying(pair: Folders) -> list[list[str]]:
-    """The commands that calibrate a folder of predictions by a fit, and evaluate the result."""
-    calibrated = f"{pair.pred_folder}_calibrated"
-    return [
-        ["nnunet_nacl", "apply", "fit.json", pair.pred_folder, "-o", calibrated],
-        ["nnunet_nacl", "evaluate", pair.gt_folder, calibrated],
-    ]
+def _calibrating(name: str, origin: Origin) -> list[str]:
+    """The commands that fit a method's calibration, apply it, and evaluate the result."""
+    fit = f"fit_{name}.json"
+    of_method = shlex.quote(f"VALIDATION_PREDICTIONS_OF_{name}")
+    lines = [f"nnunet_nacl calibrate VALIDATION_LABELS {of_method} -o {shlex.quote(fit)}"]
+    for pair in origin.folders:
+        calibrated = f"{pair.pred_folder}_calibrated"
+        lines += [
+            shlex.join(["nnunet_nacl", "apply", fit, pair.pred_folder, "-o", calibrated]),
+            shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, calibrated]),
+        ]
+    return lines
 
 
 def _before(origins: Mapping[str, Origin]) -> dict[str, str]:

@@ -107,9 +107,10 @@ class CalibratedLossMixin(nnUNetTrainer):
                 compiled=self._do_i_compile(),
             )
         except ValueError as error:
-            described = "regions" if labels.has_regions else "labels"
+            if not labels.has_regions:
+                raise
             raise ValueError(
-                f"{type(self).__name__} on {self.plans_manager.dataset_name}, with the {described} "
+                f"{type(self).__name__} on {self.plans_manager.dataset_name}, with the regions "
                 f"{', '.join(self.dataset_json['labels'])}: {error}"
             ) from error
         loss.tell = self.print_to_log_file
@@ -192,13 +193,10 @@ class CalibratedLossMixin(nnUNetTrainer):
             )
             return
         near = result.pooled("near")
-        image = result.pooled("image")
-        nll = image.get("NLL_per_foreground", math.nan)  # without a case there is nothing to pool
-        ece = near.get("ECE", math.nan)
-        over = near.get("over_confidence", math.nan)
+        nll = result.pooled("image")["NLL_per_foreground"]
         self.print_to_log_file(
-            f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {ece:.4f} (confidence - accuracy "
-            f"{over:+.4f}); all metrics are in {result.file}"
+            f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {near['ECE']:.4f} (confidence - accuracy "
+            f"{near['over_confidence']:+.4f}); all metrics are in {result.file}"
         )
 
 
@@ -243,10 +241,9 @@ def build_loss(
     try:
         return loss_class(**recipe.settings, **shared)
     except TypeError as error:
-        settings = ", ".join(f"{name}={value!r}" for name, value in recipe.settings.items())
-        raise ValueError(
-            f"{loss_class.__name__} does not take the settings {settings}: {error}"
-        ) from error
+        given = {**recipe.settings, **shared}
+        settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        raise ValueError(f"{loss_class.__name__} does not take {settings}: {error}") from error
 
 
 def default_of(loss: str, setting: str) -> object:

@@ -124,7 +124,8 @@ def test_a_stock_nnunet_predicts_with_it(
     printed = capfd.readouterr().out
     assert "as trained" in printed
     assert "nnUNetv2_predict -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 -chk checkpoint_cal" in printed
-    assert "nnunet_nacl review fit -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 --calibrated" in printed
+    assert "nnunet_nacl evaluate -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 --calibrated" in printed
+    assert "review fit" not in printed  # of five cases
     fold = model / "fold_0"
     written = {file for file in model.rglob("*") if file.is_file()} - before
     folder = fold / "validation_calibrated"
@@ -344,7 +345,7 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1"]
     assert main([*command, "--method", "vector"]) == 1
     printed, told = capfd.readouterr()
-    assert "fold 0 was not calibrated: fold_0: a calibration needs at least 5 cases" in told
+    assert "fold 0 was not calibrated: a calibration needs at least 5 cases" in told
     assert "0 of 5 have one. These cannot be used:\n  toy_0: the network's features are not finite." in told
     assert "-f 1 -chk checkpoint_calibrated.pth" in printed
     assert not (model / "fold_0" / "checkpoint_calibrated.pth").exists()
@@ -509,8 +510,11 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
     (validation / "toy_0.nii.gz").touch()
     plans = copy.preprocessed / "nnUNetPlans.json"
     content = json.loads(plans.read_text())
+    content["foreground_intensity_properties_per_channel"]["0"]["std"] = float("nan")  # which differs from itself
+    (copy.model / "plans.json").write_text(json.dumps(content))
     content["configurations"]["2d"]["spacing"] = [3.0, 3.0]
     plans.write_text(json.dumps(content))
+    assert "NaN" in (copy.model / "plans.json").read_text()
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json has changed since .* spacing is \[3\.0, 3\.0\], and \[1"):
         calibrate(copy.model, 0)
 
@@ -557,9 +561,11 @@ def test_a_cascade_predicts_after_its_first_stage(
     stages = {"3d_lowres": {}, "3d_cascade": {"previous_stage": "3d_lowres"}, "mine": {"inherits_from": "3d_cascade"}}
     for configuration, is_second in (("3d_lowres", False), ("3d_cascade", True), ("mine", True)):
         model = tmp_path / "Dataset901_Labels" / f"nnUNetTrainer__nnUNetPlans__{configuration}"
-        model.mkdir(parents=True)
+        for fold in (0, 1):
+            (model / f"fold_{fold}").mkdir(parents=True)
+            (model / f"fold_{fold}" / "checkpoint_final.pth").touch()
         (model / "plans.json").write_text(json.dumps({"configurations": stages}))
         assert main(["calibrate", "-d", "Dataset901_Labels", "-c", configuration, "-f", "0", "-device", "cpu"]) == 0
         printed = capsys.readouterr().out
-        assert ("-c 3d_lowres -tr nnUNetTrainer -p nnUNetPlans -i IMAGES -o FIRST_STAGE" in printed) == is_second
+        assert ("-c 3d_lowres -tr nnUNetTrainer -p nnUNetPlans -f 0 1 -i IMAGES -o FIRST_STAGE" in printed) == is_second
         assert ("-i IMAGES -o PREDICTIONS -prev_stage_predictions FIRST_STAGE" in printed) == is_second

@@ -142,20 +142,31 @@ def test_a_wrong_folder_of_ground_truth_replaces_nothing(
     before = content(folders[1] / SUMMARY)
     (tmp_path / "empty").mkdir()
     assert run_evaluate((tmp_path / "empty", folders[1])) == 1
-    assert "None of 3 cases can be used; the first: case_0: " in capsys.readouterr().err
+    assert "None of 3 cases can be used:\n  case_0: " in capsys.readouterr().err
     assert content(folders[1] / SUMMARY) == before
+    part = "--num_parts", 2, "--part_id", 0
+    assert run_evaluate(folders, *part) == 0
+    assert run_evaluate((tmp_path / "empty", folders[1]), *part) == 1
+    assert len(read_result(folders[1] / "calibration_part0of2_summary.json").cases) == 2
+    assert not list(folders[1].glob(".*"))
 
 
 def test_parts_that_are_newer_than_the_whole_are_read(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """If they are all there."""
+
+    def read() -> list[tuple[int, int] | None]:
+        return [result.origin.part for result in read_parts(folders[1] / SUMMARY)]
+
     assert run_evaluate(folders) == 0
-    p = np.load(folders[1] / "case_1.npz")["probabilities"]
-    np.savez(folders[1] / "case_1.npz", probabilities=p)
-    for part in (0, 1):
+    for part, expected in ((0, [None]), (1, [(0, 2), (1, 2)])):
         assert run_evaluate(folders, "--num_parts", 2, "--part_id", part) == 0
         assert f"nnunet_nacl report {folders[1]}    # when all parts are there" in capsys.readouterr().out
-    assert [result.origin.part for result in read_parts(folders[1] / SUMMARY)] == [(0, 2), (1, 2)]
+        assert read() == expected
     assert run_evaluate(folders) == 0
-    assert [result.origin.part for result in read_parts(folders[1] / SUMMARY)] == [None]
+    assert read() == [None]
+    p = np.load(folders[1] / "case_1.npz")["probabilities"]
+    np.savez(folders[1] / "case_1.npz", probabilities=p)
+    assert read() == [None]  # its cases have changed, those of the parts, too
 
 
 def test_another_file_of_a_similar_name_is_kept(folders: Folders, tmp_path: Path) -> None:

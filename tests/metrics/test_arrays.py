@@ -136,7 +136,7 @@ def test_what_is_neither_labels_nor_masks() -> None:
         with pytest.raises(ValueError, match=r"the same segmentation metrics; got .*HD95.* and|got Dice.* and .*HD95"):
             Counts.joined(parts)
     array = evaluate_case(p, y, labels, regions=np.array([[1, 2], [2, 2]]))
-    assert numbers(array) == numbers(evaluate_case(p, y, labels, regions=[(1, 2), 2]))
+    assert numbers(array) == numbers(evaluate_case(p, y, labels, regions=[np.array([1, 2]), np.int64(2)]))
 
 
 @pytest.mark.parametrize("ignore_label", [-100, 255])

@@ -166,7 +166,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
     )  # fmt: skip
     told = first.partition("What makes a verdict")[0].rpartition("ECE near the structures, 12 cases")[2]
     assert len(told.split()) < 40
-    for command in ("calibrate VALIDATION_LABELS", "apply fit.json", "evaluate labelsTs", "review predictions/"):
+    for command in ("calibrate VALIDATION_LABELS", "apply fit_s", "evaluate labelsTs", "review predictions/"):
         assert f"nnunet_nacl {command}" in first
 
 
@@ -175,7 +175,8 @@ def test_commands_can_be_pasted(tmp_path: Path) -> None:
     page = write(tmp_path, placed({"soft": "/my data/soft", "sharp": "/my data/sharp"}))
     for name in ("soft", "sharp"):
         calibrated = f"'/my data/{name}_calibrated'"
-        assert f"nnunet_nacl apply fit.json '/my data/{name}' -o {calibrated}" in page.text
+        assert f"calibrate VALIDATION_LABELS VALIDATION_PREDICTIONS_OF_{name} -o fit_{name}.json" in page.text
+        assert f"nnunet_nacl apply fit_{name}.json '/my data/{name}' -o {calibrated}" in page.text
         assert f"nnunet_nacl evaluate labelsTs {calibrated}" in page.text
 
 
@@ -217,9 +218,10 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     names = told.order.names
     assert [one.name for one in told.assessments] == [name for name in names if name in {"m0", names[0], "m5"}]
     assert told.before == {"m5": "m1"}
-    by_checkpoint = placed_in(results["m4"], tmp_path / "m4_calibrated")
-    told = answer(compare({**results, "m4": by_checkpoint}))
-    assert {one.name for one in told.assessments} == {"m0", names[0], "m4", "m5"}
+    assert "m2" not in {"m0", names[0]}
+    by_checkpoint = placed_in(results["m2"], tmp_path / "m2_calibrated")
+    told = answer(compare({**results, "m2": by_checkpoint}))
+    assert {one.name for one in told.assessments} == {"m0", names[0], "m2", "m5"}
     assert "m5 (m1, calibrated)" in re.sub(r"\s+", " ", write(tmp_path, results).text)
 
 

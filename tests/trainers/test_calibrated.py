@@ -229,7 +229,7 @@ def test_a_loss_that_the_data_set_does_not_allow(make: Make) -> None:
     with pytest.raises(ValueError, match=r"MbLS on Dataset\d+_\w+, with the regions .*: MbLS is not defined for"):
         make("MbLS", "regions")
     wrong = {"loss_class": Brier, "recipe": Recipe(settings={"wieght": 0.2})}
-    with pytest.raises(ValueError, match=r"Brier does not take the settings wieght=0\.2: .*'wieght'"):
+    with pytest.raises(ValueError, match=r"Brier does not take wieght=0\.2, ignore_label=None, .*: .*'wieght'"):
         make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), wrong))
 
 

@@ -228,6 +228,14 @@ def test_a_review_leaves_what_a_stopped_evaluation_counted(
     assert not list(folders[1].glob(".*"))
 
 
+def test_an_evaluation_goes_on_where_a_review_stopped(folders: tuple[Path, Path], counted: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        review_folder(folders[1], gt_folder=folders[0])
+    evaluate(Predictions.of_folder(*folders), Settings(surface=True))
+    assert "".join(counted) == "abccd"
+    assert not list(folders[1].glob(".*"))
+
+
 def test_a_reviews_record_grows_with_the_predictions(folders: tuple[Path, Path], counted: list[str]) -> None:
     """A report of it names the cases without a prediction; an evaluation takes what was counted."""
     truth, predictions = folders

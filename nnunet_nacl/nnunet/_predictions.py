@@ -320,7 +320,9 @@ def _described(folder: Path) -> Path:
     resolved = folder.resolve()
     if resolved.name.startswith("validation") and not described.is_file():
         described = resolved.parent.parent / "dataset.json"  # of the model
-    copy = "Copy it and plans.json from the model's folder, beside postprocessed files also the .npz."
+    copy = (
+        "Copy it and plans.json from the model's folder, beside postprocessed files also the .npz."
+    )
     check_input(described, f": it says what the labels mean. {copy}")
     return described
 

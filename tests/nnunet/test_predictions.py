@@ -47,7 +47,7 @@ def test_a_folder(tmp_path: Path) -> None:
 def test_predictions_copied_without_their_data_set(tmp_path: Path) -> None:
     truth, folder = fill(tmp_path / "gt", "a", npz=False), fill(tmp_path / "pred", "a")
     (folder / "dataset.json").unlink()
-    message = r"pred/dataset.json does not exist: it says what the labels mean\. Copy it and plans.json from the model's"
+    message = r"pred/dataset.json does not exist: it says what the labels mean\. Copy it and plans.json from the mod"
     for read in (lambda: Predictions.of_folder(truth, folder), lambda: Predictions.of_folder(None, folder)):
         with pytest.raises(FileNotFoundError, match=message):
             read()

@@ -28,8 +28,9 @@ def run_command(
 ) -> None:
     """Run a command, wait for its end, and end any processes that it leaves behind.
 
-    Everything that it prints goes into ``log``; lines about its progress are printed after ``prefix``. An exception in
-    this process, such as Ctrl-C, ends the command: by SIGTERM, and by SIGKILL after a minute.
+    Everything that it prints goes into ``log``, after what earlier attempts printed; lines about its progress are
+    printed after ``prefix``. An exception in this process, such as Ctrl-C, ends the command: by SIGTERM, and by SIGKILL
+    after a minute.
 
     Raises:
         RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.
@@ -79,7 +80,7 @@ def run_command(
 
 
 def _read(printed: IO[str], log: Path, prefix: str) -> None:
-    with printed, log.open("w", buffering=1, encoding="utf-8") as file:
+    with printed, log.open("a", buffering=1, encoding="utf-8") as file:
         for line in printed:
             with suppress(OSError):  # a full disk is no reason to end a training
                 file.write(line)

@@ -128,6 +128,8 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
         print(f"export {name}={shlex.quote(folder)}")
     trainers = shlex.quote(str(trainers_path()))
     print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
+    if experiments[0].options.device == "cpu":
+        print('export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"')
     for job in jobs:
         steps = steps_left(job)
         print(f"# {job}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")

@@ -128,6 +128,7 @@ def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[
     lines = run("penalty", *BRIEF, "--dry_run").splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
     assert len(trained) == 2
+    assert 'export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"' in lines  # on a CPU
     assert all(line.count(" && ") == 3 for line in trained)
     assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")

@@ -47,7 +47,7 @@ def test_link_and_unlink(python: Path) -> None:
     assert linking.PTH_NAME in said
     assert ours in said
     assert "nnUNetTrainerNACL" in said
-    assert said.endswith("Next:\n    nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL\n")
+    assert said.endswith("Next:\n    nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule\n")
     run(python, "-m", "nnunet_nacl.cli", "link")  # again
 
     assert run(python, "-c", SHOW).strip() == ours

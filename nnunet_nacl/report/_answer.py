@@ -82,9 +82,10 @@ def answer(comparison: Comparison) -> Answer:
         order = comparison.by_metric[judged_by].order
         names = order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]
-    before = _before(origins)
+    made_from = _made_from(origins)
+    before = {name: source for name, source in made_from.items() if source is not None}
     by_name, twins = _named_calibrated(origins)
-    calibrated = {name for name, origin in origins.items() if calibrated_by(origin)} | by_name
+    calibrated = by_name.union(made_from)
     off = [one.name for one in assessments if one.verdict in _OFF]
     to_calibrate = [name for name in off if name not in {*calibrated, *before.values(), *twins}]
     named = names
@@ -122,17 +123,13 @@ def _calibrating(name: str, origin: Origin) -> list[str]:
     return lines
 
 
-def _before(origins: Mapping[str, Origin]) -> dict[str, str]:
-    """Of methods whose folders hold a record of their calibration, the methods before, if compared."""
+def _made_from(origins: Mapping[str, Origin]) -> dict[str, str | None]:
+    """Of methods whose folders hold a record of their calibration, the methods before; None if these are not here."""
     folders = {
         Path(origin.folders[0].pred_folder).resolve(): name for name, origin in origins.items()
     }
-    before = {}
-    for name, origin in origins.items():
-        made = calibrated_by(origin)
-        if made and made[1].resolve() in folders:
-            before[name] = folders[made[1].resolve()]
-    return before
+    made = {name: calibrated_by(origin) for name, origin in origins.items()}
+    return {name: folders.get(how[1].resolve()) for name, how in made.items() if how is not None}
 
 
 def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]]:

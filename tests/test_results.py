@@ -353,9 +353,11 @@ def test_where_we_agree_with_the_paper_on_acdc() -> None:
         "paper.md",
         "After 6,000 steps they agree: NACL has a lower ECE than DiceCE (by "
         f"{ece['DiceCE'] - ece['NACL']:.3f}, over patients {-high:.3f} to {-low:.3f}), SVLS and LS. They differ: "
-        "MbLS's ECE is no higher than NACL's, and CE, which the paper does not test, has the lowest. NACL's Dice is lower "
-        "than DiceCE's and its CECE higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first by "
-        "each mean. Here DiceCE is first by all but ECE. By NLL, LS and NACL with λ = 0.1 are last.".replace("-", "−"),
+        "MbLS's ECE is no higher than NACL's, and CE, which the paper does not test, has the lowest. NACL's Dice is "
+        "lower than DiceCE's and its CECE higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first "
+        "by each mean. Here DiceCE is first by all but ECE. By NLL, LS and NACL with λ = 0.1 are last.".replace(
+            "-", "−"
+        ),
     )
     for other in ("SVLS", "LS"):
         assert interval_by_patient("ECE_foreground", rows.loc["NACL", "trainer"], rows.loc[other, "trainer"])[1] < 0

@@ -63,6 +63,7 @@ def check_progress(fold: Path, printed: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_wrong_suffix_is_explained_by_nnunets_train_command(tmp_path: Path) -> None:
     printed = NNUNet(tmp_path).run("nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True)
     explained = "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes"

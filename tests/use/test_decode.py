@@ -119,6 +119,7 @@ def test_exchanged_and_flipped_cases_are_found(
             check_all(output)
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(tmp_path: Path) -> None:
     """Nothing of a killed run is in the way of the next one, nor taken for an output."""
     cases = {f"case_{number}": random_case(number, shape=(20, 64, 64)) for number in range(6)}

@@ -4,7 +4,7 @@
 
 replaces what stands in a page between ``<!-- table NAME -->`` and ``<!-- end -->``. Each name is a function
 in ``TABLES``, which takes rows of a CSV file, and for each column a template that is filled with the row.
-tests/test_results.py compares.
+tests/results/test_tables.py compares.
 """
 
 import argparse

@@ -214,7 +214,7 @@ def _is_ours(trainer: str) -> bool:
 
 
 def _unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
-    """Cases for which a ValueError would say that a fold was trained on them, as far as that is known here."""
+    """The cases of these images; a ValueError if one is of the model's own data set, as far as that is here."""
     cases = PreprocessedCases.of_images(predictor, images, gt_folder)
     trained: list[str] = []
     with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere

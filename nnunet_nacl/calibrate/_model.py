@@ -153,8 +153,8 @@ def _calibrate_fold(fold: TrainedFold, method: str | None, *, save_probabilities
 def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
     """Replace earlier files and folders; earlier ones are removed even without a replacement.
 
-    The first file, a checkpoint, is removed first and added last: while it exists, everything that belongs to it
-        exists.
+    The first file, a checkpoint, is removed first and added last: while it exists, so does everything that belongs to
+    it.
     """
     old = written / "old"
     old.mkdir()

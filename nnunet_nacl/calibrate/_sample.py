@@ -217,7 +217,7 @@ class Sample:
 
     @property
     def has_structure(self) -> bool:
-        """Whether there is any."""
+        """Whether any voxel is of a structure."""
         return bool(self.structures().any())
 
     def structures_of(self, truth: Truth) -> Mask:

@@ -127,7 +127,7 @@ def _of_model(
     if stage is not None:  # the second stage of a cascade
         of_stage = model_folder(chosen.d, stage, trainer=chosen.tr, plans=chosen.p)
         trained = sorted(file.parent.name for file in of_stage.glob(f"fold_*/{_CHECKPOINT}"))
-        folds = [name.removeprefix("fold_") for name in trained]
+        folds = [folder.removeprefix("fold_") for folder in trained]
         first = shlex.join(["-d", chosen.d, "-c", stage, *trainer, "-f", *folds])
         following = [
             f"nnUNetv2_predict {first} -i IMAGES -o FIRST_STAGE {how}",

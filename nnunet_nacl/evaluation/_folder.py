@@ -85,7 +85,7 @@ def evaluate(
         doing="evaluating",
         num_processes=num_processes,
     ) as result:
-        # A part may have none, but not replace some
+        # A part may have no case that can be used, but then replaces no record that has some
         if num_parts == 1 or (result.skipped and any(other.cases for other in stored or ())):
             check_any_used(result.cases, result.skipped)
         missing = {case.name for case in cases if not case.is_predicted}

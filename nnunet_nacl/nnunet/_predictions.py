@@ -30,7 +30,7 @@ from nnunet_nacl.typing import Labels, Record
 CALIBRATED_NAME = "calibration_applied.json"
 _HOW_TO_SAVE = (
     "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, ensemble with "
-    "nnUNetv2_ensemble --save_npz, or copy those of before beside postprocessed segmentations"
+    "nnUNetv2_ensemble --save_npz, or copy the .npz of before postprocessing beside postprocessed segmentations"
 )
 
 
@@ -320,9 +320,7 @@ def _described(folder: Path) -> Path:
     resolved = folder.resolve()
     if resolved.name.startswith("validation") and not described.is_file():
         described = resolved.parent.parent / "dataset.json"  # of the model
-    copy = (
-        "Copy it and plans.json from the model's folder, beside postprocessed files also the .npz."
-    )
+    copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
     check_input(described, f": it says what the labels mean. {copy}")
     return described
 

@@ -52,7 +52,7 @@ class Answer:
         lacking: method -> command that evaluates it over near and image.
         to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
         still_off: badly calibrated methods that are calibrated.
-        to_do: commands that calibrate them, each by a fit of its own, and evaluate the result.
+        to_do: commands that calibrate each of ``to_calibrate`` by a fit of its own, and evaluate the result.
     """
 
     assessments: list[Assessment]

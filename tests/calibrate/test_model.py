@@ -427,7 +427,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
         assert np.array_equal(again, expected)
 
 
-def test_fold_all(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     (copy.model / "fold_0").rename(copy.model / "fold_all")
     with pytest.raises(ValueError, match=r"with -i IMAGES -gt LABELS, or .* calibrate LABELS PREDICTIONS -o FIT\.json"):
@@ -444,6 +444,8 @@ def test_fold_all(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):
         calibrate(copy.model, "all", images=images, gt_folder=labels, overwrite=True)
+    monkeypatch.delenv("nnUNet_preprocessed")  # where the model came from elsewhere, its cases are not known
+    calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
 
 
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
@@ -519,8 +521,12 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
         calibrate(copy.model, 0)
 
 
-def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
+def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
     copy = copy_of("labels", "2d_small", OURS)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda *_: False)  # as in a read-only folder, which root may write to
+        with pytest.raises(PermissionError, match="fold_0 may not be written to"):
+            calibrate_model(copy.model, [0])
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
         calibrate(copy.model, "all")
     splits = copy.preprocessed / "splits_final.json"

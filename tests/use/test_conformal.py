@@ -3,6 +3,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
+from nnunet_nacl.commands.calibrate import _FOR_INTERVALS
 from nnunet_nacl.metrics import THRESHOLDS
 from nnunet_nacl.use import fit_dice, fit_volume, recall_threshold
 
@@ -28,6 +29,7 @@ def test_recall_threshold_by_hand() -> None:
 def test_too_few_cases_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^18 calibration cases are too few: alpha 0.05 needs at least 19\.$"):
         recall_threshold(np.zeros(4), 18, 0.05, GRID)
+    assert _FOR_INTERVALS == 19  # from which on calibrate tells to fit reviews
     fit_volume(np.ones(19), np.ones(19), epsilon_ml=1, coverage=0.9)
     with pytest.raises(ValueError, match=r"^18 calibration cases are too few: a coverage of 0.9 needs at least 19\.$"):
         fit_volume(np.ones(18), np.ones(18), epsilon_ml=1, coverage=0.9)

@@ -98,7 +98,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"{ranking.scheme.name}, {ranking.metrics}")
+    ax.set_title(f"{ranking.scheme.name}, {ranking.whose}")
 
 
 def _values(estimates: Estimates, study: StudyPlot) -> pd.DataFrame:

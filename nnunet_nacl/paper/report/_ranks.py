@@ -49,11 +49,11 @@ class Ranking:
 
     ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
     bootstrap resamples of the cases in which a method is first; ties share the count; ``datasets``: their names.
-    ``metrics`` says whose the metrics are.
+    ``whose`` says whose the metrics are.
     """
 
     scheme: Scheme
-    metrics: str
+    whose: str
     ranks: pd.DataFrame
     first: Floats
     datasets: Sequence[str]

@@ -1,0 +1,31 @@
+"""Recorded times and memory are within their bounds, and are what the docs say."""
+
+import re
+
+from cells import read
+
+from nnunet_nacl.trainers import LOSSES
+from tests.results import ROOT
+from tests.results.pages import said
+
+
+def test_what_nacl_takes_on_a_gpu() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| \d+ × .*", page, re.MULTILINE)
+    times = [[float(value) for value in re.findall(r"([\d.]+)\** \(", line)] for line in lines]
+    memory = sorted(re.findall(r"\(([\d.]+)\)", line)[3] for line in lines)
+    ratios = [nacl / nnunet for _, nnunet, _, nacl, _ in times]
+    assert len(ratios) == 4
+    said("install.md", f"NACL takes at most 1.5 times theirs on a CPU, {memory[0]} to {memory[-1]} times on a GPU.")
+    said("performance.md", f"NACL takes {min(ratios):.2f} to {max(ratios):.2f} times the time of nnU-Net's Dice + CE.")
+
+
+def test_recorded_costs_are_within_their_bounds() -> None:
+    """Of docs/performance.md and docs/install.md: evaluation, single functions, and the memory of our losses."""
+    for name, values in (("evaluation_time", ["dense", "saturated"]), ("function_time", ["times"])):
+        rows = read(name, "bound.notna()")
+        assert len(rows) >= 2
+        assert (rows[values].max(axis=1) <= rows["bound"]).all(), name
+    losses = read("loss_time", "not loss.str.contains('at once|F.cross|nnU-Net|MONAI')")
+    assert set(losses["loss"]) >= set(LOSSES)
+    assert (losses["memory"] <= 1.5).all()

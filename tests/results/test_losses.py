@@ -1,0 +1,254 @@
+"""What README and the docs say of the losses, by the data of our trainings."""
+
+import math
+import os
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from cells import read
+
+from nnunet_nacl.paper.experiments import read_study
+from nnunet_nacl.trainers._calibrated import STARTS_LATE
+from tests.results import ROOT
+from tests.results.pages import interval_by_patient, said, trained
+
+
+def test_what_readme_says() -> None:
+    long, acdc = trained("Hippocampus", 25000), trained("ACDC", 6000)
+    small = "NACL, λ = 0.01"
+    said(
+        "../README.md",
+        "NACL, with the paper's λ = 0.1, lowers DiceCE's ECE over foreground (on ACDC, perhaps by chance) and union at "
+        f"nearly its Dice (on ACDC, {acdc.loc['DiceCE', 'Dice'] - acdc.loc['NACL', 'Dice']:.3f} below), but is "
+        "under-confident, with higher CECE and NLL and, on regions, ECE.",
+        "With λ = 0.01 it is well calibrated near the structures, as is plain cross-entropy, whose NLL is lower at the "
+        "same Dice. On ACDC, DiceCE has the highest Dice.",
+        "`calibrate` gives an existing DiceCE model most of that, and hardly changes segmentations.",
+    )
+    written = read("checkpoints", "checkpoint == 'best' and fold == '0' and training == 1").set_index("trainer")
+    for rows in (long, acdc):
+        dice_ce, ce, nacl = (rows.loc[name] for name in ("DiceCE", "CE", "NACL"))
+        for metric in ("ECE_foreground", "ECE_union"):
+            assert nacl[metric] < dice_ce[metric]
+        for metric in ("CECE_foreground", "NLL"):
+            assert nacl[metric] > dice_ce[metric]
+        assert nacl["over_confidence"] < -0.02
+        assert max(ce["ECE_near"], rows.loc[small, "ECE_near"]) < 0.01
+        assert ce["NLL"] < rows.loc[small, "NLL"]
+        assert rows.loc[small, "Dice"] == pytest.approx(ce["Dice"], abs=0.001)
+        calibrated = written.loc[dice_ce["trainer"]]
+        assert dice_ce["NLL"] - calibrated["NLL"] > 0.7 * (dice_ce["NLL"] - ce["NLL"])
+        assert dice_ce["ECE_near"] - calibrated["ECE"] > 0.7 * (dice_ce["ECE_near"] - ce["ECE_near"])
+        assert dice_ce["Dice"] == pytest.approx(calibrated["Dice"], abs=0.001)
+    assert abs(long.loc["DiceCE", "Dice"] - long.loc["NACL", "Dice"]) < 0.002
+    assert acdc["Dice"].idxmax() == "DiceCE"
+    low, high = interval_by_patient("ECE_foreground", acdc.loc["NACL", "trainer"], acdc.loc["DiceCE", "trainer"])
+    assert low < 0 < high
+    wbc = trained("WBC", 2000)
+    assert wbc.loc["NACL", "ECE_foreground"] > wbc.loc["DiceCE", "ECE_foreground"]
+
+
+def test_what_we_advise() -> None:
+    long, acdc = trained("Hippocampus", 25000), trained("ACDC", 6000)
+    nll, near, dice = (long[metric].map("{:.3f}".format) for metric in ("NLL", "ECE_near", "Dice"))
+    small, larger = "NACL, λ = 0.01", "NACL, λ = 0.03"
+    both = f"{nll[small]} or {nll[larger]}"
+    of_acdc = acdc[["Dice", "NLL"]].map("{:.3f}".format)
+    assert of_acdc.loc[small, "Dice"] == of_acdc.loc["CE", "Dice"]
+    said(
+        "questions.md",
+        "With the paper's λ = 0.1, NACL halves DiceCE's ECE over foreground and union, but is under-confident: its NLL "
+        f"is {nll['NACL']} (DiceCE {nll['DiceCE']}, CE {nll['CE']}).",
+        f"With λ = 0.01 or 0.03 it keeps these gains, and its NLL is {both}.",
+        "On ACDC, after 6,000 steps, NACL with λ = 0.01 and CE have the same Dice "
+        f"({of_acdc.loc['CE', 'Dice']}). CE's NLL is {of_acdc.loc['CE', 'NLL']}, NACL's {of_acdc.loc[small, 'NLL']}. "
+        f"DiceCE's Dice is {of_acdc.loc['DiceCE', 'Dice']}, its NLL {of_acdc.loc['DiceCE', 'NLL']}.",
+    )
+    assert dice[small] == dice["NACL"]
+    said(
+        "train.md",
+        f"at the same Dice ({dice[small]}), its NLL is {nll[small]} in place of {nll['NACL']}, its ECE near "
+        f"{near[small]} in place of {near['NACL']}.",
+    )
+    ece = long[["ECE_foreground", "ECE_union"]]
+    first, second = (ece.loc[name].map("{:.3f}".format) for name in ("NACL", "DiceCE"))
+    said(
+        "tutorial.md",
+        f"{first.iloc[0]} over the foreground and {first.iloc[1]} over the union (DiceCE: {second.iloc[0]} and "
+        f"{second.iloc[1]}). By NLL it is worse, with {nll['NACL']} (DiceCE: {nll['DiceCE']}), because",
+        f"With λ = 0.01 the NLL is {nll[small]}.",
+    )
+    assert (ece.loc[[small, larger], "ECE_union"] < 0.6 * ece.loc["DiceCE", "ECE_union"]).all()
+
+
+def test_what_starts_late() -> None:
+    sgd = read("losses", "data_set == 'Dataset004_Hippocampus' and optimizer == 'SGD' and fold == '0'")
+    short, long = (sgd[sgd["steps"] == steps].groupby("method")["Dice"].max() for steps in (1500, 25000))
+    adam = trained("Hippocampus", 1500)["Dice"]
+    apart = (long["DiceCE"] - long[["CE", "NACL"]]).max()
+    said(
+        "train.md",
+        f"After 1,500 steps on Hippocampus, CE's Dice was {short['CE']:.3f}, DiceCE's {short['DiceCE']:.3f} and "
+        f"DiceNACL's {short['DiceNACL']:.3f}; after 25,000 steps CE and NACL were within "
+        f"{math.ceil(1000 * apart) / 1000:.3f} of DiceCE. With Adam, CE had {adam['CE']:.3f} and NACL "
+        f"{adam['NACL']:.3f} after 1,500 steps.",
+    )
+    told = f"CE had a Dice of {short['CE']:.3f} after 1,500 steps, DiceCE {short['DiceCE']:.3f}."
+    assert told in STARTS_LATE
+
+
+def test_what_the_long_trainings_say() -> None:
+    said(
+        "results/losses.md",
+        "NACL halves the ECE of nnU-Net's default loss (DiceCE) at nearly its Dice.",
+        "(CE) gets most of that gain and, with ECP, the lowest NLL.",
+        "By ECE, NACL is better calibrated than DiceCE, as in the paper, but by CECE over the foreground worse. "
+        "CE, SVLS, MbLS and ECP have a lower ECE over the foreground than NACL, and SVLS over the union, too.",
+        "By NLL, NACL is worse than CE and DiceCE.",
+        "By the Brier score it lies between CE ({:.3f}) and DiceCE: {:.3f} and {:.3f}.".format(
+            *trained("Hippocampus", 25000).loc[["CE", "NACL", "DiceCE"], "Brier"]
+        ),
+    )
+    both = ["ECE_foreground", "ECE_union"]
+    first = trained("Hippocampus", 25000)
+    first = first[~first.index.str.contains("softmax")]  # a variant, below
+    for rows in (first, trained("Hippocampus", 25000, 2)):
+        dice_ce, ce, nacl, svls = (rows.loc[name] for name in ("DiceCE", "CE", "NACL", "SVLS"))
+        assert (nacl[both] / dice_ce[both]).between(0.45, 0.55).all()
+        assert (dice_ce[both] - ce[both] > 0.5 * (dice_ce[both] - nacl[both])).all()
+        assert (svls[both] < nacl[both]).all()
+        assert nacl["CECE_foreground"] > dice_ce["CECE_foreground"]
+        assert nacl["NLL"] > dice_ce["NLL"] > ce["NLL"]
+        assert 0 < dice_ce["Dice"] - nacl["Dice"] < 0.003
+    assert set(first["NLL"].nsmallest(2).index) == {"CE", "ECP"}
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 25000")
+    repeated = rows.groupby(["trainer", "fold"])[["NLL", "Dice"]].agg(["size", np.ptp])
+    assert (repeated["NLL", "size"] == 2).sum() == 6
+    said(
+        "results/losses.md",
+        f"by at most {repeated['NLL', 'ptp'].max():.3f} in NLL and {repeated['Dice', 'ptp'].max():.3f} in Dice.",
+    )
+    lower = first.index[first["ECE_foreground"] < first.loc["NACL", "ECE_foreground"]]
+    assert {name for name in lower if "λ" not in name} == {"CE", "SVLS", "MbLS", "ECP", "ECP (sum)"}
+
+
+def test_how_far_a_smaller_weight_is_ahead_of_ce() -> None:
+    """By both trainings of CE, of which the table has the second."""
+    small = trained("Hippocampus", 25000).loc["NACL, λ = 0.03"]
+    first, again = (trained("Hippocampus", 25000, training).loc["CE"] for training in (1, 2))
+    union, foreground = (
+        f"{first[ece] - small[ece]:.3f} and {again[ece] - small[ece]:.3f}" for ece in ("ECE_union", "ECE_foreground")
+    )
+    apart = abs(first["ECE_foreground"] - again["ECE_foreground"])
+    said(
+        "results/losses.md",
+        f"By ECE over the union, λ = 0.03 is ahead of CE, by {union} of its two trainings. "
+        f"Over the foreground it is by {foreground}, but the two differ by {apart:.3f}. By CECE it is not.",
+    )
+    for voxels in ("foreground", "union"):
+        cece = f"CECE_{voxels}"
+        assert first[cece] < small[cece] < again[cece]
+
+
+def test_what_the_short_trainings_say() -> None:
+    said(
+        "results/losses-short.md",
+        "After 1,000 to 6,000 steps of Adam, cross-entropy alone (CE) has the lowest NLL of the study's losses on "
+        "Hippocampus and USGRA (on ACDC after 6,000), and DiceCE is over-confident.",
+        "Nothing that we tried does both in each of these short trainings.",
+    )
+    study = {method.name for method in read_study("main").methods}
+    for data_set, steps in (("Hippocampus", 1500), ("Hippocampus", 3000), ("Hippocampus", 6000), ("USGRA", 1000)):
+        rows = trained(data_set, steps)
+        assert rows.loc[rows.index.isin(study), "NLL"].idxmin() == "CE"
+        assert rows.loc["DiceCE", "over_confidence"] > 0
+    acdc = trained("ACDC", 2000)
+    long = trained("ACDC", 6000)
+    assert (acdc["NLL"].idxmin(), long["NLL"].idxmin()) == ("DiceCE", "CE")
+    assert (long["NLL"]["DiceCE"] > long["NLL"][["CE", "NACL, λ = 0.01"]]).all()
+    ahead = [rows.loc["DiceCE", "Dice"] - rows.loc["NACL, λ = 0.01", "Dice"] for rows in (acdc, long)]
+    nacl_6000, ce_6000 = long["NLL"][["NACL, λ = 0.01", "CE"]]
+    dice_ce, nacl = (trained("WBC", 2000).loc[name] for name in ("DiceCE", "NACL"))
+    said(
+        "results/losses.md",
+        f"NACL has an NLL of {nacl['NLL']:.3f} (DiceCE {dice_ce['NLL']:.3f}) and a Dice of {nacl['Dice']:.3f} "
+        f"({dice_ce['Dice']:.3f}). By the paper's metrics, too, it is worse: ECE foreground "
+        f"{nacl['ECE_foreground']:.3f} ({dice_ce['ECE_foreground']:.3f}), union {nacl['ECE_union']:.3f} "
+        f"({dice_ce['ECE_union']:.3f}).",
+        "On ACDC, λ = 0.01 has a higher Dice than CE after 2,000 steps, by 0.014 (0.004 to 0.030), but not after "
+        "6,000. There neither Dice nor ECE tells the two apart, and CE's NLL is lower by "
+        f"{nacl_6000 - ce_6000:.3f}.",
+        f"DiceCE's Dice is {ahead[0]:.3f} higher. After 6,000 it is by {ahead[1]:.3f}, and its NLL is above both.",
+    )
+
+
+def test_penalty_prior_and_constraint_at_length() -> None:
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 6000 and optimizer == 'Adam'")
+    ece, nll, near = (rows.groupby("method")[metric].mean() for metric in ("ECE_foreground", "NLL", "ECE_near"))
+    assert ece["NACL"] == pytest.approx(ece["NACL Gaussian, σ = 1"], abs=0.001)
+    for metric in (ece, nll, near):
+        assert metric["NACL l2"] > metric["NACL"]
+    said(
+        "results/losses-short.md",
+        "After 25,000 steps, too, the two are alike by every metric. ECE over the union is 0.080 then, 0.068 with the "
+        "penalty on logits.",
+        f"After 6,000 steps the NLLs are {nll['NACL']:.3f} and {nll['NACL Gaussian, σ = 1']:.3f}, ECE near "
+        f"{near['NACL']:.3f} and {near['NACL Gaussian, σ = 1']:.3f}.",
+        "l1 (NACL's default) is better calibrated than l2, as in the paper, also after 6,000 steps.",
+    )
+    said(
+        "paper.md",
+        "Ours has the lower ECE over the foreground on softmax, also after 25,000 steps, but there it is no better "
+        "than CE.",
+        "After 6,000 steps mean and Gaussian have the same ECE, and l2 a higher one.",
+    )
+    rows = trained("Hippocampus", 25000)
+    again = trained("Hippocampus", 25000, 2).loc["CE"]
+    ce, softmax, nacl = (rows.loc[name] for name in ("CE", "NACL softmax", "NACL"))
+    for metric in ("Dice", "NLL", "ECE_near", "ECE_foreground", "CECE_foreground", "ECE_union"):
+        assert abs(softmax[metric] - ce[metric]) <= 1.1 * abs(again[metric] - ce[metric])
+    assert [f"{one['ECE_union']:.3f}" for one in (softmax, nacl)] == ["0.080", "0.068"]
+    assert softmax["ECE_foreground"] < nacl["ECE_foreground"]
+
+
+def test_which_cases_were_kept() -> None:
+    said("results/losses.md", "has each case of those of 2,000 steps or more since 2026-11-25.")
+    model = ["data_set", "configuration", "trainer", "fold", "training"]
+    since = read("losses", "date >= '2026-11-25' and steps >= 2000")
+    assert {*since[model].itertuples(index=False)} == {*read("losses_cases")[model].itertuples(index=False)}
+
+
+def test_what_the_logits_say() -> None:
+    said(
+        "logits.md",
+        "NACL leaves the logits of other classes near 0, where the other four losses make them negative. LS, MbLS and, "
+        "in the structures, SVLS have lower logits of the true class.",
+        "half of all voxels lie within 0.3 of each other, about 4",
+    )
+    mean = read("logits").set_index(["method", "true_class", "logit"]).sort_index()["mean"]
+    classes = ["background", "anterior", "posterior"]
+    for true in classes:
+        others = [name for name in classes if name != true]
+        for method in ("DiceCE", "LS", "MbLS", "SVLS"):
+            assert (mean[method, true][others] < -0.5).all()
+            lower = mean[method, true, true] < mean["NACL", true, true]
+            assert lower or method == "DiceCE" or (method, true) == ("SVLS", "background")
+        assert mean["NACL", true][others].abs().max() < 0.6
+    quantiles = read("max_logits", "method == 'NACL'")
+    assert (quantiles["half_within"] <= 0.3).all()
+    assert quantiles["median"].between(3.9, 4.1).all()
+
+
+def test_what_a_cap_costs_on_hippocampus() -> None:
+    data = Path(os.environ.get("NNUNET_NACL_DATA", ROOT / ".." / "shared" / "datasets"))
+    folder = data / "Dataset004_Hippocampus" / "labelsTs"
+    if not folder.is_dir():
+        pytest.skip(f"there is no {folder}")
+    labels = [np.asarray(nibabel.load(file).dataobj) for file in folder.glob("*.nii.gz")]
+    size = sum(one.size for one in labels) / sum(np.count_nonzero(one) for one in labels)
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and NLL_cap.notna()")
+    caps = rows["method"].map(lambda name: 1 - 0.1 * 2 / 3 if name == "LS" else 1 - 0.1 / 3)
+    assert rows["NLL_cap"].to_list() == pytest.approx(-np.log(caps) * size, abs=0.0005)
+    assert f"{size:.1f} voxels" in (ROOT / "docs" / "results" / "losses-short.md").read_text(encoding="utf-8")

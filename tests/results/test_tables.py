@@ -1,0 +1,106 @@
+"""The tables of README and the docs are those of docs/results/data, and so are the numbers in the text beside them."""
+
+import math
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from cells import crossed, fill, read, table
+from models import loss_name
+from tables import MARKED, TABLES, pages, written
+
+from nnunet_nacl.paper.experiments import read_study
+from nnunet_nacl.trainers import Recipe, parse_name
+from tests.results import ROOT
+
+MARKED_PAGES = [page for page in pages() if "<!-- table" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", MARKED_PAGES, ids=lambda page: page.name)
+def test_tables_are_those_of_the_data(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<!-- table ") == len(MARKED.findall(text)) == text.count("<!-- end -->")
+    assert text == written(text), f"{page}: run python benchmarks/tables.py"
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_every_table_is_in_a_page() -> None:
+    assert {name for page in MARKED_PAGES for _, name, _ in MARKED.findall(page.read_text("utf-8"))} == set(TABLES)
+
+
+def test_a_table() -> None:
+    rows = pd.DataFrame({"loss": ["CE", "NACL"], "steps": [500, 1500], "gap": [0.0126, -0.5], "low": [math.nan, 1]})
+    assert table(rows, {"loss": "{loss}", "gap, steps": "{gap:+.2f}, {steps:,}", "low": "{low:.1f}"}) == (
+        "| loss | gap, steps | low |\n|---|---|---|\n| CE | +0.01, 500 | – |\n| NACL | −0.50, 1,500 | 1.0 |\n"
+    )
+    columns = {"short": "steps == 500", "long": "steps == 1500"}
+    assert crossed(rows, columns, "{gap}", by="loss") == (
+        "| loss | short | long |\n|---|---|---|\n| CE | 0.0126 | – |\n| NACL | – | −0.5 |\n"
+    )
+    with pytest.raises(ValueError, match="at most one row of 'CE' for each of"):
+        crossed(pd.concat([rows, rows]), columns, "{gap}", by="loss")
+    assert fill("2026-11-22", {}) == "2026-11-22"
+
+
+def test_a_page() -> None:
+    page = "a\n<!-- table losses-usgra -->\nold\n<!-- end -->\nb\n"
+    assert written(page) == "a\n<!-- table losses-usgra -->\n" + TABLES["losses-usgra"]() + "<!-- end -->\nb\n"
+    with pytest.raises(ValueError, match="There is no table 'x'; expected one of"):
+        written("<!-- table x -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize(
+    ("page", "data", "others"),
+    [
+        ("results/losses.md", ["losses", "losses_paired", "checkpoints", "calibrate"], set()),
+        # The most Dice lost.
+        ("results/losses-short.md", ["losses", "calibrate"], {"0.008", "0.060"}),
+        ("results/last-layer.md", ["calibrate"], set()),
+        ("limitations.md", ["calibrate", "checkpoints"], set()),
+        ("paper.md", ["losses"], {"0.867", "0.868"}),  # the paper's
+        ("tutorial.md", ["checkpoints", "losses"], {"0.079", "0.019"}),  # of review -gt
+        ("use.md", ["use", "members", "losses"], set()),
+        ("yardstick.md", ["losses"], set()),
+        (
+            "results/calibrate.md",
+            ["checkpoints", "ensemble", "few_cases", "resampled"],
+            # The means over the models, Dice without one image.
+            {"0.842", "0.593", "0.614", "1.861", "1.553", "1.578", "0.751"},
+        ),
+    ],
+)
+def test_numbers_in_the_text(page: str, data: list[str], others: set[str]) -> None:
+    """Those with three or four decimals, outside of the tables and the code, are in the data, wherever.
+
+    What is said with them is tested in the modules beside this one.
+    """
+    text = re.sub(r"```.*?```", "", MARKED.sub("", (ROOT / "docs" / page).read_text("utf-8")), flags=re.DOTALL)
+    values = [abs(value) for name in data for value in read(name).select_dtypes("number").to_numpy().ravel()]
+    known = {f"{value:.{digits}f}" for value in values for digits in (3, 4)}
+    assert (found := set(re.findall(r"(?<![\d/])\d\.\d{3,4}\b", text)))
+    assert not found - known - others
+
+
+def test_rows_of_the_main_study_are_its_losses() -> None:
+    """A row that a table names like a method of the study was trained with the method's loss and settings."""
+    study = {method.name: parse_name(method.trainer) for method in read_study("main").methods}
+    found = set()
+    for file in (ROOT / "docs" / "results" / "data").glob("*.csv"):
+        rows = pd.read_csv(file)
+        if "trainer" not in rows:
+            continue
+        names = rows["method"] if file.stem in {"losses", "logits", "max_logits"} else rows["trainer"].map(loss_name)
+        for name, trainer in {*zip(names, rows["trainer"], strict=True)}:
+            recipe = parse_name(trainer)
+            if name in study:
+                assert recipe is not None, f"{file.name}: {trainer}"
+                assert loss_of(recipe) == loss_of(study[name]), f"{file.name}: {name} is {trainer}"
+                found.add(name)
+            else:
+                assert recipe is None or loss_of(recipe) not in map(loss_of, study.values()), f"{file.name}: {trainer}"
+    assert found == set(study)
+
+
+def loss_of(recipe: Recipe) -> tuple[object, ...]:
+    return recipe.loss, recipe.dice, recipe.settings

@@ -229,14 +229,17 @@ def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signa
     whole = content(folders[1] / SUMMARY)
     for file in folders[1].glob("calibration_*"):
         file.unlink()
-    program = folders[0].parent / "slow.py"
-    program.write_text(
-        "import sys, time\nfrom nnunet_nacl.nnunet import Reader\nread = Reader.read_labels\n"
-        "def slow(self, file):\n    'case_2' in str(file) and time.sleep(3600)\n    return read(self, file)\n"
-        "Reader.read_labels = slow\n"
-        "from nnunet_nacl.cli import main\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+    program = folders[0].parent
+    (program / "slow.py").write_text(
+        "import time\nfrom nnunet_nacl.evaluation import _folder\ncount = _folder._evaluate_one\n"
+        "def slow(files, data_set, origin):\n    files.name == 'case_2' and time.sleep(3600)\n"
+        "    return count(files, data_set, origin)\n"
     )
-    command = [sys.executable, str(program), "evaluate", *map(str, folders), "-np", "2"]
+    (program / "program.py").write_text(  # worker processes import what counts, not this
+        "import sys\nfrom nnunet_nacl.cli import main\nfrom nnunet_nacl.evaluation import _folder\nimport slow\n"
+        "_folder._evaluate_one = slow.slow\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, str(program / "program.py"), "evaluate", *map(str, folders), "-np", "2"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -126,8 +126,7 @@ def paper_long() -> str:
     for metric, ours in (("DSC", "Dice"), ("ECE", "ECE_foreground"), ("CECE", "CECE_foreground")):
         columns[f"{metric}: here"] = f"{{{ours}:.3f}}"
         columns[f"{metric}: paper"] = f"{{paper_{metric}:.3f}}"
-    rows["in_paper"] = rows["method"].str.removesuffix(" (sum)")
-    return table(rows.join(means, on="in_paper"), columns)
+    return table(rows.join(means, on="method"), columns)
 
 
 PAIRED = {"Dice": 4, "ECE union": 3, "NLL": 3}
@@ -307,7 +306,7 @@ ACDC_LOSSES = ("DiceCE", "CE", "NACL", "NACL, λ = 0.01", "SVLS", "MbLS", "LS", 
 
 
 def paper_acdc() -> str:
-    """The paper's tables 1 and 2 for ACDC beside ours: each structure, and ECE and CECE over the foreground."""
+    """The paper's tables 1 and 2 for ACDC beside ours: each structure, and calibration."""
     theirs = published()
     theirs = theirs[(theirs["dataset"] == "ACDC") & theirs["table"].isin([1, 2])]
     theirs = theirs.replace({"method": {"CE+DSC": "DiceCE"}})
@@ -315,7 +314,9 @@ def paper_acdc() -> str:
     models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1")
     cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
     names = ", ".join(ACDC.values())
-    lines = [["loss", "DSC", f"DSC: {names}", "HD95", f"HD95: {names}", "ECE", "CECE"]]
+    errors = ("ECE_foreground", "CECE_foreground", "ECE_union", "NLL", "ECE_near")
+    headings = ["ECE", "CECE", "ECE union", "NLL", "ECE near"]
+    lines = [["loss", "DSC", f"DSC: {names}", "HD95", f"HD95: {names}", *headings]]
     for steps in (6000, 2000):
         of_length = models[models["steps"] == steps].set_index("method")
         for method in filter(of_length.index.__contains__, ACDC_LOSSES):
@@ -323,23 +324,22 @@ def paper_acdc() -> str:
             means = cases[cases["trainer"] == model["trainer"]].mean(numeric_only=True)
             dice = [means[f"Dice_{label}"] for label in ACDC]
             distances = [means[f"HD95_{label}"] for label in ACDC]
-            errors = [model["ECE_foreground"], model["CECE_foreground"]]
-            lines.append(
-                [f"{method}, here, {steps:,} steps", *_acdc_cells(dice, distances, errors)]
-            )
+            ours = [model[error] for error in errors]
+            lines.append([f"{method}, here, {steps:,} steps", *_acdc_cells(dice, distances, ours)])
             if steps == 6000 and method in values.index:
                 of_paper = values[method]
                 dice = [of_paper[name, "DSC"] for name in ACDC.values()]
                 distances = [of_paper[name, "HD"] for name in ACDC.values()]
-                errors = [of_paper["", "ECE"], of_paper["", "CECE"]]
-                lines.append([f"{method}, paper", *_acdc_cells(dice, distances, errors)])
+                published_errors = [of_paper["", "ECE"], of_paper["", "CECE"]]
+                cells = _acdc_cells(dice, distances, published_errors)
+                lines.append([f"{method}, paper", *cells, "–", "–", "–"])
     return markdown(lines)
 
 
 def _acdc_cells(
     dice: Sequence[float], distances: Sequence[float], errors: Sequence[float]
 ) -> list[str]:
-    """Means over structures, each structure, ECE and CECE."""
+    """Means over structures, each structure, and the errors of calibration."""
     return [
         f"{np.mean(dice):.3f}",
         ", ".join(f"{value:.3f}" for value in dice),

@@ -111,8 +111,8 @@ def experiment(
             CONFIGURATION_rescale_to_0_1, to be preprocessed
         checkpoint: predict test cases with the last epoch, or with nnU-Net's best by its validation patches' Dice, much
             as in the paper
-        by_patient: REGEX: a share of the training cases (study samples) counts patients, told from the cases' names as
-            in 'paper split'
+        by_patient: REGEX: the report resamples patients, not cases, and a share of the training cases (study samples)
+            counts them; they are told from the cases' names as in 'paper split'
         o: FOLDER, parent of predictions, logs and reports
         dry_run: only print what is done, running and left to do, as shell commands; folds and configurations that
             are added go into splits_final.json and the plans all the same

@@ -35,6 +35,7 @@ def means_of_the_paper() -> pd.DataFrame:
 def interval_by_patient(metric: str, trainer: str, other: str) -> Interval:
     """Of the difference of two trainings on ACDC, whose cases are two images of each patient."""
     cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
+    cases["Dice"] = cases.filter(like="Dice_").mean(axis=1)
     values = cases.pivot(index="case", columns="trainer", values=metric)
     patients = pd.factorize(values.index.str.partition("_").get_level_values(0))[0]
     return Estimate.of_means((values[trainer] - values[other]).to_numpy()[:, None], patients).interval

@@ -25,7 +25,8 @@ class Options:
         folds: the folds to train, one after the other with each method.
         suffix: added to the name of each trainer, see ``nnunet_nacl.trainers.schedule_suffix``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
-        by_patient: shares of the training cases count patients, see ``nnunet_nacl.names.cases_of_patients``.
+        by_patient: reports resample patients, and shares of the training cases count them, see
+            ``nnunet_nacl.names.cases_of_patients``.
         checkpoint: which one predicts the test cases.
         surface: also evaluate surface distances.
         device: ``cpu``, ``cuda`` or ``mps``.
@@ -133,6 +134,9 @@ def plan_experiment(
     study = _suitable(study, data, options.suffix)
     folds = list(dict.fromkeys(options.folds))
     _check_folds(folds, data.splits)
+    first = data.splits[folds[0]]
+    # Of the shares, and of the report after all trainings
+    cases_of_patients([*first["train"], *first["val"], *data.test_cases], options.by_patient)
     splits = list(data.splits)
     configured = [_with_network(data, method.network) for method in study.methods]
     jobs = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
 from nnunet_nacl.paper.experiments._plan import Experiment
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import write_report
+from nnunet_nacl.report import compare_all, write_report
 
 _Results = dict[str, dict[str, FolderResult]]  # data set -> method
 
@@ -47,7 +47,8 @@ def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
         if not results:
             continue
         page = folder / f"{cases}.html"
-        write_report(results, page, command=command, parts=page_parts(plot), overwrite=True)
+        compared = compare_all(results, by_patient=first.options.by_patient)
+        write_report(compared, page, command=command, parts=page_parts(plot), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")

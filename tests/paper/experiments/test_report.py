@@ -49,6 +49,12 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
     assert [page.parent.name for page in pages] == ["penalty", "prior"]
 
 
+def test_a_page_by_patient(job: Job) -> None:
+    one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
+    (page,) = report_experiments([replace(one, options=replace(one.options, by_patient="(.)$"))])
+    assert "Resampled and tested are 8 patients, not 8 cases." in page.read_text()
+
+
 def test_pages_of_the_best_checkpoint(job: Job) -> None:
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels", checkpoint="best")
     (page,) = report_experiments([one])

@@ -43,7 +43,7 @@ def calibrate(
     nnUNetv2_predict -chk. With GT_FOLDER PRED_FOLDER -o FIT.json, fit without the model to predictions made with
     --save_probabilities and their ground truth, for 'nnunet_nacl apply'. Calibration changes how sure nnU-Net is, but
     hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL
-    significantly and keep the Dice is written; if there is none, nothing changes.
+    significantly and keep the Dice is written; if there is none, it holds the layer as trained.
 
     Args:
         chk: file name of the checkpoint to calibrate

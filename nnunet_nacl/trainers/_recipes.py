@@ -80,9 +80,7 @@ class Loss:
 
 _ALPHA = Setting("alpha", "0.1, 0.2, 0.3", "alpha<number>")
 _KERNEL_SIZE = Setting("kernel_size", "3", "kernel<N>")
-_CLASS_REDUCTION = Setting(
-    "class_reduction", "mean", words={"classMean": "mean", "classSum": "sum"}
-)
+_REDUCTIONS = {"classMean": "mean", "classSum": "sum"}
 _PRIORS = {"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"}
 _BORDERS = {"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"}
 
@@ -101,8 +99,8 @@ LOSSES: Mapping[str, Loss] = {
                 "logits, softmax",
                 words={"logits": "logits", "softmax": "softmax"},
             ),
-            _CLASS_REDUCTION,
-            Setting("border", "background", words=_BORDERS),
+            Setting("class_reduction", "sum; its code: mean", words=_REDUCTIONS),
+            Setting("border", "not stated; its code: background", words=_BORDERS),
         ),
     ),
     "CE": Loss("CrossEntropyLoss", "cross-entropy"),
@@ -110,7 +108,7 @@ LOSSES: Mapping[str, Loss] = {
     "ECP": Loss(
         "ECPLoss",
         "CE - alpha · entropy of the prediction",
-        (_ALPHA, _CLASS_REDUCTION),
+        (_ALPHA, Setting("class_reduction", "not stated; its code: mean", words=_REDUCTIONS)),
     ),
     "LS": Loss("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
     "SVLS": Loss(

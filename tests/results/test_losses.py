@@ -239,8 +239,9 @@ def test_which_cases_were_kept() -> None:
 def test_what_the_logits_say() -> None:
     said(
         "logits.md",
-        "NACL leaves the logits of other classes near 0, where the other four losses make them negative. LS, MbLS and, "
-        "in the structures, SVLS have lower logits of the true class.",
+        "NACL leaves the logits of other classes near 0, where the other four losses make them negative. Unlike in the "
+        "paper, its logit of the true class is not low: LS, MbLS and, in the structures, SVLS have lower logits of the "
+        "true class.",
         "half of all voxels lie within 0.3 of each other, about 4",
     )
     mean = read("logits").set_index(["method", "true_class", "logit"]).sort_index()["mean"]

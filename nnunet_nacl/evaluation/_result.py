@@ -186,7 +186,17 @@ class FolderResult:
                 f"structure) is {100 * share:.0f} % of the images: its ECE is one of the background, too. Either the "
                 "model is unsure everywhere, or that is far in these images: then give evaluate a smaller --margin."
             )
-        return notes
+        return notes + self.notes_on_empty_cases
+
+    @property
+    def notes_on_empty_cases(self) -> list[str]:
+        """How many cases the means over the ground truth's foreground lack, if any."""
+        if "foreground" not in self.voxels:
+            return []
+        empty = int(np.isnan(self.values("foreground", "ECE")).sum())
+        number = f"{empty} of {len(self.cases)} cases have no foreground"
+        note = f"{number}: ECE and CECE over the foreground are means over the others."
+        return [note] if empty else []
 
     @property
     def segmentation_metrics(self) -> list[str]:

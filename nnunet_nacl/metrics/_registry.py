@@ -279,7 +279,7 @@ _CALIBRATION = (
     MetricDefinition(
         name="Brier",
         title="Brier {voxels}",
-        formula="mean of Σ_k (p_k − [y = k])², 0 to 2",
+        formula="mean of Σ_k (p_k − [y = k])², 0 to 2; of a region (p − [y in the region])², 0 to 1",
         of=lambda tables: ratio(tables.brier, tables.top.total),
     ),
     MetricDefinition(
@@ -376,7 +376,7 @@ _SEGMENTATION = (
         title="HD95",
         formula="the larger of the two directed 95th percentiles of surface distances, in mm",
         sentence="How far the outlines are apart: 95 % of the outline is closer than this, in mm. A structure that "
-        "is missed entirely counts as the image's diagonal.",
+        "is in only one of prediction and ground truth counts as the image's diagonal.",
         digits=2,
         unit="mm",
     ),

@@ -203,7 +203,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
     cases = _shared_cases(results)
     of_shared = {name: _only_cases(result, cases) for name, result in results.items()}
     patients = _patients(cases, by_patient)
-    notes = _notes(results, cases)
+    notes = _notes(results, cases) + next(iter(of_shared.values())).notes_on_empty_cases
     if by_patient:
         notes.append(
             f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."

@@ -281,8 +281,8 @@ def split_scores(tables: BinCounts, activation: Activation) -> Numbers:
         calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
         discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
 
-    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of regions each is inside and
-    outside, and the scores are means over regions. Tables are class-wise, (K, M).
+    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of a region, NLL is of both sides,
+    inside and outside, and the scores are means over regions. Tables are class-wise, (K, M).
 
     References:
         Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
@@ -296,12 +296,14 @@ def split_scores(tables: BinCounts, activation: Activation) -> Numbers:
         relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
         return relative - p + other
 
+    def of_both_sides(p: Floats, other: Floats) -> Floats:
+        return divergence(p, other) + divergence(1 - p, 1 - other)
+
+    of_regions = not activation.exclusive
+    nll = of_both_sides if of_regions else divergence
     found = {}
-    for score, of in (("NLL", divergence), ("Brier", lambda p, other: (p - other) ** 2)):
+    for score, of in (("NLL", nll), ("Brier", lambda p, other: (p - other) ** 2)):
         for part, other in (("calibration", sure), ("discrimination", base)):
-            if activation is Activation.SOFTMAX:
-                total = (share * of(hit, other)).sum()
-            else:
-                total = (share * (of(hit, other) + of(1 - hit, 1 - other))).sum(-1).mean()
-            found[f"{score} {part}"] = float(total)
+            by_channel = (share * of(hit, other)).sum(-1)
+            found[f"{score} {part}"] = float(by_channel.mean() if of_regions else by_channel.sum())
     return found

@@ -172,10 +172,10 @@ def scores_table(view: View) -> Table:
         arrow = "↓" if "calibration" in title else "↑"
         columns.append(Column(title, list(values), digits=4, arrow=arrow))
     note = (
-        "MCE and ACE: means over cases; the others: over the voxels of all cases together. NLL and Brier are, up to "
-        "binning, calibration (low is good) − discrimination (high is good) + a part that depends on the voxels alone, "
-        "so they and ECE may order methods differently. Over near and union, each method has its own voxels: compare "
-        "discrimination over the image."
+        "MCE and ACE: means over cases; the others: over the voxels of all cases together. But for what lies within "
+        "bins, NLL and Brier are calibration (low is good) − discrimination (high is good) + a part that depends on "
+        "the voxels alone, so they and ECE may order methods differently. Over near and union, each method has its "
+        "own voxels: compare discrimination over the image."
     )
     title = f"Further metrics {voxels_text(voxels)}"
     return Table(title, comparison.dataset, note, comparison.names, columns)

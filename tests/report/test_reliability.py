@@ -147,8 +147,11 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     of_region = with_origin(replace(folder, counts=region), labels=meaning)
     found = table_of("scores", compare({"one": of_region}), "image").values().loc["one"]
     expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
-    for name in ("NLL calibration", "NLL discrimination", "Brier calibration", "Brier discrimination"):
-        assert found[name] == pytest.approx(expected[name])
+    for part in ("calibration", "discrimination"):
+        assert found[f"NLL {part}"] == pytest.approx(expected[f"NLL {part}"])
+        assert found[f"Brier {part}"] == pytest.approx(expected[f"Brier {part}"] / 2)  # (p − y)², of one side
+    of_classes = evaluate_case(np.concatenate([1 - p, p]), y)["image"].metrics()
+    assert region["image"].metrics()["Brier"] == pytest.approx(of_classes["Brier"] / 2)
 
 
 def test_each_methods_near_is_its_own() -> None:

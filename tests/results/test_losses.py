@@ -117,7 +117,7 @@ def test_what_the_long_trainings_say() -> None:
         "its Dice. On ACDC it does so over the union alone, and loses "
         f"{acdc.loc['DiceCE', 'Dice'] - acdc.loc['NACL', 'Dice']:.3f} of Dice. On regions (WBC) its ECE over the "
         "foreground is ten times DiceCE's.",
-        "(CE) gets most of that gain and, with ECP, the lowest NLL.",
+        "(CE) gets all of that gain over the foreground, most of it over the union and, with ECP, the lowest NLL.",
         "By ECE, NACL is better calibrated than DiceCE, as in the paper, but by CECE over the foreground worse. "
         "CE, SVLS, MbLS and ECP have a lower ECE over the foreground than NACL, and SVLS over the union, too.",
         "By NLL, NACL is worse than CE and DiceCE.",
@@ -131,7 +131,8 @@ def test_what_the_long_trainings_say() -> None:
     for rows in (first, trained("Hippocampus", 25000, 2)):
         dice_ce, ce, nacl, svls = (rows.loc[name] for name in ("DiceCE", "CE", "NACL", "SVLS"))
         assert (nacl[both] / dice_ce[both]).between(0.45, 0.55).all()
-        assert (dice_ce[both] - ce[both] > 0.5 * (dice_ce[both] - nacl[both])).all()
+        foreground, union = (dice_ce[both] - ce[both]) / (dice_ce[both] - nacl[both])
+        assert (foreground > 1, union > 0.8) == (True, True)
         assert (svls[both] < nacl[both]).all()
         assert nacl["CECE_foreground"] > dice_ce["CECE_foreground"]
         assert nacl["NLL"] > dice_ce["NLL"] > ce["NLL"]
@@ -160,7 +161,7 @@ def test_how_far_a_smaller_weight_is_ahead_of_ce() -> None:
         "results/losses.md",
         f"By ECE over the union, λ = 0.03 is ahead of CE, by {union} of its two trainings. "
         f"Over the foreground the lead is {foreground}, hardly more than the {apart:.3f} between the two trainings of "
-        "CE. By CECE there is none.",
+        "CE. By CECE it lies between the two.",
     )
     for voxels in ("foreground", "union"):
         cece = f"CECE_{voxels}"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nnunet_nacl.nnunet import Predictions
 
 _CHECKPOINT = "checkpoint_final.pth"
-_DEVICE = "auto"
 _FOR_INTERVALS = 19  # cases that review fit needs for its usual coverage
 
 
@@ -28,7 +27,7 @@ def calibrate(
     chosen: Chosen,
     *,
     chk: str = _CHECKPOINT,
-    device: str = _DEVICE,
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     disable_tta: bool = False,
     method: Literal["temperature", "vector", "head"] | None = None,
     npz: bool = False,
@@ -43,7 +42,7 @@ def calibrate(
     nnUNetv2_predict -chk. With GT_FOLDER PRED_FOLDER -o FIT.json, fit without the model to predictions made with
     --save_probabilities and their ground truth, for 'nnunet_nacl apply'. Calibration changes how sure nnU-Net is, but
     hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL
-    significantly and keep the Dice is written; if there is none, it holds the layer as trained.
+    significantly and keep the Dice is written; if there is none, the checkpoint holds the layer as trained.
 
     Args:
         chk: file name of the checkpoint to calibrate
@@ -63,7 +62,7 @@ def calibrate(
     chosen.check_folders(
         {
             "-chk": chk != _CHECKPOINT,
-            "-device": device != _DEVICE,
+            "-device": device != "auto",
             "--disable_tta": disable_tta,
             "--method head": method == "head",
             "--npz": npz,

@@ -115,9 +115,11 @@ class Estimate:
         """The difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:
             return Estimate.of_means(self.values - other.values, self.patients)
-        by_case = (
-            None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
-        )
+        by_case = None
+        if self.by_case is not None and other.by_case is not None:
+            # Sums over voxels may be of any size, and so are their rounding errors
+            alike = np.isclose(self.by_case, other.by_case, rtol=1e-9, atol=0)
+            by_case = np.where(alike, 0, self.by_case - other.by_case)
         return Estimate(
             lambda w: self.resampled(w) - other.resampled(w),
             self.patients,

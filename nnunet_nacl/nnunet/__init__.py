@@ -15,6 +15,7 @@ from nnunet_nacl.nnunet._folders import (
     cases_of_other_splits,
     raw_cases,
     read_splits,
+    training_image,
 )
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, MisplacedError, Reader
 from nnunet_nacl.nnunet._json import (
@@ -93,6 +94,7 @@ __all__ = [
     "read_dataset_json",
     "read_splits",
     "save_prediction",
+    "training_image",
     "validates_training_cases",
     "write_checkpoint",
 ]

@@ -1,6 +1,7 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
 import glob
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from nnunet_nacl.nnunet._names import (
     dataset_name,
     dataset_number,
     existing_folder,
+    first_channel,
     naming,
     nnunet_folder,
 )
@@ -158,6 +160,20 @@ def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
     return folder, cases
 
 
+def training_image(dataset: str, label_map: Path, case: str) -> Path:
+    """The first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
+    from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
+
+    folder = nnunet_folder("nnUNet_raw") / dataset
+    file = folder / "dataset.json"
+    described = read_json(file, Record) if file.is_file() else {}
+    if "dataset" not in described:
+        return first_channel(folder / "imagesTr", case, label_map)
+    with naming(file):
+        found = get_filenames_of_train_images_and_targets(str(folder), described)
+        return Path(found[case]["images"][0])
+
+
 def _check_cases(
     cases: dict[str, RawCase], images: Path, described: DatasetJson, reader: Reader
 ) -> None:
@@ -234,9 +250,17 @@ class PreprocessedDataSet:
         cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
         expected = cases_in(folder / "gt_segmentations", ending)
         if not cases or not expected <= set(cases):
+            command = [
+                "nnUNetv2_preprocess",
+                "-d",
+                dataset_number(folder.name),
+                "-plans_name",
+                plans,
+            ]
+            command += ["-c", configuration]
             raise ValueError(
                 f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
-                f"nnUNetv2_preprocess -d {dataset_number(folder.name)} -plans_name {plans} -c {configuration}"
+                + shlex.join(command)
             )
         raw = folders["raw"] / folder.name
         test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(

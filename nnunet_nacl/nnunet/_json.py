@@ -21,6 +21,7 @@ from nnunet_nacl.nnunet._names import (
     dataset_name,
     dataset_number,
     find_trainer,
+    listed,
     names_in,
     naming,
     nnunet_folder,
@@ -77,9 +78,13 @@ class PlansJson:
         name = dataset_name(dataset)
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
         if not file.is_file():
+            planner = re.fullmatch(r"nnUNet(ResEncUNet(M|L|XL))?Plans", plans)
+            if planner is None:  # -overwrite_plans_name gives them any name
+                there = listed(file.parent, "*Plans*.json")
+                raise ValueError(f"{file} does not exist; expected plans (-p) that do: {there}.")
             command = f"nnUNetv2_plan_and_preprocess -d {dataset_number(name)} -c {configuration}"
-            if resenc := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
-                command += f" -pl nnUNetPlannerResEnc{resenc[1]}"
+            if planner[1]:
+                command += f" -pl nnUNetPlannerResEnc{planner[2]}"
             raise ValueError(
                 f"{file} does not exist. Plan and preprocess the data set with: {command}"
             )
@@ -247,7 +252,8 @@ class Model:
         # The order of regions is that of the channels
         in_order = self.regions_class_order is not None
         if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):
-            return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
+            named = [json.dumps(one.labels, ensure_ascii=False) for one in (self, other)]
+            return f"the labels {named[0]}, not {named[1]}"
         for name, mine in asdict(self).items():
             theirs = getattr(other, name)
             is_a_name = isinstance(mine or theirs, str)

@@ -79,6 +79,10 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
     except ValueError as error:
         if len(results) == 1:
             raise ValueError(f"{results[0].file}: {error}") from error
+        if all(
+            one.origin.part and one.origin.folders == results[0].origin.folders for one in results
+        ):
+            raise ValueError(f"{name}: {error} Evaluate the missing parts, too.") from error
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
         raise ValueError(
             f"{called}, but are not folds of one method: {error} Name them with --names."

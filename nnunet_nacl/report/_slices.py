@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import LabelMeaning, region_of
-from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, nnunet_folder
+from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
 from nnunet_nacl.pictures import LABEL_COLORS, color_of, picture, png, window_around
 from nnunet_nacl.report._frame import Comparison
 from nnunet_nacl.report._metrics import Metric
@@ -169,8 +169,8 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     """By default where nnU-Net keeps the images of a folder of labels."""
     labels = truth_file.parent
     if images is None and labels.name == "gt_segmentations":
-        images = nnunet_folder("nnUNet_raw") / labels.parent.name / "imagesTr"
-    elif images is None:
+        return training_image(labels.parent.name, truth_file, case)
+    if images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
     return first_channel(images, case, truth_file)
 

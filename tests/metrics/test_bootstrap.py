@@ -62,3 +62,14 @@ def test_ratios_and_means_leave_out_what_is_not_defined() -> None:
     values = np.array([[1, 2, NAN], [NAN, NAN, NAN], [NAN, 3, NAN]])
     assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN, 3], nan_ok=True)
     assert mean_of_known(np.stack([values, values + 1]))[:, 0].tolist() == [1.5, 2.5]
+
+
+def test_rounding_errors_are_no_differences() -> None:
+    """Of sums over voxels, which may be of any size."""
+    sums = 1e6 * np.random.default_rng(0).random(6)
+    one, other, larger = (
+        Estimate(lambda weights, of=of: weights @ of, np.arange(6), np.ones(6, bool), of)
+        for of in (sums, sums * (1 + 1e-13), sums * (1 + 1e-6))
+    )
+    assert other.minus(one).by_patient.tolist() == [0.0] * 6
+    assert (larger.minus(one).by_patient > 0).all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from skimage import io
 
-from nnunet_nacl.nnunet import Reader, raw_cases
+from nnunet_nacl.nnunet import Reader, raw_cases, training_image
 from nnunet_nacl.nnunet._folders import fold_split, labelled_cases
 from nnunet_nacl.nnunet._json import read_dataset_json
 from tests.conftest import Planned, copy_data_set, trainer_on_cpu
@@ -113,6 +113,8 @@ def test_files_that_dataset_json_lists(raw: Path) -> None:
     content = {**described, "channel_names": ["CT"], "dataset": files}
     (folder / "dataset.json").write_text(json.dumps(content))
     assert found_in(folder) == {"a": ["x_0000.nii.gz", "y.nii.gz"]}
+    label_map = Path("gt_segmentations/a.nii.gz")
+    assert training_image(folder.name, label_map, "a") == folder / "elsewhere" / "x_0000.nii.gz"
     (folder / "labelsTr" / "y.nii.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"y\.nii\.gz does not exist; expected images and a label map for each"):
         raw_cases(folder.name)

@@ -75,6 +75,10 @@ def test_a_part_is_not_the_whole(copied: Path, tmp_path: Path) -> None:
     for name in ("all.json", "all_part0of2.json"):
         with pytest.raises(ValueError, match=message):
             read_results([tmp_path / name])
+    for part in (0, 2):
+        evaluate(predictions, output=tmp_path / "some.json", num_parts=4, part_id=part)
+    with pytest.raises(ValueError, match=r"^some: expected all .* 0 of 4, 2 of 4\. Evaluate the missing parts, too\.$"):
+        read_results([tmp_path / "some.json"])
 
 
 def test_missing_bin_tables_are_named(copied: Path) -> None:

@@ -1,5 +1,6 @@
 """From a study to its jobs, with every check that is possible before one starts."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -261,7 +262,18 @@ def _with_network(data: PreprocessedDataSet, network: str | None) -> Preprocesse
     name = f"{data.configuration}_{network}"
     plans = PlansJson.find(data.name, data.configuration, data.plans)
     if name not in plans.configurations:
-        command = f"nnunet_nacl paper networks {network} -d {data.name} -c {data.configuration}"
-        command += "" if data.plans == "nnUNetPlans" else f" -p {data.plans}"
-        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {command}")
+        command = [
+            "nnunet_nacl",
+            "paper",
+            "networks",
+            network,
+            "-d",
+            data.name,
+            "-c",
+            data.configuration,
+        ]
+        command += [] if data.plans == "nnUNetPlans" else ["-p", data.plans]
+        raise ValueError(
+            f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"
+        )
     return PreprocessedDataSet.find(data.name, name, data.plans)

@@ -37,14 +37,17 @@ def steps_left(job: Job) -> dict[str, list[str]]:
 
 def _model(job: Job) -> list[str]:
     data = job.data
-    trained = f"-tr {job.trainer} -p {data.plans} -f {job.fold}"
-    return f"-d {data.name} -c {data.configuration} {trained}".split()
+    return [
+        "-d", data.name, "-c", data.configuration, "-tr", job.trainer, "-p", data.plans, "-f", str(job.fold),
+    ]  # fmt: skip
 
 
 def _train(job: Job) -> list[str]:
     data = job.data
-    model = f"{data.name} {data.configuration} {job.fold} -tr {job.trainer} -p {data.plans}"
-    command = f"nnUNetv2_train {model} --npz -device {job.options.device}".split()
+    command = [
+        "nnUNetv2_train", data.name, data.configuration, str(job.fold), "-tr", job.trainer, "-p", data.plans,
+        "--npz", "-device", job.options.device,
+    ]  # fmt: skip
     if _is_trained(job):
         return [*command, "--val"]
     begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS.values())

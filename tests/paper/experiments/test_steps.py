@@ -71,6 +71,10 @@ def test_a_run_from_start_to_end(job: Job) -> None:
         "nnUNetv2_train", "Dataset901_Labels", "2d_small", "0", "-tr", TRAINER,
         "-p", "nnUNetPlans", "--npz", "-device", "cpu",
     ]  # fmt: skip
+    spaced = replace(job, data=replace(job.data, name="Dataset901_My data", plans="My plans"))
+    renamed = {"Dataset901_Labels": "Dataset901_My data", "nnUNetPlans": "My plans"}
+    assert first(spaced) == [renamed.get(word, word) for word in train]
+    assert {"Dataset901_My data", "My plans"} < {*steps_left(spaced)["predict"]}
     archive(fold / "checkpoint_best.pth")
     assert first(job) == [*train, "--c"]
     archive(fold / "checkpoint_final.pth")
@@ -150,7 +154,9 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
         summary(one.predictions, one.data.test_cases)
         summary(one.validation, one.split["val"])
     reported: list[str] = []
-    monkeypatch.setattr(_report, "write_report", lambda results, *_, **__: reported.extend(results))
+    monkeypatch.setattr(
+        _report, "write_report", lambda results, *_, **__: reported.extend(one.dataset for one in results)
+    )
     report_experiments([experiment(jobs)])
     assert reported == [
         "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",

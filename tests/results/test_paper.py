@@ -54,10 +54,10 @@ def test_where_we_agree_with_the_paper_on_acdc() -> None:
         f"It is open whether NACL's ECE is below DiceCE's (by {by}, {over}). From MbLS's, and from that of CE, which "
         "the paper does not test, it cannot be told.",
         f"They differ: ECP's ECE is {ecp} below NACL's ({of_ecp}). NACL's Dice is {dice} below DiceCE's ({of_dice}), "
-        "and its CECE is higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first by each mean; here DiceCE is first by all but ECE. By "
-        "sum-rank (figure 2), too, the paper has NACL first, and we have DiceCE. Over the union (figure 10) NACL has "
-        "the lowest ECE, but neither the lowest CECE nor the highest Dice. By NLL, NACL with λ = 0.1, FL "
-        "and LS are last.",
+        "and its CECE is higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first by each mean; "
+        "here DiceCE is first by all but ECE. By sum-rank (figure 2), too, the paper has NACL first, and we have "
+        "DiceCE. Over the union (figure 10) NACL has the lowest ECE, but neither the lowest CECE nor the highest "
+        "Dice. By NLL, NACL with λ = 0.1, FL and LS are last.",
     )
     for other in ("DiceCE", "MbLS", "CE"):
         low, high = interval_by_patient("ECE_foreground", trainers["NACL"], trainers[other])

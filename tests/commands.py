@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
+from multiprocessing import context
 from pathlib import Path
 
 _SLOW_TO_IMPORT = [
@@ -19,21 +20,27 @@ _SLOW_TO_IMPORT = [
 _TIMEOUT = 600
 
 
-def run_forked(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
-    """Run the command's entry point in a forked process; returns its exit status."""
+def run_forked(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, *, workers_import_anew: bool = True
+) -> int:
+    """Run the command's entry point in a forked process; returns its exit status.
+
+    nnU-Net's worker processes import everything anew, as they do for users, or are forked from the command's.
+    """
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(_SLOW_TO_IMPORT)  # takes effect before the first process only
-    process = server.Process(target=_become, args=(list(command), dict(environment), str(log)))
+    how = (list(command), dict(environment), str(log), workers_import_anew)
+    process = server.Process(target=_become, args=how)
     process.start()
     process.join(_TIMEOUT)
     if process.is_alive():
         process.kill()
-        raise TimeoutError(f"{' '.join(command)} took more than {_TIMEOUT} s.")
+        raise TimeoutError(f"{' '.join(command)} took more than {_TIMEOUT} s: {log.read_text()[-1000:]}")
     assert process.exitcode is not None
     return process.exitcode
 
 
-def _become(command: list[str], environment: dict[str, str], log: str) -> None:
+def _become(command: list[str], environment: dict[str, str], log: str, workers_import_anew: bool) -> None:
     """Turn this process into what the shell would have started."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
@@ -41,5 +48,7 @@ def _become(command: list[str], environment: dict[str, str], log: str) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
+    if not workers_import_anew:
+        context._concrete_contexts["spawn"] = context._concrete_contexts["fork"]  # type: ignore[attr-defined]
     (entry_point,) = entry_points(group="console_scripts", name=command[0])
     sys.exit(entry_point.load()())

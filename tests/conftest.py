@@ -64,12 +64,13 @@ class NNUNet:
             "nnUNet_def_n_proc": "1",
         }
 
-    def run(self, *command: object, fails: bool = False, **changed: str) -> str:
+    def run(self, *command: object, fails: bool = False, workers_import_anew: bool = True, **changed: str) -> str:
         """Run a command, in a forked process that need not import PyTorch; returns what it printed.
 
         Args:
             command: name and arguments.
             fails: whether it should.
+            workers_import_anew: see ``run_forked``.
             changed: variables of its environment.
         """
         arguments = [str(part) for part in command]
@@ -82,7 +83,7 @@ class NNUNet:
         }
         with TemporaryDirectory() as folder:
             log = Path(folder) / "log"
-            status = run_forked(arguments, environment, log)
+            status = run_forked(arguments, environment, log, workers_import_anew=workers_import_anew)
             printed = log.read_text()
         assert (status != 0) == fails, printed
         return printed
@@ -218,7 +219,10 @@ def preprocessed(planned: Planned) -> Preprocessed:
         nnunet, number = planned(kind)
         full = "2d" if configuration.startswith("2d") else "3d_fullres"
         command = "nnUNetv2_preprocess", "-d", number, "-c", full, "-np", 1
-        once(nnunet.folder / f"{KINDS[kind][0]}_{full}.preprocessed", lambda: nnunet.run(*command))
+        once(
+            nnunet.folder / f"{KINDS[kind][0]}_{full}.preprocessed",
+            lambda: nnunet.run(*command, workers_import_anew=False),
+        )
         return nnunet, number
 
     return preprocess
@@ -236,7 +240,7 @@ def trained(preprocessed: Preprocessed) -> Trained:
         name = KINDS[kind][0]
         model = nnunet.folder / "results" / name / f"{trainer}__nnUNetPlans__{configuration}"
         command = "nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", "--npz"
-        once(nnunet.folder / f"{name}_{model.name}.trained", lambda: nnunet.run(*command))
+        once(nnunet.folder / f"{name}_{model.name}.trained", lambda: nnunet.run(*command, workers_import_anew=False))
         return model
 
     return train

@@ -26,7 +26,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=False, symlinks=os.name != "nt")
     executable = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     purelib = run(executable, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    (Path(purelib) / "parent.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    packages = [
+        sysconfig.get_path("purelib"),
+        str(Path(linking.__file__).parents[1]),
+    ]  # not their .pth: one may be ours
+    (Path(purelib) / "parent.pth").write_text("\n".join(packages))
     return executable
 
 

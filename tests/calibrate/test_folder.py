@@ -220,8 +220,11 @@ def test_what_does_not_belong_together(
             apply_folder(spoiled, new[1], tmp_path / "other")
 
 
-def test_a_bad_case_and_a_fit_that_does_not_improve(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_case_and_a_fit_that_does_not_improve(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One case wants another temperature than the others: fits to it harm them, fits to them do not help it."""
+    monkeypatch.setenv("nnUNet_def_n_proc", "1")
     ground_truth, predictions = write_folder(tmp_path / "made", "bcdef", temperature=1)
     p, y = known_case(3)
     write_labels(y, ground_truth / f"a{ENDING}")

@@ -208,8 +208,10 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
 def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one would delete what the first has written so far."""
     copy = copy_of("labels", "2d_small", OURS)
+    called = []
 
     def meanwhile(*arguments: object) -> object:
+        called.append(arguments)
         monkeypatch.setattr("nnunet_nacl.calibrate._model.try_methods", try_methods)
         with pytest.raises(BlockingIOError, match=r"fold_0/checkpoint_calibrated\.pth: another process is writing it"):
             calibrate(copy.model, 0, overwrite=True)
@@ -217,6 +219,7 @@ def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.Mon
 
     monkeypatch.setattr("nnunet_nacl.calibrate._model.try_methods", meanwhile)
     calibrate(copy.model, 0, save_probabilities=True)
+    assert called
     assert len(list((copy.model / "fold_0" / "validation_calibrated").glob("*.npz"))) == 5
     assert not list((copy.model / "fold_0").glob(".*"))
 

@@ -128,6 +128,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not list(output.glob(".*/case_2/*.npz")):
         time.sleep(0.01)
+    assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not list(output.glob("*.npz"))

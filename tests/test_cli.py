@@ -136,6 +136,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("calibrate -d 4 -c 2d -o f.json", 2, "expected either -d DATASET -c CONFIGURATION"),
         ("calibrate -d 4", 2, "expected either -d DATASET -c CONFIGURATION"),
+        ("calibrate -d 4 -c 2d -device cuda:1", 2, "invalid choice: 'cuda:1' (choose from"),
         ("link zzz", 2, "nnunet_nacl link: error: unrecognized arguments: zzz"),
         ("paper networks unet", 2, "NETWORK goes with -d DATASET -c CONFIGURATION."),
         ("experiment main -d 901", 2, "the following arguments are required: -d, -c"),

@@ -26,10 +26,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=False, symlinks=os.name != "nt")
     executable = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     purelib = run(executable, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    packages = [
-        sysconfig.get_path("purelib"),
-        str(Path(linking.__file__).parents[1]),
-    ]  # not their .pth: one may be ours
+    # Folders of packages, without their .pth files: ours may be among them
+    packages = [sysconfig.get_path("purelib"), str(Path(linking.__file__).parents[1])]
     (Path(purelib) / "parent.pth").write_text("\n".join(packages))
     return executable
 

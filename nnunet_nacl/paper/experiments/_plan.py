@@ -136,7 +136,7 @@ def plan_experiment(
     folds = list(dict.fromkeys(options.folds))
     _check_folds(folds, data.splits)
     first = data.splits[folds[0]]
-    # Of the shares, and of the report after all trainings
+    # The shares need the patients now, the report after all trainings
     cases_of_patients([*first["train"], *first["val"], *data.test_cases], options.by_patient)
     splits = list(data.splits)
     configured = [_with_network(data, method.network) for method in study.methods]
@@ -262,16 +262,8 @@ def _with_network(data: PreprocessedDataSet, network: str | None) -> Preprocesse
     name = f"{data.configuration}_{network}"
     plans = PlansJson.find(data.name, data.configuration, data.plans)
     if name not in plans.configurations:
-        command = [
-            "nnunet_nacl",
-            "paper",
-            "networks",
-            network,
-            "-d",
-            data.name,
-            "-c",
-            data.configuration,
-        ]
+        command = ["nnunet_nacl", "paper", "networks", network, "-d", data.name]
+        command += ["-c", data.configuration]
         command += [] if data.plans == "nnUNetPlans" else ["-p", data.plans]
         raise ValueError(
             f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"

@@ -4,7 +4,8 @@ What ``evaluate`` has counted is read here alone, so all that is shown has the s
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,12 @@ from nnunet_nacl.metrics import (
     Estimate,
     LabelMeaning,
     Voxels,
+    expected_calibration_error,
+    mean_of_known,
 )
 from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.nnunet import CaseStates
-from nnunet_nacl.report._metrics import DICE, Metric
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.typing import Floats
@@ -40,10 +43,6 @@ class Comparison:
         results: of the methods, by name; the first is the baseline.
         cases: their names.
         voxels: the shared voxel sets.
-        values: of the cases. Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric,
-            structure (empty for what belongs to no single structure). NaN where not defined.
-        by_metric: each metric of all methods.
-        reliability: voxel set -> method -> what all cases' voxels say of its confidences.
         notes: what was left out or differs between the methods.
         patients: (cases,) the number of each case's patient, from 0.
     """
@@ -52,36 +51,60 @@ class Comparison:
     results: Results
     cases: list[str]
     voxels: list[Voxels]
-    values: pd.DataFrame
-    by_metric: dict[Metric, MetricOfMethods]
-    reliability: dict[Voxels, dict[str, Reliability]]
     notes: list[str]
     patients: NDArray[np.intp]
 
-    @classmethod
-    def of(
-        cls,
-        results: Results,
-        dataset: str,
-        cases: list[str],
-        voxels: list[Voxels],
-        notes: list[str],
-        *,
-        patients: NDArray[np.intp],
-    ) -> "Comparison":
-        """Of results that all have these cases and voxel sets."""
-        values = _frame_of(results, voxels)
-        return cls(
-            dataset=dataset,
-            results=results,
-            cases=cases,
-            voxels=voxels,
-            values=values,
-            by_metric=_metrics_of_methods(results, values, patients),
-            reliability={one: _reliability_over(one, results, patients) for one in voxels},
-            notes=notes,
-            patients=patients,
-        )
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """Of the cases. NaN where not defined.
+
+        Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric, structure (empty for what
+        belongs to no single structure).
+        """
+        of_methods = {}
+        for name, result in self.results.items():
+            columns: dict[tuple[str, str, str], Floats] = {}
+            for one in self.voxels:
+                for metric in CALIBRATION_METRICS:
+                    columns[one, metric, ""] = result.values(one, metric)
+            for metric in SEGMENTATION_METRICS:
+                for structure in result.structures:
+                    of_cases = result.segmentation(structure, metric)
+                    columns["", metric, result.meaning.name_of(structure)] = of_cases
+            of_methods[name] = pd.DataFrame(columns, result.cases)
+        values = pd.concat(of_methods, names=["method", "case"])
+        return values.rename_axis(columns=["voxels", "metric", "structure"])
+
+    @cached_property
+    def by_metric(self) -> dict[Metric, MetricOfMethods]:
+        """Each metric of ``values``, of all methods."""
+        of_values = self.values.columns.droplevel("structure").unique()
+        metrics = [Metric(name, voxels) for voxels, name in of_values]
+        return {
+            metric: MetricOfMethods(
+                metric, {method: self._estimate(metric, method) for method in self.names}
+            )
+            for metric in metrics
+        }
+
+    def _estimate(self, metric: Metric, method: str) -> Estimate:
+        if metric.voxels and metric.is_pooled:
+            tables = self.results[method].tables(metric.voxels)
+            return Estimate.of_tables(metric.definition, tables, self.patients)
+        of_cases = self.values_of(metric).loc[method]
+        return Estimate.of_means(of_cases.to_numpy(np.float64), self.patients)
+
+    @cached_property
+    def reliability(self) -> dict[Voxels, dict[str, Reliability]]:
+        """Voxel set -> method -> what all cases' voxels say of its confidences."""
+        cases_of = np.equal.outer(np.unique(self.patients), self.patients).astype(np.float64)
+        return {
+            voxels: {
+                name: Reliability(name, result.tables(voxels).resampled(cases_of), self.structures)
+                for name, result in self.results.items()
+            }
+            for voxels in self.voxels
+        }
 
     @property
     def names(self) -> list[str]:
@@ -139,24 +162,33 @@ class Comparison:
 
     def of_methods(self, names: Collection[str]) -> "Comparison":
         """Some of the methods, on the same cases."""
-        results = {name: self.results[name] for name in self.names if name in names}
-        return Comparison.of(
-            results,
-            self.dataset,
-            self.cases,
-            self.voxels,
-            self.notes,
-            patients=self.patients,
+        return replace(
+            self, results={name: self.results[name] for name in self.names if name in names}
         )
+
+    def of_case(self, case: str) -> "Comparison":
+        """A single case."""
+        results = {name: _only_cases(result, [case]) for name, result in self.results.items()}
+        return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
 
     def values_of(self, metric: Metric) -> pd.DataFrame:
         """The cases' values of a metric: rows method, case; a column for each structure, or one."""
-        return _of_metric(self.values, metric)
+        key = (metric.voxels, metric.name)
+        return self.values.xs(key, axis=1, level=["voxels", "metric"])
 
-    def reliability_in(self, case: str, voxels: Voxels) -> dict[str, Reliability]:
-        """Method -> what the voxels of a single case say of its confidences."""
-        results = {name: _only_cases(result, [case]) for name, result in self.results.items()}
-        return _reliability_over(voxels, results, np.zeros(1, np.intp))
+    def class_errors(self, voxels: Voxels) -> dict[str, Floats]:
+        """Method -> ECE of each structure's own probability, as a mean over cases.
+
+        Where labels do not choose the voxels, that of all cases together.
+        """
+        found = {}
+        for name, result in self.results.items():
+            tables = result.tables(voxels).classwise
+            if voxels in LABEL_FREE:
+                tables = tables.sum()[None]
+            errors = mean_of_known(expected_calibration_error(tables).T)
+            found[name] = errors[-len(self.structures) :]
+        return found
 
 
 Comparable = Mapping[str, Results] | Sequence[Comparison]
@@ -208,7 +240,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
         notes.append(
             f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
         )
-    comparison = Comparison.of(of_shared, dataset, cases, voxels, notes, patients=patients)
+    comparison = Comparison(dataset, of_shared, cases, voxels, notes, patients)
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
@@ -225,58 +257,6 @@ def _patients(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.intp]:
     patients = cases_of_patients(cases, by_patient)
     number = {case: row for row, own in enumerate(patients.values()) for case in own}
     return np.array([number[case] for case in cases])
-
-
-def _frame_of(results: Results, voxels: Collection[Voxels]) -> pd.DataFrame:
-    """The frame of ``Comparison.values``."""
-    of_methods = {}
-    for name, result in results.items():
-        columns: dict[tuple[str, str, str], Floats] = {}
-        for one in voxels:
-            for metric in CALIBRATION_METRICS:
-                columns[one, metric, ""] = result.values(one, metric)
-        for metric in SEGMENTATION_METRICS:
-            for structure in result.structures:
-                of_cases = result.segmentation(structure, metric)
-                columns["", metric, result.meaning.name_of(structure)] = of_cases
-        of_methods[name] = pd.DataFrame(columns, result.cases)
-    values = pd.concat(of_methods, names=["method", "case"])
-    return values.rename_axis(columns=["voxels", "metric", "structure"])
-
-
-def _of_metric(values: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    return values.xs((metric.voxels, metric.name), axis=1, level=["voxels", "metric"])
-
-
-def _metrics_of_methods(
-    results: Results, values: pd.DataFrame, patients: NDArray[np.intp]
-) -> dict[Metric, MetricOfMethods]:
-    """Each metric of the frame, and the scores, of all methods."""
-    of_frame = values.columns.droplevel("structure").unique()
-    metrics = [Metric(name, voxels) for voxels, name in of_frame]
-    found = {}
-    for metric in metrics:
-        estimates = {}
-        for name, result in results.items():
-            if metric.voxels and metric.is_pooled:
-                tables = result.tables(metric.voxels)
-                estimates[name] = Estimate.of_tables(metric.definition, tables, patients)
-            else:
-                of_cases = _of_metric(values, metric).loc[name]
-                estimates[name] = Estimate.of_means(of_cases.to_numpy(np.float64), patients)
-        found[metric] = MetricOfMethods(metric, estimates)
-    return found
-
-
-def _reliability_over(
-    voxels: Voxels, results: Results, patients: NDArray[np.intp]
-) -> dict[str, Reliability]:
-    """Method -> what a voxel set says of its confidences."""
-    cases_of = np.equal.outer(np.unique(patients), patients).astype(np.float64)
-    return {
-        name: Reliability(name, result.tables(voxels).resampled(cases_of), result.meaning.names)
-        for name, result in results.items()
-    }
 
 
 def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:

@@ -1,6 +1,5 @@
 """The metrics that methods are compared by, over a voxel set each, and their texts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,22 +57,6 @@ class Metric:
 def voxels_text(voxels: str) -> str:
     """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
     return "near the structures" if voxels == "near" else f"over the {voxels}"
-
-
-def titles_text(metrics: Sequence[Metric]) -> str:
-    """Metrics in a sentence, each once.
-
-    >>> titles_text([Metric("NLL_per_foreground", "image"), Metric("ECE", "near"), Metric("ECE", "union")])
-    'NLL per foreground voxel, ECE (near, union)'
-    """
-    by_name: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        by_name.setdefault(metric.name, []).append(metric)
-    shown = []
-    for name, of_sets in by_name.items():
-        several = f"{name} ({', '.join(metric.voxels for metric in of_sets)})"
-        shown.append(several if len(of_sets) > 1 else of_sets[0].title)
-    return ", ".join(shown)
 
 
 def number_text(value: float | None, digits: int = 3, *, signed: bool = False) -> str:

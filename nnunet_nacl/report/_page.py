@@ -18,7 +18,7 @@ from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._answer import Answer, answer
 from nnunet_nacl.report._formats import Table, p_text, to_csv, to_latex
 from nnunet_nacl.report._frame import Comparable, Comparison, comparisons_of
-from nnunet_nacl.report._metrics import LABEL_FREE, number_text, titles_text, voxels_text
+from nnunet_nacl.report._metrics import LABEL_FREE, number_text, voxels_text
 from nnunet_nacl.report._reliability import LIMITS
 from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._slices import (
@@ -176,7 +176,6 @@ def write_report(
             "voxels": voxels_text,
             "number": number_text,
             "percent": _percent,
-            "titles": titles_text,
             "p": p_text,
             "csv": to_csv,
             "latex": to_latex,

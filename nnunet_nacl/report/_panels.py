@@ -1,6 +1,7 @@
 """The report's plots: which plots show a comparison."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +9,6 @@ from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._frame import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import voxels_text
-from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._view import View, of_each
 from nnunet_nacl.report.plots._diagrams import reliability_curves, tradeoff_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, save_plot
@@ -17,7 +17,9 @@ MakePanels = Callable[[Sequence[View]], list[list[Panel]]]
 """Gives the panels of each data set, or of all together."""
 
 
-def reliability_panels(view: View, *, overlaid: bool = False) -> list[Panel]:
+def reliability_panels(
+    view: View, *, overlaid: bool = False, title: str | None = None
+) -> list[Panel]:
     """A diagram for each method, or one of all of them; with regions, for each region."""
     comparison = view.comparison
     of_methods = [method.curves for method in comparison.reliability[view.main].values()]
@@ -26,24 +28,22 @@ def reliability_panels(view: View, *, overlaid: bool = False) -> list[Panel]:
         if overlaid
         else ([curve] for curves in of_methods for curve in curves)
     )
-    return [_curves_panel(view, curves, comparison.dataset) for curves in of_panels]
+    return [
+        partial(
+            reliability_curves,
+            curves,
+            names=comparison.names,
+            title=comparison.dataset if title is None else title,
+            where=voxels_text(view.main),
+        )
+        for curves in of_panels
+    ]
 
 
 def case_panels(view: View, case: str) -> list[Panel]:
     """A diagram of all methods on a single case; with regions, for each region."""
-    methods = view.comparison.reliability_in(case, view.main).values()
-    of_panels = zip(*(method.curves for method in methods), strict=True)
-    return [_curves_panel(view, curves, case) for curves in of_panels]
-
-
-def _curves_panel(view: View, curves: Sequence[Curve], title: str) -> Panel:
-    return partial(
-        reliability_curves,
-        curves,
-        names=view.comparison.names,
-        title=title,
-        where=voxels_text(view.main),
-    )
+    alone = replace(view, comparison=view.comparison.of_case(case))
+    return reliability_panels(alone, overlaid=True, title=case)
 
 
 def tradeoff_panels(view: View) -> list[Panel]:

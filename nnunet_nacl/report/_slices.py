@@ -112,8 +112,8 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             methods[name] = (segmentation, comparison.meaning.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
-        first, *_ = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
-        image = first[numbers]
+        whole = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
+        image = whole.mean(0)[numbers]  # of a file with several channels, their mean
     shown = [foreground[numbers], *(segmentation > 0 for segmentation, _ in methods.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
     truth = truth[numbers][window]
@@ -217,20 +217,20 @@ class CaseView:
     Attributes:
         name: of the case.
         title: why it is shown.
+        curves: its reliability.
         problems: what cannot be shown, and why.
         slices: none if the ground truth cannot be read.
         first: which of them is shown first.
         num_slices: of the whole case.
-        curves: its reliability.
     """
 
     name: str
     title: str
+    curves: list[Panel]
     problems: list[str]
     slices: list[SliceLayers] = field(default_factory=list)
     first: int = 0
     num_slices: int = 0
-    curves: list[Panel] = field(default_factory=list)
 
 
 def case_views(view: View, images: Path | None) -> list[CaseView]:
@@ -239,19 +239,20 @@ def case_views(view: View, images: Path | None) -> list[CaseView]:
 
 
 def _case_view(view: View, name: str, title: str, images: Path | None) -> CaseView:
+    curves = case_panels(view, name)
     try:
         data = read_slices(view.comparison, name, images)
-        return CaseView(
-            name=name,
-            title=title,
-            problems=data.missing,
-            slices=[slice_layers(data, row) for row in range(len(data.numbers))],
-            first=data.fullest,
-            num_slices=data.num_slices,
-            curves=case_panels(view, name),
-        )
     except Exception as error:  # noqa: BLE001 - as in _noting
-        return CaseView(name, title, [f"pictures: {error}"])
+        return CaseView(name, title, curves, [f"pictures: {error}"])
+    return CaseView(
+        name=name,
+        title=title,
+        curves=curves,
+        problems=data.missing,
+        slices=[slice_layers(data, row) for row in range(len(data.numbers))],
+        first=data.fullest,
+        num_slices=data.num_slices,
+    )
 
 
 def slice_layers(data: Slices, row: int) -> SliceLayers:

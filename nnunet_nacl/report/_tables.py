@@ -11,8 +11,6 @@ from nnunet_nacl.files import printable
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     Voxels,
-    expected_calibration_error,
-    mean_of_known,
 )
 from nnunet_nacl.report._formats import FORMATS, Column, Table
 from nnunet_nacl.report._frame import Comparable, Comparison, comparisons_of
@@ -136,11 +134,8 @@ def structures_table(view: View) -> Table:
             columns.append(
                 Column(title, means, digits=metric.definition.digits, arrow=metric.arrow)
             )
-    for name, reliability in comparison.reliability[voxels].items():
-        counts = reliability.tables.classwise
-        errors = expected_calibration_error(counts.sum()[None] if voxels in LABEL_FREE else counts)
-        means = list(mean_of_known(errors.T)[-len(comparison.structures) :])
-        columns.append(Column(f"class ECE {voxels} {name}", means, arrow="↓"))
+    for name, errors in comparison.class_errors(voxels).items():
+        columns.append(Column(f"class ECE {voxels} {name}", list(errors), arrow="↓"))
     pooled = " of all cases together" if voxels in LABEL_FREE else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
     rows = comparison.structures

@@ -140,14 +140,15 @@ class ReviewFit:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
         for judgement in self._held_out_structures:
-            variance = self.coverage * (1 - self.coverage) / judgement.num_cases
-            least = self.coverage - 2 * math.sqrt(variance)
             shares = {
-                "bound of the Dice": judgement.bound_coverage,
-                "interval of the volume": judgement.interval_coverage,
+                "bound of the Dice": (judgement.bound_coverage, judgement.num_bounds),
+                "interval of the volume": (judgement.interval_coverage, judgement.num_intervals),
             }
-            for what, held in shares.items():
-                if held is not None and held < least:
+            for what, (held, count) in shares.items():
+                if held is None or count is None:
+                    continue
+                variance = self.coverage * (1 - self.coverage) / count
+                if held < self.coverage - 2 * math.sqrt(variance):
                     notes.append(
                         f"Do not rely on the {what} of {judgement.structure}: it held in {100 * held:.0f} % of the "
                         f"held-out cases, not in {100 * self.coverage:.0f} %."

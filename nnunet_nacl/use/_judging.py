@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nnunet_nacl.metrics import ratio
+
 ALL = "(all)"
 """Stands for all structures together."""
 
@@ -55,11 +57,13 @@ class Judgement:
             risk, 1 − Dice.
         excess_aurc: AURC minus that of the best order.
         fitted_dice_error: mean absolute error of the fitted Dice.
-        bound_coverage: share of the outcomes whose Dice is at least its bound.
+        num_bounds: outcomes with a bound of the Dice: by a fit, those with something segmented.
+        bound_coverage: share of the bounds that the Dice is at least.
         volume_bias_ml: mean of expected minus true volume.
         volume_bias_share: sum of the expected volumes over that of the true ones, minus 1.
         volume_error_ml: mean absolute error of the expected volume.
-        interval_coverage: share of the outcomes whose volume lies in its interval.
+        num_intervals: outcomes with an interval of the volume: by a fit, those without ignored voxels.
+        interval_coverage: share of the intervals that hold the volume.
         interval_width_ml: mean width of the intervals.
         missed: mean share of the structure that the masks of the recall threshold miss.
     """
@@ -72,10 +76,12 @@ class Judgement:
     aurc: float | None
     excess_aurc: float | None
     fitted_dice_error: float | None
+    num_bounds: int | None
     bound_coverage: float | None
     volume_bias_ml: float | None
     volume_bias_share: float | None
     volume_error_ml: float | None
+    num_intervals: int | None
     interval_coverage: float | None
     interval_width_ml: float | None
     missed: float | None
@@ -89,10 +95,12 @@ _LABELS = {
     "aurc": "AURC",
     "excess_aurc": "AURC − that of the best order",
     "fitted_dice_error": "fitted Dice: mean absolute error",
+    "num_bounds": "bounds of the Dice",
     "bound_coverage": "Dice at least its bound (share)",
     "volume_bias_ml": "expected − true volume (ml)",
     "volume_bias_share": "expected − true volume (share)",
     "volume_error_ml": "expected volume: mean absolute error (ml)",
+    "num_intervals": "intervals of the volume",
     "interval_coverage": "volume in its interval (share)",
     "interval_width_ml": "width of the interval (ml)",
     "missed": "missed by the recall masks (share)",
@@ -144,39 +152,38 @@ def judge(outcomes: Sequence[Outcome], structure: str = ALL) -> Judgement:
     area = risk_coverage_area(trust, risk)
     bound_held = (frame.dice >= frame.dice_low)[frame.dice_low.notna()]
     volume_error = frame.volume_ml - frame.true_ml
-    true_sum = frame.true_ml.sum()
-    expected_sum = frame.volume_ml[frame.true_ml.notna()].sum()
     in_interval = frame.true_ml.between(frame.volume_low_ml, frame.volume_high_ml)
+    interval_held = in_interval[frame.volume_low_ml.notna()]
+    values = {
+        "dice_error": dice_error.abs().mean(),
+        "dice_bias": dice_error.mean(),
+        "spearman": frame[["dice_to_expect", "dice"]].rank().corr().iloc[0, 1],
+        "aurc": area,
+        "excess_aurc": area - risk_coverage_area(-risk, risk),
+        "fitted_dice_error": (frame.fitted_dice - frame.dice).abs().mean(),
+        "bound_coverage": bound_held.mean(),
+        "volume_bias_ml": volume_error.mean(),
+        "volume_bias_share": float(ratio(volume_error.sum(), frame.true_ml.sum())),
+        "volume_error_ml": volume_error.abs().mean(),
+        "interval_coverage": interval_held.mean(),
+        "interval_width_ml": (frame.volume_high_ml - frame.volume_low_ml).mean(),
+        "missed": frame.missed.mean(),
+    }
+    known = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
     return Judgement(
         structure=structure,
         num_cases=len(frame),
-        dice_error=_known(dice_error.abs().mean()),
-        dice_bias=_known(dice_error.mean()),
-        spearman=_known(frame[["dice_to_expect", "dice"]].rank().corr().iloc[0, 1]),
-        aurc=_known(area),
-        excess_aurc=_known(area - risk_coverage_area(-risk, risk)),
-        fitted_dice_error=_known((frame.fitted_dice - frame.dice).abs().mean()),
-        bound_coverage=_known(bound_held.mean()),
-        volume_bias_ml=_known(volume_error.mean()),
-        volume_bias_share=_known(expected_sum / true_sum - 1) if true_sum > 0 else None,
-        volume_error_ml=_known(volume_error.abs().mean()),
-        interval_coverage=_known(in_interval[frame.volume_low_ml.notna()].mean()),
-        interval_width_ml=_known((frame.volume_high_ml - frame.volume_low_ml).mean()),
-        missed=_known(frame.missed.mean()),
+        num_bounds=len(bound_held) or None,
+        num_intervals=len(interval_held) or None,
+        **known,
     )
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def judge_structures(outcomes: Sequence[Outcome]) -> list[Judgement]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
-    by_structure: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_structure.setdefault(outcome.structure, []).append(outcome)
-    judgements = [judge(of_structure, name) for name, of_structure in by_structure.items()]
-    return [*judgements, judge(outcomes)] if len(by_structure) > 1 else judgements
+    names = dict.fromkeys(outcome.structure for outcome in outcomes)
+    judgements = [judge([one for one in outcomes if one.structure == name], name) for name in names]
+    return [*judgements, judge(outcomes)] if len(names) > 1 else judgements
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> str:

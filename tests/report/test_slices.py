@@ -9,6 +9,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from skimage.io import imsave
 
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
@@ -17,10 +18,11 @@ from nnunet_nacl.report import (
     Comparison,
     Metric,
     View,
+    _slices,
     compare,
     read_results,
 )
-from nnunet_nacl.report._slices import Slices, chosen_cases, read_slices, slice_layers
+from nnunet_nacl.report._slices import Slices, case_views, chosen_cases, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -65,7 +67,9 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])
 
 
-def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[str, Path]) -> None:
+def test_what_is_gone_is_named_and_the_rest_is_shown(
+    copied: Path, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     soft, sharp = (copied / "predictions" / name for name in ("soft", "sharp"))
     evaluate(Predictions.of_folder(copied / "labelsTs", sharp))
     comparison = read(sharp, soft)
@@ -80,6 +84,28 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
     (copied / "labelsTs" / "case_01.nii.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"case_01\.nii\.gz does not exist"):
         read_slices(comparison, "case_01")
+    monkeypatch.setattr(_slices, "chosen_cases", lambda _: {"the case": "case_01"})
+    (shown,) = case_views(View(comparison), None)
+    assert (shown.slices, len(shown.curves)) == ([], 1)  # its reliability needs no file
+    assert "case_01.nii.gz does not exist" in shown.problems[0]
+
+
+def test_a_colored_image_is_shown_as_the_mean_of_its_channels(copied: Path) -> None:
+    soft, truth = copied / "predictions" / "soft", copied / "labelsTs"
+    for file in [*soft.glob("*.nii.gz"), *truth.glob("*.nii.gz")]:
+        flat = sitk.GetArrayFromImage(sitk.ReadImage(str(file))).squeeze().astype(np.uint8)
+        imsave(file.with_name(file.name.replace(".nii.gz", ".png")), flat, check_contrast=False)
+    description = soft / "dataset.json"
+    description.write_text(description.read_text().replace(".nii.gz", ".png"))
+    colors = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    imsave(copied / "imagesTs" / "case_01_0000.png", colors, check_contrast=False)
+    evaluate(Predictions.of_folder(truth, soft), overwrite=True)
+    data = read_slices(read(soft), "case_01", copied / "imagesTs")
+    assert data.missing == []
+    assert data.image is not None
+    shape = data.image[0].shape
+    windows = [(slice(y, y + shape[0]), slice(x, x + shape[1])) for y, x in np.ndindex(*(65 - np.array(shape)))]
+    assert any(np.allclose(colors.mean(-1)[one], data.image[0]) for one in windows)
 
 
 def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, Path]) -> None:

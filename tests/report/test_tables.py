@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Column, Comparison, Metric, Table, compare, table_text, write_plot
 from nnunet_nacl.report._formats import FORMATS
-from tests.report.generated import NAMED, make_result, table_of
+from tests.report.generated import FOREGROUND, NAMED, make_result, table_of
 
 NAN = (float("nan"), float("nan"))
 TABLE = Table(
@@ -140,3 +140,11 @@ def test_what_there_is_not_is_refused(results: dict[str, FolderResult], tmp_path
     with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all"):
         table_text({"Demo": results}, voxels="all")
     assert not [*tmp_path.iterdir()]
+
+
+def test_structures_are_means_over_images_also_by_patient() -> None:
+    images = [f"{patient}_{image}" for patient in "abcd" for image in (1, 2)]
+    results = {"soft": make_result(2.0, cases=images, settings=FOREGROUND)}
+    by_image, by_patient = (table_of("structures", compare(results, by_patient=how)).shown() for how in (False, True))
+    assert by_image.columns[-1].startswith("class ECE foreground soft")
+    assert by_patient.equals(by_image)

@@ -78,6 +78,8 @@ def test_the_list_has_intervals(new: tuple[Path, Path], fitted: Path) -> None:
     known = ReviewFit.read(fitted).held_out  # the least: 0.9 − 2 √(0.9 · 0.1 / 24) = 0.78
     worse = replace(ReviewFit.read(fitted), held_out=[replace(one, bound_coverage=0.77) for one in known])
     assert "the Dice of one: it held in 77 % of the held-out cases, not in 90 %." in worse.summary()
+    few = [replace(one, num_bounds=20) for one in worse.held_out]  # the least: 0.9 − 2 √(0.9 · 0.1 / 20) = 0.766
+    assert "Do not rely on the bound" not in replace(worse, held_out=few).summary()
     ranks = sorted(f"{one.spearman:.2f}" for one in known[:2])
     assert review.notes[-1].startswith(
         "The fit uses 24 cases; on held-out cases, predicted and true Dice have a rank correlation"

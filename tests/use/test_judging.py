@@ -60,6 +60,7 @@ def test_judgement_by_hand() -> None:
     assert found.aurc == pytest.approx(benchmark_area(np.array(predicted), 1 - np.array(dice)))
     assert found.excess_aurc == pytest.approx((0.8 / 3 - 0.7 / 3) / 4)  # the last two should change places
     assert (found.interval_coverage, found.bound_coverage) == (0.5, 0.75)
+    assert (found.num_intervals, found.num_bounds) == (4, 4)
     assert found.interval_width_ml == pytest.approx(1.225)
     assert (found.fitted_dice_error, found.missed) == (None, None)
     volumes = {"volume_ml": [12.0, 22.0, 30.0], "true_ml": [10.0, 20.0, 32.0]}
@@ -71,6 +72,11 @@ def test_judgement_by_hand() -> None:
     volumes["true_ml"][0] = None  # unknown, where voxels are ignored
     found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
     assert [found.volume_bias_ml, found.volume_bias_share, found.volume_error_ml] == pytest.approx([0, 0, 2])
+    assert (found.num_intervals, found.num_bounds) == (None, None)
+    bounds = {"dice_low": [0.1, 0.5, None], "volume_low_ml": [0, None, None], "volume_high_ml": [2, None, None]}
+    found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **bounds))
+    assert (found.num_bounds, found.bound_coverage) == (2, 0.5)  # nothing segmented: no bound
+    assert (found.num_intervals, found.interval_coverage) == (1, 1)  # ignored voxels: no interval
     one = judge(outcomes(dice_to_expect=[0.9], dice=[0.8], true_ml=[0.0]))
     assert (one.spearman, one.aurc, one.excess_aurc, one.volume_bias_share) == (None,) * 4
 

@@ -14,7 +14,7 @@ from nnunet_nacl.paper.report import StudyPlot, Variant, page_parts, study_panel
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import color_of
 from nnunet_nacl.report.plots._style import draw_panels
-from tests.report.generated import NAMED, make_result
+from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
 
 QUICK = Settings(voxels=("foreground",))
@@ -144,10 +144,9 @@ def test_what_cannot_be_drawn(study: StudyPlot, tmp_path: Path) -> None:
     few = make_result(cases=NAMED[:3], settings=QUICK)
     names = [one.method for one in study.variants]
     assert study_panels(compare({names[0]: few}), study) == []
-    comparison = compare(dict.fromkeys(names, few))
-    values = comparison.values.copy()
-    values.loc[names[0]] = np.nan
-    comparison = replace(comparison, values=values)
+    empty = with_dice(np.full((3, 2), np.nan), NAMED[:3])
+    comparison = compare({**dict.fromkeys(names, with_dice(np.full((3, 2), 0.5), NAMED[:3])), names[0]: empty})
+    assert np.isnan(mean(comparison, names[0], DICE))
     for number in range(len(study_panels(comparison, study))):
         draw(comparison, study, number).figure.draw_without_rendering()
     if study is ARROWS:

@@ -257,7 +257,7 @@ def write(
 ) -> None:
     """All numbers of a model, a line for each method."""
     draws = resample_weights(len(sample.names))
-    foreground = np.bincount(sample.case, sample.structures().sum(0), len(sample.names))
+    foreground = np.bincount(sample.case, sample.structures(sample.truth).sum(0), len(sample.names))
     nll = {method: nll_of_cases(sample, of_method) for method, of_method in logits.items()}
     lines = []
     for method, of_method in logits.items():

@@ -73,7 +73,6 @@ class Features:
         return values.float() / self.scale[:, None]
 
 
-@dataclass
 class Kept:
     """Features in a temporary folder, so that no case is predicted twice.
 
@@ -81,19 +80,14 @@ class Kept:
     beyond that are predicted again.
 
     Attributes:
-        folder: which holds a file for each case.
+        folder: new; it holds a file for each case.
         left: how many bytes may still be written.
     """
 
-    folder: Path
-    left: int
-
-    @classmethod
-    def below(cls, folder: Path) -> "Kept":
-        """In a new folder within another."""
-        made = folder / "features"
-        made.mkdir()
-        return cls(made, shutil.disk_usage(made).free // 2)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.folder.mkdir()
+        self.left = shutil.disk_usage(folder).free // 2
 
     def save(self, name: str, features: Features) -> None:
         """Keep a case's features, if there is room for them."""
@@ -190,7 +184,9 @@ class FeatureReader:
         """Measure and scale the features of a window (1, F, *spatial)."""
         largest = output.abs().amax((0, *range(2, output.ndim)))
         self._largest = self._largest.maximum(largest)
-        return output * self._scale.reshape(-1, *[1] * (output.ndim - 2)).to(output.dtype)
+        # A scale may be beyond half precision, though the scaled features are not
+        scale = self._scale.reshape(-1, *[1] * (output.ndim - 2))
+        return (output * scale).to(output.dtype)
 
     def _rescale(self) -> bool:
         """Choose another scale if a feature has been out of range; returns whether it was."""

@@ -120,15 +120,20 @@ class Head:
         pull = torch.full_like(start[0], strength)
         pull[-1] = 0  # the bias is free
         is_present = on_device(sample.present(), sample.device)
-        even = _Preconditioned.of(objective, standard.inputs, start, pull, is_present)
+        directions = _even_directions(objective, standard.inputs, start, pull)
+
+        def away_from_start(coordinates: "Tensor") -> "Tensor":
+            rows = (coordinates[:, None] @ directions)[:, 0]
+            # A class without a voxel keeps its row
+            return torch.where(is_present[:, None], rows, 0)
 
         def loss(coordinates: "Tensor") -> "Tensor":
-            away = even.rows_of(coordinates)
+            away = away_from_start(coordinates)
             logits = (start + away).float() @ standard.inputs
             return objective(logits, keeping) + (pull * away.square()).sum()
 
         found, converged = minimum(loss, torch.zeros_like(start))
-        weight, bias = standard.layer_of(start + even.rows_of(found))
+        weight, bias = standard.layer_of(start + away_from_start(found))
         return cls(weight.tolist(), bias.tolist(), remark="" if converged else UNFINISHED)
 
     def logits(self, inputs: Floats) -> Floats:
@@ -183,41 +188,19 @@ class _Standardized:
         return weight.cpu().numpy(), bias.cpu().numpy()
 
 
-@dataclass(frozen=True, eq=False)
-class _Preconditioned:
-    """Coordinates in which the loss curves alike in all directions at the start, so that few steps are enough.
+def _even_directions(
+    objective: Objective, inputs: "Tensor", start: "Tensor", pull: "Tensor"
+) -> "Tensor":
+    """(C, F + 1, F + 1): of each class, coordinates in which the loss curves alike in all directions at the start.
 
-    The curvature is that of the cross-entropy, of each class by itself.
-
-    Attributes:
-        to_rows: (C, F + 1, F + 1), what coordinates are multiplied by.
-        is_present: bool (C,), whether a class has a voxel; the rows of others stay 0.
+    So few steps are enough. The search begins at the weights ``start`` (C, F + 1) of inputs (F + 1, n). The curvature
+    is that of the cross-entropy, of each class by itself, and of the ``pull`` (F + 1,) on each weight.
     """
+    import torch
 
-    to_rows: "Tensor"
-    is_present: "Tensor"
-
-    @classmethod
-    def of(
-        cls,
-        objective: Objective,
-        inputs: "Tensor",
-        start: "Tensor",
-        pull: "Tensor",
-        is_present: "Tensor",
-    ) -> "_Preconditioned":
-        """For a search that begins at the weights ``start`` (C, F + 1) of inputs (F + 1, n), with a pull on each."""
-        import torch
-
-        p = objective.activation.probabilities(start.float() @ inputs)
-        doubt = p * (1 - p) * objective.share
-        curvature = torch.stack([(inputs * of_class) @ inputs.T for of_class in doubt]).double()
-        lower = torch.linalg.cholesky(curvature + torch.diag(2 * pull + 1e-9))
-        return cls(torch.linalg.inv(lower), is_present)
-
-    def rows_of(self, coordinates: "Tensor") -> "Tensor":
-        """How far from the start coordinates (C, F + 1) are, as weights (C, F + 1)."""
-        import torch
-
-        rows = (coordinates[:, None] @ self.to_rows)[:, 0]
-        return torch.where(self.is_present[:, None], rows, 0)
+    p = objective.activation.probabilities(start.float() @ inputs)
+    doubt = p * (1 - p) * objective.share
+    curvature = torch.stack([(inputs * of_class) @ inputs.T for of_class in doubt]).double()
+    lower = torch.linalg.cholesky(curvature + torch.diag(2 * pull + 1e-9))
+    directions: Tensor = torch.linalg.inv(lower)
+    return directions

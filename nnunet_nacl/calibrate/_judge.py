@@ -63,8 +63,8 @@ def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels."""
     nll = _nll(sample, logits)
     tables = _near_tables(sample, logits)
-    predicted = sample.structures_of(sample.activation.predicted(logits))
-    kept = sample.structures_of(sample.kept)
+    predicted = sample.structures(sample.activation.predicted(logits))
+    kept = sample.structures(sample.kept)
     changed = _of_cases(sample, (predicted != kept).max(0)).sum()
     return Score(
         NLL=nll.value,
@@ -79,7 +79,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
 def _nll(sample: Sample, logits: Floats) -> Estimate:
     """Of the whole image, per foreground voxel of the ground truth."""
     nll = nll_of_cases(sample, logits)
-    foreground = _of_cases(sample, sample.structures().sum(0))
+    foreground = _of_cases(sample, sample.structures(sample.truth).sum(0))
     return Estimate(
         lambda draws: ratio(draws @ nll, draws @ foreground),
         np.arange(len(nll)),
@@ -118,7 +118,7 @@ def _dice(sample: Sample, logits: Floats, predicted: Mask) -> float:
         p = sample.activation.probabilities(logits)
         predicted = sample.meaning.masks(segment(p, sample.meaning))
     of_structures = []
-    for found, true in zip(predicted, sample.structures(), strict=True):
+    for found, true in zip(predicted, sample.structures(sample.truth), strict=True):
         both = _of_cases(sample, found & true)
         sizes = _of_cases(sample, found) + _of_cases(sample, true)
         of_structures.append(mean_of_known(dice_of_sizes(both, sizes)))

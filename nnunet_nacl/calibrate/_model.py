@@ -7,6 +7,7 @@ of windows are near 0, its sums in half precision round most.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,8 @@ def calibrate_model(
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=True)
         fold.check_labels()
-
-    def calibrated(fold: TrainedFold) -> tuple[Fit, Path]:
-        fit = _calibrate_fold(fold, method, save_probabilities=save_probabilities)
-        return fit, fold.folder / FOLD_CHECKPOINT
-
-    return map(calibrated, opened)
+    of_fold = partial(_calibrate_fold, method=method, save_probabilities=save_probabilities)
+    return map(of_fold, opened)
 
 
 def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: bool) -> None:
@@ -131,13 +128,17 @@ def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: b
         )
 
 
-def _calibrate_fold(fold: TrainedFold, method: str | None, *, save_probabilities: bool) -> Fit:
+def _calibrate_fold(
+    fold: TrainedFold, *, method: str | None, save_probabilities: bool
+) -> tuple[Fit, Path]:
+    """The fit of a fold, and the checkpoint that was written."""
     reader = fold.reader
+    checkpoint = fold.folder / FOLD_CHECKPOINT
     with (
-        only_writer(fold.folder / FOLD_CHECKPOINT),
+        only_writer(checkpoint),
         hidden_folder(fold.folder / _UNFINISHED) as written,
     ):
-        kept = Kept.below(written) if save_probabilities else None
+        kept = Kept(written / "features") if save_probabilities else None
         sample, skipped = fold.sample(kept)
         trials = try_methods(sample, reader.layer if reader.has_features else None)
         fit = trials.choose(method, fold.model, fold.settings, skipped)
@@ -147,7 +148,7 @@ def _calibrate_fold(fold: TrainedFold, method: str | None, *, save_probabilities
         if kept is not None:
             _predict_validation(fold, trials, fit, kept, written / FOLD_VALIDATION)
         _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, fold.folder)
-    return fit
+    return fit, checkpoint
 
 
 def _replace(names: Sequence[str], written: Path, folder: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
-from nnunet_nacl.calibrate._search import Objective, best_temperature, on_device
+from nnunet_nacl.calibrate._search import TEMPERATURES, Objective, on_device
 from nnunet_nacl.cases import Skipped, reasons
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
@@ -82,8 +83,20 @@ class Sample:
 
     @cached_property
     def best_temperature(self) -> float:
-        """Where the searches of all methods begin."""
-        return best_temperature(self.objective(), on_device(self.logits, self.device))
+        """The T with the smallest NLL, which is convex in 1/T. The searches of all methods begin there."""
+        import torch
+
+        objective = self.objective()
+        # In single precision, the NLL of a perfect model would not fall down to the bound
+        logits = on_device(self.logits, self.device).double()
+
+        def nll(log: float) -> float:
+            with torch.no_grad():
+                return objective(logits * float(np.exp(-log)), 0).item()
+
+        bounds = np.log(TEMPERATURES)
+        found = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8})
+        return float(np.exp(found.x))
 
     @classmethod
     def draw(
@@ -211,17 +224,13 @@ class Sample:
             field: value for field, value in vars(self).items() if isinstance(value, np.ndarray)
         }
 
-    def structures(self) -> Mask:
-        """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
-        return self.structures_of(self.truth)
-
     @property
     def has_structure(self) -> bool:
         """Whether any voxel is of a structure."""
-        return bool(self.structures().any())
+        return bool(self.structures(self.truth).any())
 
-    def structures_of(self, truth: Truth) -> Mask:
-        """Whether a voxel is of a structure by another truth, such as a prediction: bool (S, n)."""
+    def structures(self, truth: Truth) -> Mask:
+        """Whether a voxel is of a foreground class or region, by the truth or a prediction: bool (S, n)."""
         members = self.activation.members(truth, len(self.logits))
         return members[self.activation.first_structure :]
 
@@ -313,18 +322,12 @@ def _draw_voxels(
     generator = np.random.default_rng([0, *digest.tolist()])
     sides = [near & counted, ~near & counted]
     highest = int(labels[counted].max(initial=0))
-    of_labels = [np.bincount(labels[side], minlength=highest + 1) for side in sides]
-    totals = [int(side.sum()) for side in sides]
-    sizes = [
-        min(total, max(most // 2, most - other))
-        for total, other in zip(totals, totals[::-1], strict=True)
-    ]
-    expected = sum(
-        size / max(total, 1) * of_label
-        for size, total, of_label in zip(sizes, totals, of_labels, strict=True)
-    )
+    of_labels = np.stack([np.bincount(labels[side], minlength=highest + 1) for side in sides])
+    totals = of_labels.sum(1)
+    sizes = np.minimum(totals, np.maximum(most // 2, most - totals[::-1]))
+    expected = sizes / np.maximum(totals, 1) @ of_labels
     # Lower by more than rounding
-    rare = np.flatnonzero(expected < np.minimum(sum(of_labels), _FEW) - 1e-6)
+    rare = np.flatnonzero(expected < np.minimum(of_labels.sum(0), _FEW) - 1e-6)
     weights = np.zeros(near.size, np.float32)  # 0: not drawn
 
     def draw(stratum: NDArray[np.intp], size: int) -> None:

@@ -6,7 +6,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from nnunet_nacl.metrics import Activation
 from nnunet_nacl.typing import Floats
@@ -102,19 +102,3 @@ def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Ten
     )
     place = torch.from_numpy(found.x).to(start.device).reshape(start.shape)
     return place, bool(found.success)
-
-
-def best_temperature(objective: Objective, logits: "Tensor") -> float:
-    """The T with the smallest NLL, which is convex in 1/T."""
-    import torch
-
-    # In single precision, the NLL of a perfect model would not fall down to the bound
-    logits = logits.double()
-
-    def nll(log: float) -> float:
-        with torch.no_grad():
-            return objective(logits * float(np.exp(-log)), 0).item()
-
-    bounds = np.log(TEMPERATURES)
-    found = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8})
-    return float(np.exp(found.x))

@@ -1,6 +1,6 @@
 """Evaluate every case of a prediction folder, or of a model's validation folders; merge parts and folds."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -81,8 +81,6 @@ def evaluate(
         origin,
         summary,
         stored,
-        count=_evaluate_one,
-        doing="evaluating",
         num_processes=num_processes,
     ) as result:
         # A part may have no case that can be used, but then replaces no record that has some
@@ -118,8 +116,6 @@ def count_for_review(
         Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
         summary,
         stored,
-        count=_count_one,
-        doing="reviewing",
         num_processes=num_processes,
         is_review=True,
     ) as result:
@@ -155,8 +151,6 @@ def _counted(
     summary: Path,
     stored: Sequence[FolderResult] | None,
     *,
-    count: Callable[..., FolderResult],
-    doing: str,
     num_processes: int,
     is_review: bool = False,
 ) -> Iterator[FolderResult]:
@@ -176,8 +170,8 @@ def _counted(
         finished = [*of_evaluation.finished(), *of_review.finished()]
         results, skipped = each_case(
             cases,
-            partial(count, data_set=data_set, origin=origin),
-            doing=doing,
+            partial(_count_one, data_set=data_set, origin=origin),
+            doing="reviewing" if is_review else "evaluating",
             num_processes=num_processes,
             journal=journal,
             known=_known(cases, origin, chain(stored or (), finished)),
@@ -190,14 +184,6 @@ def _counted(
         of_review.remove()
 
 
-def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
-    """``_count_one``, with the way out that the command ``evaluate`` has."""
-    try:
-        return _count_one(files, data_set=data_set, origin=origin)
-    except MisplacedError as error:
-        raise ValueError(f"{error} evaluate --ignore_geometry takes them as they are.") from error
-
-
 def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
     """A result of one case; errors as those of ``SavedCase``."""
     settings = origin.settings
@@ -206,7 +192,12 @@ def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderRes
     truth = None
     geometry = saved.geometry
     if origin.has_truth:
-        truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
+        try:
+            truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
+        except MisplacedError as error:
+            raise ValueError(
+                f"{error} evaluate --ignore_geometry takes them as they are."
+            ) from error
     arrays = CaseArrays(
         channels=saved.channels,
         truth=truth,

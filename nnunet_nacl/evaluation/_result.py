@@ -11,7 +11,6 @@ import numpy as np
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._table import POOLED, table_of_rows
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     METRICS,
@@ -37,6 +36,13 @@ if TYPE_CHECKING:
 
 
 _WIDE = 0.95  # of the images' voxels
+_POOLED_SHOWN: tuple[tuple[Voxels, str], ...] = (
+    ("image", "NLL_per_foreground"),
+    ("near", "ECE"),
+    ("near", "over_confidence"),
+)
+_POOLED = {METRICS[name].titled(voxels): (voxels, name) for voxels, name in _POOLED_SHOWN}
+"""Columns over the voxels of all cases together: voxel set and metric."""
 
 
 class CountedCase(NamedTuple):
@@ -143,7 +149,7 @@ class FolderResult:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
         values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
         values[METRICS["Dice_mask"].titled()] = self.foreground_mean("Dice_mask")
-        for title, (voxels, metric) in POOLED.items():
+        for title, (voxels, metric) in _POOLED.items():
             values[title] = self.pooled(voxels).get(metric, np.nan)
         for metric in PAPER_METRICS:
             for voxels in VOXEL_SETS[:2]:
@@ -319,5 +325,24 @@ class FolderResult:
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
     """One line for each result, by name; ``–`` if unknown; then what is to be known about the columns."""
-    rows = {name: result.row() for name, result in results.items()}
-    return table_of_rows(rows, [result.meaning.what_is_lost for result in results.values()])
+    # Takes half a second to import, which worker processes need not spend
+    import pandas
+
+    values = pandas.DataFrame({name: result.row() for name, result in results.items()}).T
+    shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
+        columns="method"
+    )
+    formats = dict.fromkeys(shown, "{:.3f}".format) | {
+        "HD95": "{:.1f}".format,
+        METRICS["over_confidence"].titled(): "{:+.3f}".format,
+    }
+    table = shown.to_string(formatters=formats, na_rep="–")
+    pooled = f"{', '.join(_POOLED)}: all cases pooled; the others are means over cases."
+    lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
+    notes = [
+        f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "
+        "is that of p > ½."
+        for of_regions in lost
+        if of_regions is not None
+    ]
+    return "\n".join([table, pooled, *notes])

@@ -1,7 +1,7 @@
 """Checks of probabilities and labels, and labels in one form."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,12 @@ def to_numpy(values: Array) -> NDArray[Any]:
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
             values = values.float()
     return np.asarray(values)
+
+
+def check_spacing(spacing_mm: Sequence[float], axes: int) -> None:
+    """Raise a ValueError unless there is a distance above 0 for each axis."""
+    if len(spacing_mm) != axes or not all(step > 0 for step in spacing_mm):
+        raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {tuple(spacing_mm)}.")
 
 
 def above(p: Floats, threshold: float) -> Mask:

@@ -13,6 +13,7 @@ from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._arrays import (
     canonical_labels,
     check_shape,
+    check_spacing,
     to_numpy,
     whole_numbers,
 )
@@ -87,47 +88,19 @@ def evaluate_case(
         _check_masks(truth, predicted, ignore_label)
     elif predicted is not None:
         predicted = whole_numbers(predicted, "the prediction")
-    evaluate_one = partial(
-        _evaluate_one,
-        logits=logits,
-        regions=regions,
-        ignore_label=ignore_label,
-        spacing_mm=spacing_mm,
-        settings=settings,
-    )
-    if channel_axis == 0:
-        return evaluate_one(p, truth, predicted)
-    predictions = [None] * len(p) if predicted is None else predicted
-    if len(predictions) != len(p):
-        raise ValueError(f"prediction: expected a batch of {len(p)}; got {len(predictions)}.")
-    return Counts.joined(list(map(evaluate_one, p, truth, predictions)))
-
-
-def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int | None) -> None:
-    if ignore_label is not None:
-        raise ValueError(
-            "ignore_label: masks have no labels. Give labels with regions and prediction instead."
+    if channel_axis == 1:
+        predictions = [None] * len(p) if predicted is None else predicted
+        if len(predictions) != len(p):
+            raise ValueError(f"prediction: expected a batch of {len(p)}; got {len(predictions)}.")
+        of_case = partial(
+            evaluate_case,
+            logits=logits,
+            regions=regions,
+            ignore_label=ignore_label,
+            spacing_mm=spacing_mm,
+            settings=settings,
         )
-    if predicted is not None and (predicted.dtype != bool or predicted.shape != truth.shape):
-        raise ValueError(
-            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {predicted.dtype} "
-            f"{predicted.shape}."
-        )
-
-
-def _evaluate_one(
-    p: NDArray[Any],
-    truth: NDArray[Any],
-    predicted: NDArray[Any] | None,
-    *,
-    logits: bool,
-    regions: Sequence[int | Sequence[int]] | None,
-    ignore_label: int | None,
-    spacing_mm: Sequence[float] | None,
-    settings: Settings,
-) -> Counts:
-    """The record of one case, whose channels are the first axis."""
-    are_masks = truth.shape == p.shape
+        return Counts.joined(list(map(of_case, p, truth, predictions)))
     if logits:
         is_softmax = regions is None and not are_masks
         activation = Activation.SOFTMAX if is_softmax else Activation.SIGMOID
@@ -140,12 +113,9 @@ def _evaluate_one(
         labeled = _Labeled(truth, p.argmax(0) if predicted is None else predicted, classes)
     else:
         labeled = _of_regions(truth, predicted, regions, ignore_label)
-    for labels, name in (
-        (labeled.truth, "the ground truth"),
-        (labeled.segmentation, "the prediction"),
-    ):
-        check_shape(channels, labeled.meaning, labels.shape, name)
-    spacing = _checked_spacing(spacing_mm, labeled.truth.ndim)
+    check_shape(channels, labeled.meaning, labeled.segmentation.shape, "the prediction")
+    spacing = [1.0] * labeled.truth.ndim if spacing_mm is None else spacing_mm
+    check_spacing(spacing, labeled.truth.ndim)
     case = CaseArrays(
         channels=channels,
         truth=canonical_labels(labeled.truth, labeled.meaning, ignore_label, "the ground truth"),
@@ -161,12 +131,16 @@ def _evaluate_one(
     return replace(result, structures=tuple(range(1, len(p) + 1))) if are_masks else result
 
 
-def _checked_spacing(spacing_mm: Sequence[float] | None, axes: int) -> Sequence[float]:
-    if spacing_mm is None:
-        return [1.0] * axes
-    if len(spacing_mm) != axes or not all(step > 0 for step in spacing_mm):
-        raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {spacing_mm}.")
-    return spacing_mm
+def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int | None) -> None:
+    if ignore_label is not None:
+        raise ValueError(
+            "ignore_label: masks have no labels. Give labels with regions and prediction instead."
+        )
+    if predicted is not None and (predicted.dtype != bool or predicted.shape != truth.shape):
+        raise ValueError(
+            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {predicted.dtype} "
+            f"{predicted.shape}."
+        )
 
 
 class _Labeled(NamedTuple):

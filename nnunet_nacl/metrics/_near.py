@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnunet_nacl.metrics._arrays import to_numpy
+from nnunet_nacl.metrics._arrays import check_spacing, to_numpy
 from nnunet_nacl.metrics._compiled import compiled
 from nnunet_nacl.typing import Array, Mask, Singles
 
@@ -27,10 +27,7 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
     core = to_numpy(core)
     if core.ndim > len(spacing_mm):
         return np.stack([near_core(of_one, spacing_mm, margin_mm) for of_one in core])
-    if core.ndim < len(spacing_mm) or not (np.array(spacing_mm) > 0).all():
-        raise ValueError(
-            f"spacing_mm: expected {core.ndim} distances above 0; got {tuple(spacing_mm)}."
-        )
+    check_spacing(spacing_mm, core.ndim)
     if core.ndim > 3:
         raise ValueError(f"expected one to three spatial axes; got the shape {core.shape}.")
     missing = 3 - core.ndim

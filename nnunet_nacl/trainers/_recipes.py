@@ -63,11 +63,6 @@ class Setting:
             return self.words.get(suffix)
         return int(number[1]) if "<N>" in self.form else float(number[1].replace("p", "."))
 
-    def write(self, value: object) -> str:
-        """The suffix that gives this setting ``value``, a word's or a whole number."""
-        words = [word for word, meaning in self.words.items() if meaning == value]
-        return words[0] if words else self.form.replace("<N>", str(value))
-
 
 @dataclass(frozen=True)
 class Loss:
@@ -227,9 +222,10 @@ def schedule_suffix(
     for option, number in (("--epochs", epochs), ("--iterations", iterations)):
         if number is not None and number < 1:
             raise ValueError(f"{option}: expected 1 or more; got {number}.")
-    values = (paper_schedule or None, epochs, iterations)
-    given = zip(SCHEDULE, values, strict=True)
-    return "".join(f"_{setting.write(value)}" for setting, value in given if value is not None)
+    schedule = "_paperSchedule" if paper_schedule else ""
+    of_training = "" if epochs is None else f"_{epochs}epochs"
+    of_epoch = "" if iterations is None else f"_{iterations}iterations"
+    return schedule + of_training + of_epoch
 
 
 def _settings_of(loss: str) -> tuple[Setting, ...]:

@@ -355,9 +355,12 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     assert (model / "fold_1" / "checkpoint_calibrated.pth").exists()
 
 
-@pytest.mark.parametrize("factor", [2e4, 1e-6])
-def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: float) -> None:
-    """The last norm times a factor, the last layer divided by it: the same logits."""
+@pytest.mark.parametrize(("factor", "in_half"), [(2e4, False), (1e-6, False), (1e-4, True)])
+def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: float, in_half: bool) -> None:
+    """The last norm times a factor, the last layer divided by it: the same logits; also of a network in half precision.
+
+    The factor that brings features of 1e-4 into its range is beyond it.
+    """
     copy = copy_of("labels", "2d_small", OURS)
     as_it_is = open_fold(copy.model)
     weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]
@@ -370,6 +373,8 @@ def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: fl
     weights["decoder.seg_layers.1.weight"] = weights["decoder.seg_layers.1.weight"] / factor
     rewrite(copy.model, lambda _: weights)
     changed = open_fold(copy.model)
+    if in_half:
+        changed.reader.last.register_forward_pre_hook(lambda _, inputs: inputs[0].half())
     image = as_it_is.cases.load("toy_0")[0]
     expected, found = (fold.reader.features(image) for fold in (as_it_is, changed))
     every = np.arange(expected.values[0].numel())

@@ -231,13 +231,13 @@ def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signa
         file.unlink()
     program = folders[0].parent
     (program / "slow.py").write_text(
-        "import time\nfrom nnunet_nacl.evaluation import _folder\ncount = _folder._evaluate_one\n"
+        "import time\nfrom nnunet_nacl.evaluation import _folder\ncount = _folder._count_one\n"
         "def slow(files, data_set, origin):\n    files.name == 'case_2' and time.sleep(3600)\n"
         "    return count(files, data_set, origin)\n"
     )
     (program / "program.py").write_text(  # worker processes import what counts, not this
         "import sys\nfrom nnunet_nacl.cli import main\nfrom nnunet_nacl.evaluation import _folder\nimport slow\n"
-        "_folder._evaluate_one = slow.slow\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+        "_folder._count_one = slow.slow\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, str(program / "program.py"), "evaluate", *map(str, folders), "-np", "2"]
     process = subprocess.Popen(

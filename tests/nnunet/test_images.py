@@ -97,7 +97,9 @@ def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, na
             reader.read_labels(file)
 
 
-@pytest.mark.parametrize(("ending", "value"), [(".nii.gz", 0.5), (".mha", 0.5), (".mha", np.nan), (".mha", np.inf)])
+@pytest.mark.parametrize(
+    ("ending", "value"), [(".nii.gz", 0.5), (".nii.gz", np.nan), (".mha", 0.5), (".mha", np.nan), (".mha", np.inf)]
+)
 def test_labels_that_are_no_whole_numbers(tmp_path: Path, ending: str, value: float) -> None:
     labels = LABELS.astype(np.float32)
     labels[4, 5, 6] = value

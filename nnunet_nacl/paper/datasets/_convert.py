@@ -137,11 +137,9 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         f"{name} is the name of several cases." for name, times in counts.items() if times > 1
     ]
     problems += [f"{file} is missing." for file in files if not file.is_file()]
-    endings = sorted(
-        {".nii.gz" if file.suffix == ".gz" else ".nii" for case in cases for file in case.images}
-    )
+    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in files})
     if len(endings) > 1:
-        problems.append(f"Images end with {' and '.join(endings)}; expected one of them for all.")
+        problems.append(f"Files end with {' and '.join(endings)}; expected one of them for all.")
     if problems:
         raise ValueError(
             "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])

@@ -39,7 +39,7 @@ def compare_logits(
         written if no others remain.
 
     Raises:
-        FileExistsError: ``output`` exists.
+        FileExistsError: ``output`` exists and is not an empty folder.
         FileNotFoundError: no such model, fold or folder.
         ValueError: two folders have the same name, or models differ in labels, grid or validation cases; further
             errors as ``mean_logits``.
@@ -72,7 +72,7 @@ def compare_logits(
     written = {"logits_by_class": (means, draw_mean_logits(means))}
     if histories:
         written["max_logits"] = (histories, draw_max_logits(histories))
-    output.mkdir()
+    output.mkdir(exist_ok=True)
     for stem, (tables, figure) in written.items():
         with whole_file(output / f"{stem}.csv") as partial:
             pd.concat(tables, names=["method"]).reset_index("method").to_csv(

@@ -80,10 +80,11 @@ def test_brats19_unpacked(brats19: Path) -> None:
     for file in brats19.glob("*/*/*.nii.gz"):
         write_image(file.with_suffix(""), (0, 1, 2, 4) if "_seg" in file.name else None)
     (other, *_) = sorted(brats19.glob("LGG/*"))
-    (other / f"{other.name}_flair.nii").unlink()
-    with pytest.raises(ValueError, match=r"Images end with \.nii and \.nii\.gz; expected one of them for all\."):
-        convert("brats19", brats19, dataset_id=43)
-    write_image(other / f"{other.name}_flair.nii")
+    for part, values in (("flair", None), ("seg", (0, 1, 2, 4))):
+        (other / f"{other.name}_{part}.nii").unlink()
+        with pytest.raises(ValueError, match=r"Files end with \.nii and \.nii\.gz; expected one of them for all\."):
+            convert("brats19", brats19, dataset_id=43)
+        write_image(other / f"{other.name}_{part}.nii", values)
     folder = convert("brats19", brats19, dataset_id=43)
     assert description(folder)["file_ending"] == ".nii"
     assert "BraTS19_2013_0_1.nii" in names(folder / "labelsTr")

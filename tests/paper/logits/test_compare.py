@@ -22,6 +22,7 @@ def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pyte
     other = copy_of(model, tmp_path).rename(tmp_path / "nnUNetTrainer_5epochs__nnUNetPlans__2d_small")
     change_checkpoint(other, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     out = tmp_path / "out"
+    out.mkdir()  # an empty folder may be there
     assert main(["paper", "logits", str(model), str(other), "-o", str(out)]) == 0
     assert "5epochs is not in max_logits: " in capsys.readouterr().err
     for stem, shown in (("logits_by_class", [NAME, "5epochs", "true: core", "shell"]), ("max_logits", [NAME])):

@@ -23,7 +23,7 @@ _TIMEOUT = 600
 def run_forked(
     command: Sequence[str], environment: Mapping[str, str], log: Path, *, workers_import_anew: bool = True
 ) -> int:
-    """Run the command's entry point in a forked process; returns its exit status.
+    """Run the command's entry point, or Python code after ``-c``, in a forked process; returns its exit status.
 
     nnU-Net's worker processes import everything anew, as they do for users, or are forked from the command's.
     """
@@ -47,6 +47,10 @@ def _become(command: list[str], environment: dict[str, str], log: str, workers_i
         os.dup2(output, stream)
     os.environ.clear()
     os.environ.update(environment)
+    if command[0] == "-c":  # as of python
+        sys.argv = ["-c", *command[2:]]
+        exec(command[1], {"__name__": "__main__"})
+        sys.exit()
     sys.argv = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
     if not workers_import_anew:
         context._concrete_contexts["spawn"] = context._concrete_contexts["fork"]  # type: ignore[attr-defined]

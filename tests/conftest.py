@@ -182,6 +182,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "planned" not in item.fixturenames)  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their plots, which take most of the time, for tests of what else stands there."""
+    monkeypatch.setattr("nnunet_nacl.report._page.draw_panels", lambda _: None)
+    monkeypatch.setattr("nnunet_nacl.report._page.to_svg", lambda _: '<svg role="img" aria-label=""></svg>')
+
+
 Planned = Callable[[str], tuple[NNUNet, str]]
 Preprocessed = Callable[[str, str], tuple[NNUNet, str]]
 Trained = Callable[[str, str, str], Path]

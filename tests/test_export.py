@@ -5,8 +5,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import torch
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
 from nnunet_nacl.linking import trainers_path
+from tests.commands import run_forked
 from tests.conftest import KINDS, Planned, Trained
 from tests.test_files import at_most
 
@@ -46,9 +45,8 @@ def test_a_stock_nnunet_runs_the_exported_model(
         shutil.copy(nnunet.folder / "raw" / KINDS["labels"][0] / "imagesTr" / f"{case}_0000.nii.gz", images)
     assert f"Wrote {exported}" in nnunet.run("nnunet_nacl", "export", model)
     assert TRAINER in (exported / NOTE_NAME).read_text()
-    command = [sys.executable, "-c", STOCK, exported, images, stock]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    log = tmp_path / "log"
+    assert run_forked(["-c", STOCK, str(exported), str(images), str(stock)], os.environ, log) == 0, log.read_text()
     for case in ("toy_0", "toy_1"):
         assert np.array_equal(*(np.load(folder / f"{case}.npz")["probabilities"] for folder in (ours, stock)))
 

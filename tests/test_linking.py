@@ -8,14 +8,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find_trainer
 
 from nnunet_nacl import linking
 from nnunet_nacl.linking import trainers_path
 
-FIND = (
-    "from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find; "
-    "print(find('nnUNetTrainerNACL_weight0p2').recipe.settings)"
-)
 SHOW = "import os; print(os.environ.get('nnUNet_extTrainer'))"
 
 
@@ -41,7 +38,7 @@ def run(python: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_link_and_unlink(python: Path) -> None:
+def test_link_and_unlink(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = str(trainers_path())
     assert run(python, "-c", SHOW).strip() == "None"
     said = run(python, "-m", "nnunet_nacl.cli", "link")
@@ -52,10 +49,12 @@ def test_link_and_unlink(python: Path) -> None:
     assert said.endswith("Next:\n    nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule\n")
     run(python, "-m", "nnunet_nacl.cli", "link")  # again
 
-    assert run(python, "-c", SHOW).strip() == ours
+    linked = run(python, "-c", SHOW).strip()
+    assert linked == ours
     assert run(python, "-c", SHOW, nnUNet_extTrainer="/mine").strip() == f"/mine{os.pathsep}{ours}"
     assert run(python, "-c", SHOW, nnUNet_extTrainer=ours).strip() == ours  # as in child processes
-    assert "{'weight': 0.2}" in run(python, "-c", FIND)
+    monkeypatch.setenv("nnUNet_extTrainer", linked)
+    assert find_trainer("nnUNetTrainerNACL_weight0p2").recipe.settings == {"weight": 0.2}
 
     assert "Removed " in run(python, "-m", "nnunet_nacl.cli", "link", "--remove")
     assert run(python, "-c", SHOW).strip() == "None"

@@ -16,7 +16,17 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
-from nnunet_nacl.calibrate import Fit, Head, Score, TrainedFold, Unchanged, apply_folder, calibrate_model, judge
+from nnunet_nacl.calibrate import (
+    Fit,
+    Head,
+    Score,
+    TrainedFold,
+    Unchanged,
+    _search,
+    apply_folder,
+    calibrate_model,
+    judge,
+)
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.calibrate._trials import try_methods
@@ -43,7 +53,8 @@ class Copy:
 
 @pytest.fixture(autouse=True)
 def few_voxels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small sample: the tests are about layers, not about how well they are fitted."""
+    """A small sample and short searches: the tests are about layers, not about how well they are fitted."""
+    monkeypatch.setitem(_search.OPTIONS, "maxiter", 20)
     monkeypatch.setattr("nnunet_nacl.calibrate._sample.NUM_VALUES", 50_000)
 
 
@@ -356,11 +367,14 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
 
 
 @pytest.mark.parametrize(("factor", "in_half"), [(2e4, False), (1e-6, False), (1e-4, True)])
-def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: float, in_half: bool) -> None:
+def test_features_beyond_half_precision(
+    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, factor: float, in_half: bool
+) -> None:
     """The last norm times a factor, the last layer divided by it: the same logits; also of a network in half precision.
 
     The factor that brings features of 1e-4 into its range is beyond it.
     """
+    monkeypatch.setitem(_search.OPTIONS, "maxiter", 1000)  # minima are compared
     copy = copy_of("labels", "2d_small", OURS)
     as_it_is = open_fold(copy.model)
     weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]

@@ -36,6 +36,7 @@ def root_mean_square(bins: BinCounts) -> np.ndarray:
     return np.sqrt((bins.count * gaps**2).sum(-1) / bins.total)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     new = MetricDefinition(
         name="RMSCE",

@@ -134,6 +134,7 @@ def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path
     assert f"soft ({error:.3f})" in label
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
@@ -170,6 +171,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
         assert f"nnunet_nacl {command}" in first
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_commands_can_be_pasted(tmp_path: Path) -> None:
     """Of all methods to calibrate, whatever their folders are called."""
     page = write(tmp_path, placed({"soft": "/my data/soft", "sharp": "/my data/sharp"}))
@@ -206,6 +208,7 @@ def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
     return with_origin(result, folders=(pair,))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
     few = {"cases": NAMED[:3], "settings": SCORES}
     results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(6)}
@@ -236,7 +239,7 @@ def test_an_evaluation_without_near_says_how_to_get_it(tmp_path: Path) -> None:
 def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
     assert "Ranks" not in page.text
-    assert page.tags["svg"] == 1 + 1
+    assert page.tags["svg"] == 1 + 1 + 3  # best, median and worst case
     few = {"cases": NAMED[:1], "settings": SCORES}
     page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
@@ -244,6 +247,7 @@ def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     assert f"The only case: {NAMED[0]}" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_where_near_is_nearly_the_whole_image(tmp_path: Path) -> None:
     wide = make_blurred(2.0, settings=replace(SCORES, margin_mm=50))
     assert "Near is more than 95\u00a0% of the image for wide: there, the ECE" in write(tmp_path, {"wide": wide}).text
@@ -279,6 +283,7 @@ def test_the_names_of_colors(tmp_path: Path) -> None:
         assert re.findall(r'style="background: #\w+"></span> (\w+)</li>', page) == names
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_data_sets(tmp_path: Path) -> None:
     results = {name: make_result(t, settings=QUICK) for name, t in (("sharp", 0.4), ("soft", 1.8))}
     others = dict(reversed(results.items()))

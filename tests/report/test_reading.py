@@ -88,6 +88,7 @@ def test_missing_bin_tables_are_named(copied: Path) -> None:
         read_results([summary])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_only_pages_of_ours_are_replaced(
     runs: dict[str, Path], page_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -135,6 +136,7 @@ def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[st
         read_results([old])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     shutil.copytree(runs["soft"], folder)
@@ -158,6 +160,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
 
 
 @pytest.mark.parametrize("command", [["report"], ["table"], ["plot", "reliability"]])
+@pytest.mark.usefixtures("undrawn")
 def test_commands_count_patients(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     command: list[str],

@@ -35,6 +35,7 @@ def reviews_of(folders: dict[str, Path]) -> Any:
     return read_reviews(compare(results))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> None:
     found = reviews_of(reviewed)
     assert list(found.judgements) == found.names == ["sharp", "right", "soft"]

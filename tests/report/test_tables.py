@@ -10,7 +10,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Column, Comparison, Metric, Table, compare, table_text, write_plot
+from nnunet_nacl.report import Column, Comparison, Metric, Table, compare, compare_all, table_text, write_plot
 from nnunet_nacl.report._formats import FORMATS
 from tests.report.generated import FOREGROUND, NAMED, make_result, table_of
 
@@ -112,10 +112,11 @@ def test_one_case_has_no_intervals_and_no_p() -> None:
 
 def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
     methods = dict(zip(["=DiceCE", "CE", "NACL"], results.values(), strict=True))
-    texts = [table_text({"Demo": methods}, name, form=form, tables=TABLES) for form in FORMATS for name in TABLES]
+    compared = compare_all({"Demo": methods})
+    texts = [table_text(compared, name, form=form, tables=TABLES) for form in FORMATS for name in TABLES]
     assert all("core" in text or "CE" in text for text in texts)
     # A name that a spreadsheet would take for a formula.
-    assert table_text({"Demo": methods}, form="csv").count("\n'=DiceCE,") == 1
+    assert table_text(compared, form="csv").count("\n'=DiceCE,") == 1
 
 
 def test_structures_and_scores(comparison: Comparison, results: dict[str, FolderResult]) -> None:

@@ -132,7 +132,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nnU-Net compiles, so do we; a loss that cannot be compiled goes on without, and the log says so once."""
     # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     monkeypatch.setattr(_gradient, "_COMPILED_ON", frozenset({"cpu"}))
     monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
     trainer = make("DiceNACL")

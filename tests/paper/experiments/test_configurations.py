@@ -53,7 +53,7 @@ def test_preprocessed_anew_by_the_command_that_is_named(
     error = capsys.readouterr().err
     named = error.partition("with: ")[2]
     assert named.strip() == "nnUNetv2_preprocess -d 901 -plans_name nnUNetPlans -c 2d_small_rescale_to_0_1"
-    nnunet.run(*named.split(), "-np", 1)
+    nnunet.run(*named.split(), "-np", 1, workers_import_anew=False)
     import blosc2
 
     folder = plans_file.parent / "nnUNetPlans_2d_small_rescale_to_0_1"

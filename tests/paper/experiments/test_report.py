@@ -26,6 +26,7 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
     return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     """All methods that each of them has: MbLS cannot be trained with regions, and a run may fail."""
     names = ("Dataset901_Labels", "Dataset905_Other")
@@ -49,6 +50,7 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
     assert [page.parent.name for page in pages] == ["penalty", "prior"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_by_patient(job: Job) -> None:
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
     (page,) = report_experiments([replace(one, options=replace(one.options, by_patient="(.)$"))])

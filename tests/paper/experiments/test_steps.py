@@ -163,6 +163,7 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_folds_that_were_evaluated_with_and_without_surface_distances(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,7 +91,7 @@ def test_as_many_parameters_as_published(
 @pytest.mark.parametrize(
     ("trainer", "network"),
     [(trainers.nnUNetTrainerDiceNACL_paperSchedule, name) for name in SMALL if name != "unet"]
-    + [(nnUNetTrainer, "unet_plus_plus"), (nnUNetTrainerNoDeepSupervision, "transunet")],
+    + [(nnUNetTrainer, "unet_plus_plus"), (nnUNetTrainerNoDeepSupervision, "attention_unet")],
 )
 def test_nnunets_own_trainers_and_ours_train_it(
     trainer: type[nnUNetTrainer], network: str, copied: Callable[[str], NNUNet]

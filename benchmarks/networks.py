@@ -57,7 +57,7 @@ def main() -> None:
     for name in [options.c, *(f"{options.c}_{network}" for network in NETWORKS)]:
         if name not in plans.configurations:
             continue
-        (size,) = [one["patch_size"] for one in plans.lineage(name) if "patch_size" in one][:1]
+        size = plans.resolved(name)["patch_size"]
         network, channels = plans.build_network(name)
         images = torch.randn(options.batch_size, channels, *size)
         parameters = sum(parameter.numel() for parameter in network.parameters()) / 1e6

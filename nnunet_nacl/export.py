@@ -1,7 +1,6 @@
 """Copy a trained model so that a stock nnU-Net can run it without this package."""
 
 import shutil
-from collections import ChainMap
 from pathlib import Path
 
 from nnunet_nacl.files import check_input, whole_folder
@@ -46,8 +45,9 @@ def export_model(model_folder: str | Path) -> Path:
     if output.exists():
         raise FileExistsError(f"{output} exists; move it away to export anew.")
     check_input(source / "dataset.json")
-    lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])
-    network = ChainMap(*lineage).get("architecture", {}).get("network_class_name", "")
+    plans = PlansJson.read(source / "plans.json")
+    configuration = plans.resolved(content["init_args"]["configuration"])
+    network = configuration.get("architecture", {}).get("network_class_name", "")
     needed = ""
     if network.startswith("nnunet_nacl.paper.networks."):
         needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"

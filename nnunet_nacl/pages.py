@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import printable, whole_file
@@ -14,21 +14,16 @@ from nnunet_nacl.files import printable, whole_file
 
 def write_page(
     file: Path,
-    package: str,
     template: str,
     content: Mapping[str, Any],
     filters: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    base: str = "",
 ) -> None:
-    """Write the page that a package's template makes of this content, the version and the date; whole or not at all.
+    """Write the page that a template makes of this content, the version and the date; whole or not at all.
 
-    ``base`` is the package whose template it extends, if any. All templates may include ``page.css``, the colors and
-    marks that pages share.
+    Templates, and what they include or extend, are named by their paths in this package.
     """
-    packages = [package, *filter(None, [base]), "nnunet_nacl"]
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(one) for one in packages]),
+        loader=PackageLoader("nnunet_nacl", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

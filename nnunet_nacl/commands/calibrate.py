@@ -122,7 +122,7 @@ def _of_model(
     selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *done])
     predict = f"nnUNetv2_predict {selected} -chk {name} {how} --save_probabilities -i IMAGES -o PREDICTIONS"
     following = [predict]
-    stage = PlansJson.read(model / "plans.json").previous_stage(chosen.c)
+    stage = PlansJson.read(model / "plans.json").resolved(chosen.c).get("previous_stage")
     if stage is not None:  # the second stage of a cascade
         of_stage = model_folder(chosen.d, stage, trainer=chosen.tr, plans=chosen.p)
         trained = sorted(file.parent.name for file in of_stage.glob(f"fold_*/{_CHECKPOINT}"))

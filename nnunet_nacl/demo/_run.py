@@ -183,7 +183,7 @@ def _calibrate(job: Job) -> None:
         return
     model = f"-d {dataset_number(DATASET)} -c {CONFIGURATION} -tr {job.trainer} -f {job.fold}"
     calibrate = f"nnunet_nacl calibrate {model} -device {job.options.device} --overwrite".split()
-    folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
+    folders = ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
     saved = "-chk checkpoint_calibrated.pth --save_probabilities"
     options = f"{model} {saved} -device {job.options.device} -npp 0 -nps 0".split()
     logs = job.output / "logs"
@@ -193,4 +193,4 @@ def _calibrate(job: Job) -> None:
     ):
         log = logs / f"{job.trainer}_fold_{job.fold}_{what}.log"
         _run(command, log, prefix=f"{job}: ")
-    evaluate(Predictions.of_folder(job.raw / "labelsTs", output))
+    evaluate(Predictions.of_folder(job.data.raw / "labelsTs", output))

@@ -205,35 +205,37 @@ def _check_cases(
 
 @dataclass(frozen=True, eq=False)
 class PreprocessedDataSet:
-    """A data set that has been planned and preprocessed for a configuration, and nnU-Net's three folders."""
+    """A data set that has been planned and preprocessed for a configuration.
+
+    Attributes:
+        raw: its folder in ``nnUNet_raw``.
+        folder: that in ``nnUNet_preprocessed``.
+        results: that in ``nnUNet_results``, with its models.
+        test_cases: those with labels.
+    """
 
     name: str
     configuration: str
     plans: str
     raw: Path
-    preprocessed: Path
+    folder: Path
     results: Path
     splits: list[Split]
     test_cases: list[str]
     file_ending: str
     has_regions: bool
 
-    @property
-    def folder(self) -> Path:
-        return self.preprocessed / self.name
-
     def model_folder(self, trainer: str) -> Path:
-        return self.results / self.name / f"{trainer}__{self.plans}__{self.configuration}"
+        return self.results / f"{trainer}__{self.plans}__{self.configuration}"
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
         """Find a data set that can be trained on; raises a ValueError that says what is still to be done."""
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        folders = {
-            part: nnunet_folder(f"nnUNet_{part}").absolute()
-            for part in ("raw", "preprocessed", "results")
-        }
+        all_raw, all_results = (
+            nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "results")
+        )
         plans_json = PlansJson.find(dataset, configuration, plans)
         folder = plans_json.file.parent
         described = read_dataset_json(folder / "dataset.json")
@@ -262,14 +264,22 @@ class PreprocessedDataSet:
                 f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
                 + shlex.join(command)
             )
-        raw = folders["raw"] / folder.name
+        raw = all_raw / folder.name
         test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
             raw / "labelsTs", ending
         )
         return cls(
-            folder.name, configuration, plans, **folders, splits=_splits(folder / SPLITS_NAME, cases),
-            test_cases=sorted(test_cases), file_ending=ending, has_regions=has_regions,
-        )  # fmt: skip
+            name=folder.name,
+            configuration=configuration,
+            plans=plans,
+            raw=raw,
+            folder=folder,
+            results=all_results / folder.name,
+            splits=_splits(folder / SPLITS_NAME, cases),
+            test_cases=sorted(test_cases),
+            file_ending=ending,
+            has_regions=has_regions,
+        )
 
 
 def preprocessed_cases(folder: Path) -> list[str]:

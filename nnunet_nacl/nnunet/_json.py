@@ -89,29 +89,27 @@ class PlansJson:
                 f"{file} does not exist. Plan and preprocess the data set with: {command}"
             )
         found = cls.read(file)
-        found.lineage(configuration)
+        found.resolved(configuration)
         return found
 
-    def lineage(self, configuration: str) -> list[Record]:
-        """A configuration, the one that it inherits from, and so on."""
-        found: dict[str, Record] = {}
+    def resolved(self, configuration: str) -> Record:
+        """A configuration with all that it inherits."""
+        content: Record = {}
+        seen: list[str] = []
         name: str | None = configuration
         while name is not None:
             if name not in self.configurations:
                 known = ", ".join(self.configurations) or "none"
                 raise ValueError(f"{self.file} has no configuration {name!r}; it has {known}.")
-            if name in found:
+            if name in seen:
                 raise ValueError(
                     f"{self.file}: the configuration {name!r} inherits from itself. Correct its inherits_from."
                 )
-            found[name] = self.configurations[name]
-            name = found[name].get("inherits_from")
-        return list(found.values())
-
-    def previous_stage(self, configuration: str) -> str | None:
-        """The configuration whose segmentations a cascade's second stage needs; None for other configurations."""
-        stages = (content.get("previous_stage") for content in self.lineage(configuration))
-        return next(filter(None, stages), None)
+            seen.append(name)
+            own: Record = self.configurations[name]
+            content = own | content
+            name = own.get("inherits_from")
+        return content
 
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""

@@ -35,7 +35,7 @@ from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
-_PACKAGE = "nnunet_nacl.report"
+_TEMPLATE = "report/templates/report.html.j2"
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 
@@ -44,13 +44,11 @@ class PageParts:
     """What another package shows on the page besides, by a template that extends ``report.html.j2``.
 
     Attributes:
-        package: has the template.
-        template: its name.
+        template: its path in nnunet_nacl.
         of_data_set: gives what the section of a data set shows more, its ``more``.
         of_all: gives what the page shows more, its ``more_of_all``.
     """
 
-    package: str
     template: str
     of_data_set: Callable[[Comparison], object]
     of_all: Callable[[Sequence[Comparison]], object]
@@ -181,10 +179,8 @@ def write_report(
             "latex": to_latex,
             "drawn": drawn,
         }
-        if parts is None:
-            write_page(file, _PACKAGE, "report.html.j2", content, filters)
-        else:
-            write_page(file, parts.package, parts.template, content, filters, base=_PACKAGE)
+        template = _TEMPLATE if parts is None else parts.template
+        write_page(file, template, content, filters)
 
 
 def _percent(share: float) -> str:

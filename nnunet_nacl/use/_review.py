@@ -340,7 +340,7 @@ def _write_page(
         "judgement": judgement_table(review.judgements) if review.judgements else "",
         "skipped": review.skipped,
     }
-    write_page(file, "nnunet_nacl.use", "review.html.j2", content)
+    write_page(file, "use/templates/review.html.j2", content)
 
 
 def _write(review: Review, outcomes: Sequence[Outcome], fit: ReviewFit | None) -> None:

@@ -76,10 +76,9 @@ def test_configurations_that_inherit(tmp_path: Path) -> None:
     configurations = {"a": {"n": 1}, "b": {"inherits_from": "a"}, "c": {"n": 2}}
     file.write_text(json.dumps({"image_reader_writer": "X", "configurations": configurations}))
     plans = PlansJson.read(file)
-    assert plans.lineage("b") == [{"inherits_from": "a"}, {"n": 1}]
-    assert plans.previous_stage("b") is None
+    assert plans.resolved("b") == {"inherits_from": "a", "n": 1}
     with pytest.raises(ValueError, match=r"plans\.json has no configuration 'x'; it has a, b, c\."):
-        plans.lineage("x")
+        plans.resolved("x")
 
 
 @pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "c", "c": "b"}])
@@ -89,7 +88,7 @@ def test_configurations_that_inherit_from_themselves(parents: dict[str, str], tm
     file.write_text(json.dumps({"configurations": configurations}))
     in_circle = [*parents.values()][-1]
     with pytest.raises(ValueError, match=rf"plans\.json: the configuration '{in_circle}' inherits from itself"):
-        PlansJson.read(file).lineage("a")
+        PlansJson.read(file).resolved("a")
 
 
 def test_names(tmp_path: Path) -> None:

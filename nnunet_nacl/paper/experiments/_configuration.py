@@ -1,6 +1,5 @@
 """Configurations of the plans that differ from another one in the batch size or the normalization."""
 
-from collections import ChainMap
 from typing import Literal
 
 from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization import (
@@ -43,7 +42,7 @@ def add_configuration(
         raise ValueError(f"--batch_size: expected 1 or more; got {batch_size}.")
     if normalization is not None:
         found = PlansJson.find(dataset, configuration, plans)
-        channels = len(ChainMap(*found.lineage(configuration))["normalization_schemes"])
+        channels = len(found.resolved(configuration)["normalization_schemes"])
         name = f"{configuration}_{normalization}"
         content = {
             "inherits_from": configuration,

@@ -1,7 +1,6 @@
 """The folds that a study trains with, and whether a model that is there was trained with them."""
 
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -15,6 +14,7 @@ from nnunet_nacl.nnunet import (
     read_dataset_json,
     read_splits,
 )
+from nnunet_nacl.typing import Record
 
 # What is compared of dataset.json
 _TRAINED_BY = ("channel_names", "modality", "labels", "regions_class_order", "file_ending")
@@ -59,8 +59,9 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
     write_json(noted, split)
 
 
-def _what_trains(data: PreprocessedDataSet, file: Path) -> list[Any]:
+def _what_trains(data: PreprocessedDataSet, file: Path) -> Record:
     """What a training depends on, of dataset.json or of plans."""
     if file.name == "dataset.json":
-        return [read_dataset_json(file).get(key) for key in _TRAINED_BY]
-    return PlansJson.read(file).lineage(data.configuration)
+        described = read_dataset_json(file)
+        return {key: described.get(key) for key in _TRAINED_BY}
+    return PlansJson.read(file).resolved(data.configuration)

@@ -70,10 +70,6 @@ class Job:
         return f"{self.data.name}: {self.method}, fold {self.of_fold}"
 
     @property
-    def raw(self) -> Path:
-        return self.data.raw / self.data.name
-
-    @property
     def fold_folder(self) -> Path:
         return self.data.model_folder(self.trainer) / f"fold_{self.fold}"
 

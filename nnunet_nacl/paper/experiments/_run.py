@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nnunet_nacl.files import only_writer
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import PreprocessedDataSet
+from nnunet_nacl.nnunet import nnunet_folder
 from nnunet_nacl.paper.experiments._commands import run_command
 from nnunet_nacl.paper.experiments._folds import check_model, write_splits
 from nnunet_nacl.paper.experiments._plan import Experiment, Job
@@ -90,19 +90,14 @@ def _do_steps(job: Job, prefix: str) -> None:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """nnU-Net's folders, and where it finds our trainers."""
-    variables = {**os.environ, **_folders(job.data), "PYTHONUNBUFFERED": "1"}
+    """This process's, and where nnU-Net finds our trainers."""
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
     folders = (variables.get("nnUNet_extTrainer"), str(trainers_path()))
     variables["nnUNet_extTrainer"] = os.pathsep.join(filter(None, folders))
     # Worker processes for augmentation would compete with the training for the cores
     if job.options.device == "cpu":
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
-
-
-def _folders(data: PreprocessedDataSet) -> dict[str, str]:
-    folders = {"raw": data.raw, "preprocessed": data.preprocessed, "results": data.results}
-    return {f"nnUNet_{part}": str(folder) for part, folder in folders.items()}
 
 
 def _is_running(job: Job) -> bool:
@@ -124,8 +119,8 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
         The jobs that cannot be done, with the reasons.
     """
     jobs, failures = _prepared_jobs(experiments)
-    for name, folder in _folders(experiments[0].data).items():
-        print(f"export {name}={shlex.quote(folder)}")
+    for name in ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results"):
+        print(f"export {name}={shlex.quote(str(nnunet_folder(name).absolute()))}")
     trainers = shlex.quote(str(trainers_path()))
     print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
     if experiments[0].options.device == "cpu":

@@ -24,13 +24,13 @@ def steps_left(job: Job) -> dict[str, list[str]]:
     ):
         if not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
-                "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
+                "nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
                 "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
                 "-npp", str(options.num_processes), "-nps", str(options.num_processes), "--continue_prediction",
             ]  # fmt: skip
         # There may be ground truth without an image; that is not a failure.
         steps["evaluate_test"] = _evaluate(
-            job, str(job.raw / "labelsTs"), str(job.predictions), "--chill"
+            job, str(job.data.raw / "labelsTs"), str(job.predictions), "--chill"
         )
     return steps
 

@@ -53,13 +53,6 @@ class Method:
     training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
     network: _Word | None = None
 
-    @property
-    def variant(self) -> Variant | None:
-        """What the study's plot shows of it; None without group and value."""
-        if self.group is None or self.value is None:
-            return None
-        return Variant(self.name, self.group, self.value)
-
 
 @dataclass(frozen=True, config=_STRICT)
 class Study:
@@ -121,8 +114,12 @@ class Study:
 
     @property
     def _variants(self) -> tuple[Variant, ...]:
-        of_methods = (method.variant for method in self.methods)
-        return tuple(variant for variant in of_methods if variant is not None)
+        """What the plot shows: the methods with group and value."""
+        return tuple(
+            Variant(method.name, method.group, method.value)
+            for method in self.methods
+            if method.group is not None and method.value is not None
+        )
 
 
 def studies_called(study: str) -> list[Study]:

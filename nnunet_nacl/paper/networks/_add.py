@@ -1,6 +1,5 @@
 """Build and try another network as nnU-Net would, then write a configuration with it into the plans."""
 
-from collections import ChainMap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +57,7 @@ def add_network(
     chosen = NETWORKS[network]
     name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
-    inherited = ChainMap(*parent.lineage(configuration))
+    inherited = parent.resolved(configuration)
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
     if len(size) != len(planned):

@@ -57,9 +57,8 @@ PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 
 def page_parts(study: StudyPlot | None = None) -> PageParts:
     """For ``write_report``; of a study, its plots begin each data set's section."""
-    return PageParts(
-        "nnunet_nacl.paper.report", "paper.html.j2", partial(_of_data_set, study=study), _of_all
-    )
+    of_data_set = partial(_of_data_set, study=study)
+    return PageParts("paper/report/templates/paper.html.j2", of_data_set, _of_all)
 
 
 ShownRanking = tuple[Table, Panel]

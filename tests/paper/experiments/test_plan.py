@@ -116,7 +116,7 @@ def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp
     study = read_study("penalty")
     jobs = plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best")).jobs
     assert {job.options.checkpoint for job in jobs} == {"best"}
-    shutil.rmtree(data_set.raw / data_set.name / "labelsTs")
+    shutil.rmtree(data_set.raw / "labelsTs")
     with pytest.raises(ValueError, match=r"--checkpoint best: .*Dataset901_Labels has no labeled test cases"):
         plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best"))
 

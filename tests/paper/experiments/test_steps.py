@@ -86,7 +86,7 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     summary(validation, job.split["val"])
     assert steps(job) == ["predict", "evaluate_test"]
     predicted(job.predictions, "toy_a")
-    assert first(job)[:5] == ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions)]
+    assert first(job)[:5] == ["nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(job.predictions)]
     assert first(job)[-1] == "--continue_prediction"
     predicted(job.predictions, "toy_b")
     assert steps(job) == ["evaluate_test"]
@@ -136,7 +136,7 @@ def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
     finish_training(job)
     summary(job.validation, job.split["val"])
     predicted(job.predictions, *job.data.test_cases)
-    labels = job.raw / "labelsTs" / "toy_a.nii.gz"
+    labels = job.data.raw / "labelsTs" / "toy_a.nii.gz"
     result = make_result(cases=job.data.test_cases, settings=Settings())
     truth = FileState.of(labels)
     counted = [case._replace(states=replace(case.states, ground_truth=truth)) for case in result.counted]

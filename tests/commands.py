@@ -20,6 +20,13 @@ _SLOW_TO_IMPORT = [
 _TIMEOUT = 600
 
 
+def forkserver() -> context.ForkServerContext:
+    """Starts processes that need not import the slow libraries, from a server of this process."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(_SLOW_TO_IMPORT)  # takes effect before the first process only
+    return server
+
+
 def run_forked(
     command: Sequence[str], environment: Mapping[str, str], log: Path, *, workers_import_anew: bool = True
 ) -> int:
@@ -27,10 +34,8 @@ def run_forked(
 
     nnU-Net's worker processes import everything anew, as they do for users, or are forked from the command's.
     """
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(_SLOW_TO_IMPORT)  # takes effect before the first process only
     how = (list(command), dict(environment), str(log), workers_import_anew)
-    process = server.Process(target=_become, args=how)
+    process = forkserver().Process(target=_become, args=how)
     process.start()
     process.join(_TIMEOUT)
     if process.is_alive():

@@ -1,7 +1,7 @@
 """Two gloo processes with half a batch each train as one process with the whole batch."""
 
 import os
-import socket
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from nnunetv2.utilities.helpers import softmax_helper_dim1
 from torch import distributed, multiprocessing, nn
 
 from nnunet_nacl.losses import NACLLoss
+from tests.commands import forkserver
 
 STEPS = 3
 
@@ -36,14 +37,13 @@ def train(rank: int, world_size: int, *, with_dice: bool) -> list[float]:
     return torch.cat([parameter.detach().flatten() for parameter in network.parameters()]).tolist()
 
 
-def train_and_exit(rank: int, world_size: int, port: int, results: Any, finished: Any) -> None:
+def train_and_exit(rank: int, world_size: int, file: Path, results: Any, finished: Any) -> None:
     """Train without and with Dice; rank 0 leaves the parameters in ``results``.
 
     It ends without tearing gloo down: that now and then aborts a process whose work is done ("terminate called
     without an active exception"). The barrier lets no process leave while the other still needs it.
     """
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=world_size)
+    distributed.init_process_group("gloo", init_method=file.as_uri(), rank=rank, world_size=world_size)
     torch.set_num_threads(1)
     trained = [train(rank, world_size, with_dice=with_dice) for with_dice in (False, True)]
     if rank == 0:
@@ -52,12 +52,10 @@ def train_and_exit(rank: int, world_size: int, port: int, results: Any, finished
     os._exit(0)
 
 
-def test_two_processes_equal_one() -> None:
-    context = multiprocessing.get_context("spawn")
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    context = forkserver()
     results = context.SimpleQueue()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    multiprocessing.spawn(train_and_exit, (2, port, results, context.Barrier(2)), nprocs=2)
+    arguments = (2, tmp_path / "store", results, context.Barrier(2))
+    multiprocessing.start_processes(train_and_exit, arguments, nprocs=2, start_method="forkserver")
     for with_dice, found in zip((False, True), results.get(), strict=True):
         torch.testing.assert_close(torch.tensor(found), torch.tensor(train(0, 1, with_dice=with_dice)))

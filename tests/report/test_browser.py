@@ -100,8 +100,8 @@ def test_pictures(browser: Any, deep_page_file: Path) -> None:
     assert said == []
 
 
-def test_print(browser: Any, page_file: Path, tmp_path: Path) -> None:
-    page, _ = opened(browser, page_file, 1280, 900, color_scheme="dark")
+def test_print(browser: Any, page_file: Path, deep_page_file: Path, tmp_path: Path) -> None:
+    page, _ = opened(browser, deep_page_file, 1280, 900, color_scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     page.pdf(path=tmp_path / "report.pdf")

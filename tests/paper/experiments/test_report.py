@@ -1,15 +1,20 @@
 """The pages of a study, from what its runs left: one for several data sets."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, write_result
 from nnunet_nacl.paper.experiments import Experiment, Job, _report, read_study, report_experiments
 from tests.report.generated import make_result
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
-RESULTS = {method: make_result(temperature) for method, temperature in {**METHODS, "NACL": 1.5}.items()}
+
+
+@cache
+def result_of(method: str) -> FolderResult:
+    return make_result({**METHODS, "NACL": 1.5}[method])
 
 
 def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final") -> Experiment:
@@ -22,7 +27,7 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
         trainer = f"nnUNetTrainer{method[-2:]}"
         jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, options=options))
         jobs[-1].predictions.mkdir(parents=True)
-        write_result(RESULTS[method], jobs[-1].predictions / SUMMARY_NAME)
+        write_result(result_of(method), jobs[-1].predictions / SUMMARY_NAME)
     return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
 
 

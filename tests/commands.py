@@ -1,4 +1,4 @@
-"""Commands of nnU-Net and of this package, each in a process of its own that need not import PyTorch again.
+"""Commands of nnU-Net and of this package, and Python code: processes of their own that need not import PyTorch again.
 
 Imports take such a command several seconds, its work on a toy one. So its process is forked from a server that has
 imported the slow libraries, but nothing of nnU-Net, which reads its environment variables while it is imported.
@@ -52,12 +52,12 @@ def _become(command: list[str], environment: dict[str, str], log: str, workers_i
         os.dup2(output, stream)
     os.environ.clear()
     os.environ.update(environment)
-    if command[0] == "-c":  # as of python
+    if not workers_import_anew:
+        context._concrete_contexts["spawn"] = context._concrete_contexts["fork"]  # type: ignore[attr-defined]
+    if command[0] == "-c":
         sys.argv = ["-c", *command[2:]]
         exec(command[1], {"__name__": "__main__"})
         sys.exit()
     sys.argv = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
-    if not workers_import_anew:
-        context._concrete_contexts["spawn"] = context._concrete_contexts["fork"]  # type: ignore[attr-defined]
     (entry_point,) = entry_points(group="console_scripts", name=command[0])
     sys.exit(entry_point.load()())

@@ -1,4 +1,4 @@
-"""link and unlink in a Python environment made for it, in which nnU-Net then finds the trainers."""
+"""link and unlink in a Python environment made for it; nnU-Net finds the trainers by the variable that it then has."""
 
 import os
 import subprocess

@@ -170,7 +170,7 @@ def _counted(
         finished = [*of_evaluation.finished(), *of_review.finished()]
         results, skipped = each_case(
             cases,
-            partial(_count_one, data_set=data_set, origin=origin),
+            partial(_count_one, data_set=data_set, origin=origin, is_review=is_review),
             doing="reviewing" if is_review else "evaluating",
             num_processes=num_processes,
             journal=journal,
@@ -184,7 +184,9 @@ def _counted(
         of_review.remove()
 
 
-def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
+def _count_one(
+    files: CaseFiles, data_set: DataSet, origin: Origin, *, is_review: bool
+) -> FolderResult:
     """A result of one case; errors as those of ``SavedCase``."""
     settings = origin.settings
     states = files.states()  # before the files are read
@@ -195,6 +197,8 @@ def _count_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderRes
         try:
             truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
         except MisplacedError as error:
+            if is_review:  # which has no such option
+                raise
             raise ValueError(
                 f"{error} evaluate --ignore_geometry takes them as they are."
             ) from error

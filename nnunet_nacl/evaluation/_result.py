@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 
 _WIDE = 0.95  # of the images' voxels
-_POOLED_SHOWN: tuple[tuple[Voxels, str], ...] = (
+_POOLED: tuple[tuple[Voxels, str], ...] = (
     ("image", "NLL_per_foreground"),
     ("near", "ECE"),
     ("near", "over_confidence"),
 )
-_POOLED = {METRICS[name].titled(voxels): (voxels, name) for voxels, name in _POOLED_SHOWN}
-"""Columns over the voxels of all cases together: voxel set and metric."""
+"""Shown over the voxels of all cases together: voxel set and metric."""
 
 
 class CountedCase(NamedTuple):
@@ -149,8 +148,8 @@ class FolderResult:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
         values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
         values[METRICS["Dice_mask"].titled()] = self.foreground_mean("Dice_mask")
-        for title, (voxels, metric) in _POOLED.items():
-            values[title] = self.pooled(voxels).get(metric, np.nan)
+        for voxels, metric in _POOLED:
+            values[METRICS[metric].titled(voxels)] = self.pooled(voxels).get(metric, np.nan)
         for metric in PAPER_METRICS:
             for voxels in VOXEL_SETS[:2]:
                 values[METRICS[metric].titled(voxels)] = self.mean(voxels, metric)
@@ -337,7 +336,8 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
         METRICS["over_confidence"].titled(): "{:+.3f}".format,
     }
     table = shown.to_string(formatters=formats, na_rep="–")
-    pooled = f"{', '.join(_POOLED)}: all cases pooled; the others are means over cases."
+    titles = ", ".join(METRICS[metric].titled(voxels) for voxels, metric in _POOLED)
+    pooled = f"{titles}: all cases pooled; the others are means over cases."
     lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
     notes = [
         f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "

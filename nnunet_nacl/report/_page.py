@@ -41,7 +41,7 @@ _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 @dataclass(frozen=True)
 class PageParts:
-    """What another package shows on the page besides, by a template that extends ``report.html.j2``.
+    """What another part of this package shows on the page besides, by a template that extends the report's.
 
     Attributes:
         template: its path in nnunet_nacl.
@@ -95,7 +95,7 @@ class Section:
         curves: diagrams of all methods over the main set.
         tradeoff: Dice against calibration.
         review_panels: true against predicted Dice.
-        more: what another package shows besides, see ``PageParts``.
+        more: what another part of this package shows besides, see ``PageParts``.
     """
 
     comparison: Comparison
@@ -139,7 +139,7 @@ def write_report(
         file: the page.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
         command: the command line that makes this page and is shown on it.
-        parts: what another package shows besides, such as ``nnunet_nacl.paper.report.page_parts()``.
+        parts: what another part of this package shows besides, such as ``nnunet_nacl.paper.report.page_parts()``.
         overwrite: replace a file that exists.
     """
     file = check_output(file, overwrite=overwrite)

@@ -64,7 +64,7 @@ class Slices:
         aspect: height of a voxel over its width.
         ground_truth: labels.
         ignored: where the ground truth has the ignore label.
-        image: the first channel, if it can be read.
+        image: the mean of the first file's channels, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
         missing: images or methods that cannot be read or have changed.
     """
@@ -113,7 +113,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
         whole = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
-        image = whole.mean(0)[numbers]  # of a file with several channels, their mean
+        image = whole[:, numbers].mean(0)
     shown = [foreground[numbers], *(segmentation > 0 for segmentation, _ in methods.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
     truth = truth[numbers][window]

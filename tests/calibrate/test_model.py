@@ -40,6 +40,7 @@ from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
 OF_REGIONS = "nnUNetTrainerDiceNACL_2epochs_2iterations"
 """Both are trained for tests/trainers/test_commands.py, too."""
+USUAL_STEPS = _search.OPTIONS["maxiter"]
 CASES = [f"toy_{number}" for number in range(6)]
 
 
@@ -285,11 +286,13 @@ OPENED_WITHOUT = """
 import sys
 from pathlib import Path
 unneeded = {"matplotlib", "seaborn", "sklearn", "timm", "torchvision"}
-parts = {name for name in sys.modules if name.partition(".")[0] in unneeded}
-for name in unneeded | parts | {"nnunetv2.training.nnUNetTrainer.nnUNetTrainer"}:
-    sys.modules[name] = None  # to import it is an error
+for name in [*sys.modules]:
+    if name.partition(".")[0] in unneeded:
+        sys.modules[name] = None  # to import it is an error
 from nnunet_nacl.calibrate import TrainedFold
 TrainedFold.open(Path(sys.argv[1]), 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=False)
+found = {name for name in unneeded | {"nnunetv2.training.nnUNetTrainer.nnUNetTrainer"} if sys.modules.get(name)}
+assert not found, found
 """
 
 
@@ -385,7 +388,7 @@ def test_features_beyond_half_precision(
 
     The factor that brings features of 1e-4 into its range is beyond it.
     """
-    monkeypatch.setitem(_search.OPTIONS, "maxiter", 1000)  # minima are compared
+    monkeypatch.setitem(_search.OPTIONS, "maxiter", USUAL_STEPS)  # minima are compared
     copy = copy_of("labels", "2d_small", OURS)
     as_it_is = open_fold(copy.model)
     weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]

@@ -232,8 +232,8 @@ def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signa
     program = folders[0].parent
     (program / "slow.py").write_text(
         "import time\nfrom nnunet_nacl.evaluation import _folder\ncount = _folder._count_one\n"
-        "def slow(files, data_set, origin):\n    files.name == 'case_2' and time.sleep(3600)\n"
-        "    return count(files, data_set, origin)\n"
+        "def slow(files, **how):\n    files.name == 'case_2' and time.sleep(3600)\n"
+        "    return count(files, **how)\n"
     )
     (program / "program.py").write_text(  # worker processes import what counts, not this
         "import sys\nfrom nnunet_nacl.cli import main\nfrom nnunet_nacl.evaluation import _folder\nimport slow\n"

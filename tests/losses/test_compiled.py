@@ -202,8 +202,8 @@ def test_many_losses_in_one_process(generator: torch.Generator) -> None:
     """torch compiles a function at most eight times; here, two."""
     logits, labels = draw(generator)
     with torch._dynamo.config.patch(cache_size_limit=2):
-        for _ in range(4):
-            loss = losses.CrossEntropyLoss(compiled=True)
+        for number in range(4):
+            loss = losses.FocalLoss(gamma=1.5 + number, compiled=True)
             loss(logits.float(), labels)
             assert loss.compiled
 

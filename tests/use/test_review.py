@@ -301,6 +301,7 @@ def test_bad_cases_are_named_and_the_others_are_written(
     shift(truth / f"a{ENDING}")
     review = review_folder(other, gt_folder=truth)
     assert [(one.case, "has the origin" in one.reason) for one in review.skipped] == [("a", True)]
+    assert "--ignore_geometry" not in review.skipped[0].reason  # evaluate's option
 
 
 def test_outputs_that_exist_stay(

@@ -137,7 +137,13 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         f"{name} is the name of several cases." for name, times in counts.items() if times > 1
     ]
     problems += [f"{file} is missing." for file in files if not file.is_file()]
-    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in files})
+    linked = [
+        file
+        for case in cases
+        for file in (*case.images, None if layout.relabel else case.mask)
+        if file is not None
+    ]
+    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in linked})
     if len(endings) > 1:
         problems.append(f"Files end with {' and '.join(endings)}; expected one of them for all.")
     if problems:

@@ -75,19 +75,30 @@ def test_brats19(brats19: Path) -> None:
     assert description(of_regions)["regions_class_order"] == [1, 2, 3]
 
 
+MIXED = r"Files end with \.nii and \.nii\.gz; expected one of them for all\."
+
+
 def test_brats19_unpacked(brats19: Path) -> None:
     """Hard links cannot become .nii.gz."""
     for file in brats19.glob("*/*/*.nii.gz"):
         write_image(file.with_suffix(""), (0, 1, 2, 4) if "_seg" in file.name else None)
     (other, *_) = sorted(brats19.glob("LGG/*"))
-    for part, values in (("flair", None), ("seg", (0, 1, 2, 4))):
-        (other / f"{other.name}_{part}.nii").unlink()
-        with pytest.raises(ValueError, match=r"Files end with \.nii and \.nii\.gz; expected one of them for all\."):
-            convert("brats19", brats19, dataset_id=43)
-        write_image(other / f"{other.name}_{part}.nii", values)
+    (other / f"{other.name}_seg.nii").unlink()  # masks are written anew
+    (other / f"{other.name}_flair.nii").unlink()
+    with pytest.raises(ValueError, match=MIXED):
+        convert("brats19", brats19, dataset_id=43)
+    write_image(other / f"{other.name}_flair.nii")
     folder = convert("brats19", brats19, dataset_id=43)
     assert description(folder)["file_ending"] == ".nii"
     assert "BraTS19_2013_0_1.nii" in names(folder / "labelsTr")
+
+
+def test_masks_that_are_linked_end_as_images_do(kits19: Path) -> None:
+    mask = kits19 / "data" / "case_00000" / "segmentation.nii.gz"
+    write_image(mask.with_suffix(""), range(3))
+    mask.unlink()
+    with pytest.raises(ValueError, match=MIXED):
+        convert("kits19", kits19, dataset_id=19)
 
 
 def test_kits19(kits19: Path) -> None:

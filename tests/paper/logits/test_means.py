@@ -107,12 +107,11 @@ def test_folds_count_together(model: Path, tmp_path: Path) -> None:
         if name.startswith("decoder.seg_layers"):
             weights.mul_(-1)
     torch.save(content, final)
-    raw = model.parents[2] / "raw" / model.parent.name
     few = {}
-    for part, ending in (("images", "_0000.nii.gz"), ("labels", ".nii.gz")):
-        (tmp_path / part).mkdir()
+    for part, folder in images_of(model).items():
         few[part] = tmp_path / part
-        shutil.copy(raw / f"{part}Tr" / f"toy_3{ending}", few[part])
+        few[part].mkdir()
+        shutil.copy(next(folder.glob("toy_3*")), few[part])
     one, both = (mean_logits(copy, folds, **few) for folds in ([0], [0, 1]))
     assert both["voxels"].tolist() == (2 * one["voxels"]).tolist()
     np.testing.assert_allclose(both["mean"], 0, atol=1e-6)

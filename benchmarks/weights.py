@@ -60,7 +60,7 @@ def main() -> None:
                 markersize=4,
             )
             ax.axhline(default[metric].mean(), color="0.4", linestyle="--", linewidth=1)
-            ax.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+            ax.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights], fontsize=8)
             if metric == "Dice":
                 low, high = ax.get_ylim()
                 middle = (low + high) / 2

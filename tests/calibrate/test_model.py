@@ -1,12 +1,10 @@
 """Real nnU-Net models: what nnUNetv2_predict does with the calibrated checkpoint."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,81 +12,20 @@ import numpy as np
 import pytest
 import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
-from scipy.special import expit
-from torch.nn.utils.parametrizations import weight_norm
 
-from nnunet_nacl.calibrate import (
-    Fit,
-    Head,
-    Score,
-    TrainedFold,
-    Unchanged,
-    _search,
-    apply_folder,
-    calibrate_model,
-    judge,
-)
+from nnunet_nacl.calibrate import Fit, Score, Unchanged, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._features import FeatureReader
-from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import Model, PlansJson, load_predictor, read_checkpoint, write_checkpoint
-from tests.commands import run_forked
-from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
+from nnunet_nacl.nnunet import Model, read_checkpoint
+from tests.calibrate.conftest import CASES, OF_REGIONS, OURS, Copy, forward, open_fold, rewrite
 
-OURS = "nnUNetTrainerNACL_2epochs_2iterations"
-OF_REGIONS = "nnUNetTrainerDiceNACL_2epochs_2iterations"
-"""Both are trained for tests/trainers/test_commands.py, too."""
-USUAL_STEPS = _search.OPTIONS["maxiter"]
-CASES = [f"toy_{number}" for number in range(6)]
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A model to write into, with preprocessed data whose fold 0 is validated on five cases."""
-
-    nnunet: NNUNet
-    model: Path
-    raw: Path
-    preprocessed: Path
-
-
-@pytest.fixture(autouse=True)
-def few_voxels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small sample and short searches: the tests are about layers, not about how well they are fitted."""
-    monkeypatch.setitem(_search.OPTIONS, "maxiter", 20)
-    monkeypatch.setattr("nnunet_nacl.calibrate._sample.NUM_VALUES", 50_000)
-
-
-@pytest.fixture
-def copy_of(
-    planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str, str, str], Copy]:
-    def make(kind: str, configuration: str, trainer: str) -> Copy:
-        source = trained(kind, configuration, trainer)
-        nnunet = copy_data_set(planned(kind)[0], kind, tmp_path, monkeypatch)
-        raw, preprocessed, results = (tmp_path / part / KINDS[kind][0] for part in ("raw", "preprocessed", "results"))
-        model = results / source.name
-        shutil.copytree(source, model, ignore=shutil.ignore_patterns("validation"))
-        splits = [{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[:1], "val": CASES[1:]}]
-        (preprocessed / "splits_final.json").write_text(json.dumps(splits))
-        return Copy(nnunet, model, raw, preprocessed)
-
-    return make
+pytestmark = pytest.mark.usefixtures("few_voxels")
 
 
 def calibrate(model: Path, *folds: int | str, **options: object) -> list[tuple[Fit, Path]]:
     return list(calibrate_model(model, folds, use_mirroring=False, **options))
-
-
-def open_fold(model: Path, *, mirroring: bool = False) -> TrainedFold:
-    return TrainedFold.open(model, 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=mirroring)
-
-
-def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
-    with torch.no_grad():
-        return load_predictor(model, 0, "cpu", checkpoint=checkpoint).network(image)[0].numpy().astype(float)
 
 
 @pytest.mark.parametrize(
@@ -282,87 +219,6 @@ def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
         assert len(found) <= 1
 
 
-OPENED_WITHOUT = """
-import sys
-from pathlib import Path
-unneeded = {"matplotlib", "seaborn", "sklearn", "timm", "torchvision"}
-for name in [*sys.modules]:
-    if name.partition(".")[0] in unneeded:
-        sys.modules[name] = None  # to import it is an error
-from nnunet_nacl.calibrate import TrainedFold
-TrainedFold.open(Path(sys.argv[1]), 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=False)
-found = {name for name in unneeded | {"nnunetv2.training.nnUNetTrainer.nnUNetTrainer"} if sys.modules.get(name)}
-assert not found, found
-"""
-
-
-@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_trainers_are_not_imported(copy_of: Callable[..., Copy], tmp_path: Path, anew: bool) -> None:
-    """Of nnU-Net and ours: all that they import takes longer than everything else before the first case.
-
-    In a forked process, modules that it has already, such as of torch, do not import theirs again.
-    """
-    command = ["-c", OPENED_WITHOUT, str(copy_of("labels", "2d_small", OURS).model)]
-    if anew:
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    else:
-        log = tmp_path / "log"
-        assert run_forked(command, os.environ, log) == 0, log.read_text()
-
-
-def test_a_class_of_ones_own_builds_its_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Though its name is one of ours, or begins like one."""
-    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))
-    (tmp_path / "mine.py").write_text("class nnUNetTrainerCE_100epochs(nnUNetTrainer):\n    pass\n")
-    assert _is_ours("nnUNetTrainerNACL_weight0p03_paperSchedule")
-    assert not _is_ours("nnUNetTrainerCE_100epochs")
-    assert not _is_ours("nnUNetTrainerCE_mine")
-    assert not _is_ours("nnUNetTrainer_100epochs")
-
-
-def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("regions", "3d_small", OF_REGIONS)
-    reader = open_fold(copy.model, mirroring=True).reader
-    image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)  # two tiles
-    ours = reader.features(image).logits(reader.layer)
-    logits = reader.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
-    gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
-    assert gap.max() < 0.01
-    assert gap.mean() < 5e-4
-
-
-def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
-    """Write fold 0's checkpoint with other weights."""
-    file = model / "fold_0" / "checkpoint_final.pth"
-    content = read_checkpoint(file)
-    write_checkpoint({**content, "network_weights": change(content["network_weights"])}, file)
-
-
-def test_the_network_is_opened_as_it_predicts(copy_of: Callable[..., Copy]) -> None:
-    """A batch norm in training mode would change its statistics, and with them all features."""
-    copy = copy_of("labels", "2d_small", OURS)
-    plans = copy.model / "plans.json"
-    plans.write_text(plans.read_text().replace("instancenorm.InstanceNorm2d", "batchnorm.BatchNorm2d"))
-    network, _ = PlansJson.read(plans).build_network("2d_small", deep_supervision=False)
-    weights = network.state_dict()
-    assert any("running_var" in key for key in weights)
-    rewrite(copy.model, lambda _: weights)
-    opened = open_fold(copy.model).reader.predictor.network
-    assert not opened.training
-    for key, value in opened.state_dict().items():
-        assert torch.equal(value, weights[key]), key
-
-
-def test_a_network_that_does_not_end_in_a_plain_convolution() -> None:
-    conv = torch.nn.Conv2d(1, 2, 1)
-    for network in (torch.nn.Sequential(conv, torch.nn.ReLU()), torch.nn.Identity(), weight_norm(conv)):
-        plan = SimpleNamespace(patch_size=[4, 4])
-        predictor = SimpleNamespace(network=network, num_input_channels=1, configuration_manager=plan)
-        with pytest.raises(ValueError, match=f"The output of {type(network).__name__} is not that of a convolution"):
-            FeatureReader(predictor, "cpu")
-
-
 def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -378,45 +234,6 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     assert "-f 1 -chk checkpoint_calibrated.pth" in printed
     assert not (model / "fold_0" / "checkpoint_calibrated.pth").exists()
     assert (model / "fold_1" / "checkpoint_calibrated.pth").exists()
-
-
-@pytest.mark.parametrize(("factor", "in_half"), [(2e4, False), (1e-6, False), (3e-5, True)])
-def test_features_beyond_half_precision(
-    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, factor: float, in_half: bool
-) -> None:
-    """The last norm times a factor, the last layer divided by it: the same logits; also of a network in half precision.
-
-    What brings such small features into its range is beyond it.
-    """
-    monkeypatch.setitem(_search.OPTIONS, "maxiter", USUAL_STEPS)  # minima are compared
-    copy = copy_of("labels", "2d_small", OURS)
-    as_it_is = open_fold(copy.model)
-    weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]
-    norms = [key for key in weights if key.startswith("decoder.stages.1.") and ".norm." in key]
-    norms += [key for key in weights if key.startswith("decoder.stages.1.") and ".all_modules.1." in key]
-    assert len(norms) >= 2
-    scaled = {id(weights[key]): key for key in norms}  # under several names
-    for key in scaled.values():
-        weights[key] = weights[key] * factor
-    weights["decoder.seg_layers.1.weight"] = weights["decoder.seg_layers.1.weight"] / factor
-    rewrite(copy.model, lambda _: weights)
-    changed = open_fold(copy.model)
-    if in_half:
-        changed.reader.last.register_forward_pre_hook(lambda _, inputs: inputs[0].half())
-    image = as_it_is.cases.load("toy_0")[0]
-    expected, found = (fold.reader.features(image) for fold in (as_it_is, changed))
-    every = np.arange(expected.values[0].numel())
-    gap = np.abs(found.at(every) / factor - expected.at(every))
-    assert gap.max() < 0.05  # in corners, where windows have hardly a weight
-    assert gap.mean() < 1e-3
-    trained, fitted = [], []
-    for fold in (as_it_is, changed):
-        sample, _ = fold.sample()
-        trained.append(judge(sample, sample.logits).NLL)
-        head = Head.of(sample, fold.reader.layer, keeping=0)  # smooth: kinks end a search elsewhere
-        fitted.append(judge(sample, head.logits(sample.features)).NLL)
-    assert trained[1] == pytest.approx(trained[0], rel=1e-4)
-    assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
 
 
 def spoil(copy: Copy, case: str) -> None:

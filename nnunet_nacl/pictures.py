@@ -17,7 +17,7 @@ LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00"
 doubt and errors come last."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
-# Pixels of a picture along each axis: larger ones are made smaller by a whole factor
+# Pixels of a picture along each axis
 _LARGEST = 288
 
 
@@ -60,10 +60,15 @@ def _image_layer(image: Floats) -> str:
     return _data_address(Image.fromarray((gray * 255).astype(np.uint8)), "jpeg", quality=80)
 
 
+def reduction(shape: tuple[int, ...]) -> int:
+    """By which whole factor a slice is made smaller, so that no axis is longer than a picture may be."""
+    return math.ceil(max(shape) / _LARGEST)
+
+
 def smaller(image: Floats) -> Floats:
-    """Means of squares of voxels, so that no axis is longer than a picture may be."""
+    """Means of squares of voxels."""
     whole = Image.fromarray(image.astype(np.float32))
-    return np.asarray(whole.reduce(math.ceil(max(image.shape) / _LARGEST)))
+    return np.asarray(whole.reduce(reduction(image.shape)))
 
 
 def png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:

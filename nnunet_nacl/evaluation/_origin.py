@@ -4,9 +4,10 @@ import platform
 import shlex
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.nnunet import CalibratedMark, Predictions
 from nnunet_nacl.typing import Record
 
 COUNTING = 7
@@ -61,6 +62,11 @@ class Origin:
     def has_truth(self) -> bool:
         """Whether there is ground truth."""
         return all(pair.gt_folder for pair in self.folders)
+
+    @property
+    def calibration(self) -> CalibratedMark | None:
+        """How the first folder of predictions was calibrated, if it was."""
+        return CalibratedMark.read(Path(self.folders[0].pred_folder))
 
     @property
     def evaluate_command(self) -> str:

@@ -92,6 +92,16 @@ class LabelMeaning:
         return [self.name_of(structure) for structure in self.structures]
 
     @property
+    def smallest_names(self) -> dict[int, str]:
+        """Label -> its name; with regions that of the smallest one it belongs to. Without the background."""
+        names = {}
+        for label in filter(None, self.known):
+            holding = [region for region in map(region_of, self.structures) if label in region]
+            if holding:
+                names[label] = self.name_of(min(holding, key=len))
+        return names
+
+    @property
     def lost_regions(self) -> dict[Region, tuple[int, int]]:
         """Regions that label maps cannot hold, each with a label that shows it and what that label becomes.
 

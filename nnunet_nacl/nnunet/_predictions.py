@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
-from nnunet_nacl.files import FileState, check_input, link_or_copy, whole_file
+from nnunet_nacl.files import FileState, check_input, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._decoded import DecodedMark
 from nnunet_nacl.nnunet._folders import SPLITS_NAME, fold_split
 from nnunet_nacl.nnunet._images import Reader
@@ -48,10 +48,21 @@ class CalibratedMark:
     calibration: Record
     applied: Applied
 
+    @classmethod
+    def read(cls, folder: Path) -> "CalibratedMark | None":
+        """The mark of a folder of predictions; None if ``nnunet_nacl`` did not calibrate it."""
+        file = folder / CALIBRATED_NAME
+        return read_json(file, cls) if file.is_file() else None
+
     @property
     def method(self) -> str:
         """Such as ``vector``."""
         return str(self.calibration["method"])
+
+    @property
+    def source(self) -> Path:
+        """The folder before."""
+        return Path(self.applied.pred_folder)
 
 
 @dataclass(frozen=True)

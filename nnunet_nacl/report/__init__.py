@@ -4,8 +4,9 @@
 """
 
 from nnunet_nacl.report._answer import Answer, answer
+from nnunet_nacl.report._comparison import Comparison, View, of_each
 from nnunet_nacl.report._formats import Cell, Column, Table
-from nnunet_nacl.report._frame import Comparison, compare, compare_all
+from nnunet_nacl.report._matching import compare, compare_all
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, voxels_text
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._panels import (
@@ -19,7 +20,6 @@ from nnunet_nacl.report._reliability import Assessment, Reliability, Verdict
 from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._statistics import Difference, MetricOfMethods, Order
 from nnunet_nacl.report._tables import TABLES, metric_columns, table_text
-from nnunet_nacl.report._view import View, of_each
 
 __all__ = [
     "DICE",

@@ -11,12 +11,10 @@ import numpy as np
 
 from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.metrics import Voxels
-from nnunet_nacl.report._frame import Comparison
+from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
-from nnunet_nacl.report._reading import calibrated_by
 from nnunet_nacl.report._reliability import Assessment, Verdict
 from nnunet_nacl.report._statistics import Difference, Order
-from nnunet_nacl.report._view import View
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
@@ -128,8 +126,10 @@ def _made_from(origins: Mapping[str, Origin]) -> dict[str, str | None]:
     folders = {
         Path(origin.folders[0].pred_folder).resolve(): name for name, origin in origins.items()
     }
-    made = {name: calibrated_by(origin) for name, origin in origins.items()}
-    return {name: folders.get(how[1].resolve()) for name, how in made.items() if how is not None}
+    made = {name: origin.calibration for name, origin in origins.items()}
+    return {
+        name: folders.get(mark.source.resolve()) for name, mark in made.items() if mark is not None
+    }
 
 
 def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]]:

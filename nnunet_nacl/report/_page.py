@@ -13,23 +13,23 @@ from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import METRICS, Voxels
 from nnunet_nacl.pages import write_page
+from nnunet_nacl.pictures import color_of
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._answer import Answer, answer
+from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._formats import Table, p_text, to_csv, to_latex
-from nnunet_nacl.report._frame import Comparable, Comparison, comparisons_of
+from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import LABEL_FREE, number_text, voxels_text
 from nnunet_nacl.report._reliability import LIMITS
 from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._slices import (
     LOWEST_CONFIDENCE,
     SURE,
-    CaseView,
-    case_views,
+    CasePictures,
+    case_pictures,
     confidence_colors,
-    legend,
 )
-from nnunet_nacl.report._view import View
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
@@ -74,6 +74,16 @@ class OverSet:
 
 
 @dataclass(frozen=True)
+class ShownCase:
+    """A case: why it is shown (``title``), its reliability and its slices."""
+
+    name: str
+    title: str
+    curves: list[Panel]
+    pictures: CasePictures
+
+
+@dataclass(frozen=True)
 class Section:
     """Everything that is shown of a data set; the page draws the panels. Tables and panels that need more are None, [].
 
@@ -82,8 +92,7 @@ class Section:
         main: the voxel set of what is shown over one set.
         answer: the first screen.
         reviews: what they say.
-        label_legend: color and name of each label.
-        case_views: some cases in pictures.
+        shown_cases: in pictures.
         settings: method -> how it was evaluated.
         methods: the table that leads.
         paper: the paper's metrics, unless they lead.
@@ -102,8 +111,7 @@ class Section:
     main: Voxels
     answer: Answer
     reviews: Reviews
-    label_legend: list[tuple[str, str]]
-    case_views: list[CaseView]
+    shown_cases: list[ShownCase]
     settings: dict[str, dict[str, str]]
     methods: Table
     paper: Table | None
@@ -178,6 +186,7 @@ def write_report(
             "csv": to_csv,
             "latex": to_latex,
             "drawn": drawn,
+            "color": color_of,
         }
         template = _TEMPLATE if parts is None else parts.template
         write_page(file, template, content, filters)
@@ -190,7 +199,7 @@ def _percent(share: float) -> str:
 
 def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Section:
     view = View(comparison)
-    reviews = read_reviews(comparison)
+    reviews = read_reviews(comparison.mask_dices, comparison.folders)
     several = len(comparison.names) > 1
     paper_leads = not view.judging_metrics
     needs_paper = view.paper_metrics and not paper_leads
@@ -199,8 +208,9 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
         main=view.main,
         answer=answer(comparison),
         reviews=reviews,
-        label_legend=legend(comparison.meaning),
-        case_views=case_views(view, images),
+        shown_cases=[
+            _shown_case(view, case, role, images) for role, case in view.shown_cases.items()
+        ],
         settings={name: _settings(origin) for name, origin in comparison.origins.items()},
         methods=tables.methods_table(view),
         paper=tables.paper_table(view, expected=True) if needs_paper else None,
@@ -218,6 +228,13 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
         review_panels=[partial(dice_scatter, reviews, name) for name in reviews.judgements],
         more=None if parts is None else parts.of_data_set(comparison),
     )
+
+
+def _shown_case(view: View, case: str, title: str, images: Path | None) -> ShownCase:
+    comparison = view.comparison
+    origin = comparison.origins[comparison.baseline]
+    pictures = case_pictures(case, comparison.file_states(case), origin, images)
+    return ShownCase(case, title, panels.case_panels(view, case), pictures)
 
 
 def _over_set(view: View, *, is_main: bool) -> OverSet:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import Voxels
-from nnunet_nacl.report._frame import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import voxels_text
-from nnunet_nacl.report._view import View, of_each
+from nnunet_nacl.report._comparison import View, of_each
+from nnunet_nacl.report._matching import Comparable, comparisons_of
+from nnunet_nacl.report._metrics import DICE, voxels_text
 from nnunet_nacl.report.plots._diagrams import reliability_curves, tradeoff_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, save_plot
 
@@ -48,9 +48,11 @@ def case_panels(view: View, case: str) -> list[Panel]:
 
 def tradeoff_panels(view: View) -> list[Panel]:
     """Dice against the metrics that judge calibration; over a set that is asked for, against ECE and CECE."""
+    by_metric = view.comparison.by_metric
+    title = view.comparison.dataset
     judging = [] if view.asked else view.judging_metrics
     return [
-        partial(tradeoff_scatter, view.comparison, metric)
+        partial(tradeoff_scatter, by_metric[DICE], by_metric[metric], title=title)
         for metric in judging or view.paper_metrics
     ]
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
-from nnunet_nacl.files import printable, read_json
-from nnunet_nacl.nnunet import CALIBRATED_NAME, CalibratedMark, dataset_in
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_parts
+from nnunet_nacl.files import printable
+from nnunet_nacl.nnunet import dataset_in
 
 
 def read_results(
@@ -35,8 +35,8 @@ def read_results(
     for number, file in enumerate(files):
         read = _read(file)
         name = default_name(file)
-        if calibrated := calibrated_by(read[0].origin):
-            name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
+        if calibrated := read[0].origin.calibration:
+            name = f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
         name = printable(name if names is None else names[number])
         dataset = printable(dataset_in(read[0].origin.folders[0].gt_folder) or "")
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
@@ -87,15 +87,6 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         raise ValueError(
             f"{called}, but are not folds of one method: {error} Name them with --names."
         ) from error
-
-
-def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
-    """The method that calibrated the predictions, such as ``vector``, and the folder before."""
-    file = Path(origin.folders[0].pred_folder) / CALIBRATED_NAME
-    if not file.is_file():
-        return None
-    mark = read_json(file, CalibratedMark)
-    return mark.method, Path(mark.applied.pred_folder)
 
 
 def default_name(file: Path) -> str:

@@ -1,7 +1,6 @@
 """Slices of cases as every method sees them, read from the files, and as layers that the page embeds."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,47 +10,18 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.files import FileState
-from nnunet_nacl.metrics import LabelMeaning, region_of
-from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
-from nnunet_nacl.pictures import LABEL_COLORS, color_of, picture, png, window_around
-from nnunet_nacl.report._frame import Comparison
-from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._panels import case_panels
-from nnunet_nacl.report._view import View
-from nnunet_nacl.report.plots._style import Panel
+from nnunet_nacl.nnunet import CaseStates, NpzChannels, Reader, first_channel, training_image
+from nnunet_nacl.pictures import LABEL_COLORS, picture, png, reduction, window_around
 from nnunet_nacl.typing import Floats, Labels, Mask, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
-# Pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
-_LARGEST = 256
 _SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
 _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
-
-
-def chosen_cases(view: View) -> dict[str, str]:
-    """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-    names = view.comparison.names
-    by_case = view.comparison.values_of(Metric("ECE", view.main))[""]
-    errors = by_case.unstack("method")[names]
-    means = errors.mean(axis=1, skipna=False).dropna()
-    order = list(means.sort_values(kind="stable").index)
-    if len(order) < 2:
-        return {"The only case": order[0]} if order else {}
-    # Of few cases, one may have several roles, and keeps the last
-    roles = {
-        order[-1]: "Worst calibrated case",
-        order[(len(order) - 1) // 2]: "Median case",
-        order[0]: "Best calibrated case",
-    }
-    others = [case for case in order if case not in roles]
-    if len(names) > 1 and others:
-        spread = errors.max(axis=1) - errors.min(axis=1)
-        roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
-    return {role: case for case, role in roles.items()}
 
 
 @dataclass(frozen=True)
@@ -85,12 +55,19 @@ class Slices:
         return int(shown.sum((1, 2)).argmax())
 
 
-def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
-    """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest."""
-    by_method = comparison.file_states(case)
-    origin = comparison.origins[comparison.baseline]
+def read_slices(
+    case: str, states: Mapping[str, CaseStates], origin: Origin, images: Path | None = None
+) -> Slices:
+    """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest.
+
+    Args:
+        case: its name.
+        states: method -> the states of the case's files when it was evaluated.
+        origin: of the first method; the others' labels and reader are the same.
+        images: folder of the images; by default where nnU-Net keeps those of such labels.
+    """
     reader = Reader(origin.reader)
-    truth_file = _file(next(iter(by_method.values())).ground_truth)
+    truth_file = _file(next(iter(states.values())).ground_truth)
     read = reader.read_labels(truth_file)
     truth = read.labels
     spacing = read.geometry.spacing
@@ -105,11 +82,11 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
     image = None
-    for name, states in by_method.items():
+    for name, files in states.items():
         with _noting(missing, name):
-            segmentation = reader.read_labels(_file(states.prediction)).labels[numbers]
-            p = _probabilities(_file(states.probabilities), numbers)
-            methods[name] = (segmentation, comparison.meaning.activation.lowest_confidence(p))
+            segmentation = reader.read_labels(_file(files.prediction)).labels[numbers]
+            p = _probabilities(_file(files.probabilities), numbers)
+            methods[name] = (segmentation, origin.labels.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
         whole = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
@@ -211,43 +188,31 @@ class SliceLayers:
 
 
 @dataclass(frozen=True)
-class CaseView:
+class CasePictures:
     """A case as the page shows it.
 
     Attributes:
-        name: of the case.
-        title: why it is shown.
-        curves: its reliability.
         problems: what cannot be shown, and why.
         slices: none if the ground truth cannot be read.
         first: which of them is shown first.
         num_slices: of the whole case.
     """
 
-    name: str
-    title: str
-    curves: list[Panel]
     problems: list[str]
     slices: list[SliceLayers] = field(default_factory=list)
     first: int = 0
     num_slices: int = 0
 
 
-def case_views(view: View, images: Path | None) -> list[CaseView]:
-    """Pictures and curves of the best, median and worst case by ECE, and of the one where methods differ most."""
-    return [_case_view(view, name, role, images) for role, name in chosen_cases(view).items()]
-
-
-def _case_view(view: View, name: str, title: str, images: Path | None) -> CaseView:
-    curves = case_panels(view, name)
+def case_pictures(
+    case: str, states: Mapping[str, CaseStates], origin: Origin, images: Path | None
+) -> CasePictures:
+    """Pictures of a case, read as ``read_slices`` does."""
     try:
-        data = read_slices(view.comparison, name, images)
+        data = read_slices(case, states, origin, images)
     except Exception as error:  # noqa: BLE001 - as in _noting
-        return CaseView(name, title, curves, [f"pictures: {error}"])
-    return CaseView(
-        name=name,
-        title=title,
-        curves=curves,
+        return CasePictures([f"pictures: {error}"])
+    return CasePictures(
         problems=data.missing,
         slices=[slice_layers(data, row) for row in range(len(data.numbers))],
         first=data.fullest,
@@ -259,8 +224,8 @@ def slice_layers(data: Slices, row: int) -> SliceLayers:
     """A slice as pictures, and the outlines of its ground truth."""
     counted = ~data.ignored[row]
     truth = np.where(counted, data.ground_truth[row], 0)
-    step = math.ceil(max(truth.shape) / _LARGEST)
-    small = (slice(None, None, step), slice(None, None, step))
+    every = slice(None, None, reduction(truth.shape))
+    small = (every, every)
     methods = []
     for name, (segmentations, confidences) in data.methods.items():
         segmentation = segmentations[row]
@@ -281,17 +246,6 @@ def slice_layers(data: Slices, row: int) -> SliceLayers:
         ground_truth=_label_layer(truth[small]),
         methods=methods,
     )
-
-
-def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
-    """Color and name of each label of a segmentation; with regions the smallest one that a label belongs to."""
-    entries = []
-    for label in filter(None, labels.known):
-        holding = [region for region in map(region_of, labels.structures) if label in region]
-        if holding:
-            name = labels.name_of(min(holding, key=len))
-            entries.append((color_of(label), name))
-    return entries
 
 
 def confidence_colors() -> list[tuple[int, ...]]:

@@ -12,11 +12,11 @@ from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     Voxels,
 )
+from nnunet_nacl.report._comparison import Comparison, View, of_each
 from nnunet_nacl.report._formats import FORMATS, Column, Table
-from nnunet_nacl.report._frame import Comparable, Comparison, comparisons_of
+from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, voxels_text
 from nnunet_nacl.report._reviews import Reviews
-from nnunet_nacl.report._view import View, of_each
 
 _REVIEWED = (
     ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),

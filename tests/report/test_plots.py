@@ -54,7 +54,7 @@ def test_tradeoff(comparison: Comparison, axes: Axes) -> None:
     metric = Metric("CECE", "union")
     errors, dices = (comparison.by_metric[one].estimates.values() for one in (metric, DICE))
     values = [(error.value, dice.value) for error, dice in zip(errors, dices, strict=True)]
-    tradeoff_scatter(comparison, metric, axes)
+    tradeoff_scatter(comparison.by_metric[DICE], comparison.by_metric[metric], axes, title="")
     assert [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers] == values
 
 

@@ -32,14 +32,15 @@ def reviewed(runs: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
 
 def reviews_of(folders: dict[str, Path]) -> Any:
     (results,) = read_results([*folders.values()], names=[*folders]).values()
-    return read_reviews(compare(results))
+    comparison = compare(results)
+    return read_reviews(comparison.mask_dices, comparison.folders)
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> None:
     found = reviews_of(reviewed)
     assert list(found.judgements) == found.names == ["sharp", "right", "soft"]
-    assert (found.missing, found.problems) == ({}, [])
+    assert (found.missing, found.problems) == ([], [])
     write_report(read_results([*reviewed.values()], names=[*reviewed]), tmp_path / "page.html")
     attributes = page_of(tmp_path / "page.html").attributes
     text = next(str(value) for _, name, value in attributes if name == "data-text" and "AURC" in str(value))
@@ -54,13 +55,18 @@ def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> No
         assert list(values.loc[name]) == pytest.approx([expected[one] for one in numbers])
 
 
-def test_the_command_where_there_is_no_review(reviewed: dict[str, Path], runs: dict[str, Path]) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_the_command_where_there_is_no_review(reviewed: dict[str, Path], runs: dict[str, Path], tmp_path: Path) -> None:
     truth = runs["soft"].parents[1] / "labelsTs"
     (reviewed["soft"] / "review.json").unlink()
     review_folder(reviewed["sharp"])  # no longer judged by the ground truth
     found = reviews_of(reviewed)
     assert list(found.judgements) == ["right"]
-    assert found.missing == {name: f"nnunet_nacl review {reviewed[name]} -gt {truth}" for name in ("sharp", "soft")}
+    assert found.missing == ["sharp", "soft"]
+    write_report(read_results([*reviewed.values()], names=[*reviewed]), tmp_path / "page.html")
+    page = page_of(tmp_path / "page.html")
+    for name in ("sharp", "soft"):
+        assert f"nnunet_nacl review {reviewed[name]} -gt {truth}" in page.text
 
 
 def test_a_review_of_other_predictions_is_not_shown(reviewed: dict[str, Path]) -> None:
@@ -68,7 +74,7 @@ def test_a_review_of_other_predictions_is_not_shown(reviewed: dict[str, Path]) -
     (reviewed["right"] / "review.json").write_text('{"format": "something else"}')
     found = reviews_of(reviewed)
     assert list(found.judgements) == ["soft"]
-    assert list(found.missing) == ["sharp", "right"]
+    assert found.missing == ["sharp", "right"]
     assert re.search(r"sharp: the Dice of .* in the review, .* in the evaluation", found.problems[0])
     assert "format" in found.problems[1]
 

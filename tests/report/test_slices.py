@@ -14,15 +14,9 @@ from skimage.io import imsave
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.pictures import LABEL_COLORS
-from nnunet_nacl.report import (
-    Comparison,
-    Metric,
-    View,
-    _slices,
-    compare,
-    read_results,
-)
-from nnunet_nacl.report._slices import Slices, case_views, chosen_cases, read_slices, slice_layers
+from nnunet_nacl.report import Comparison, Metric, View, compare, read_results
+from nnunet_nacl.report._panels import case_panels
+from nnunet_nacl.report._slices import Slices, case_pictures, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -31,12 +25,16 @@ def read(*folders: Path) -> Comparison:
     return compare(results)
 
 
+def slices_of(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
+    return read_slices(case, comparison.file_states(case), comparison.origins[comparison.baseline], images)
+
+
 def pixels(address: str) -> np.ndarray:
     return np.round(255 * matplotlib.image.imread(io.BytesIO(base64.b64decode(address.partition(",")[2])))).astype(int)
 
 
 def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
-    data = read_slices(read(*runs.values()), "case_03")
+    data = slices_of(read(*runs.values()), "case_03")
     assert data.missing == []
     assert (data.numbers, data.num_slices) == ([0], 1)
     folder = runs["soft"].parents[1]
@@ -60,34 +58,33 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    chosen = chosen_cases(View(comparison, "foreground"))
+    chosen = View(comparison, "foreground").shown_cases
     differ, worst, median, best = chosen.values()
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]
     assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])
 
 
-def test_what_is_gone_is_named_and_the_rest_is_shown(
-    copied: Path, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[str, Path]) -> None:
     soft, sharp = (copied / "predictions" / name for name in ("soft", "sharp"))
     evaluate(Predictions.of_folder(copied / "labelsTs", sharp))
     comparison = read(sharp, soft)
     (soft / "case_01.npz").unlink()
     shutil.rmtree(copied / "imagesTs")
-    data = read_slices(comparison, "case_01")
+    data = slices_of(comparison, "case_01")
     assert data.image is None
     assert list(data.methods) == ["sharp"]
     assert str(soft / "case_01.npz") in data.missing[0]
     assert f"{copied / 'imagesTs' / 'case_01_0000.nii.gz'} does not exist" in data.missing[1]
-    assert read_slices(comparison, "case_01", runs["soft"].parents[1] / "imagesTs").image is not None
+    assert slices_of(comparison, "case_01", runs["soft"].parents[1] / "imagesTs").image is not None
     (copied / "labelsTs" / "case_01.nii.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"case_01\.nii\.gz does not exist"):
-        read_slices(comparison, "case_01")
-    monkeypatch.setattr(_slices, "chosen_cases", lambda _: {"the case": "case_01"})
-    (shown,) = case_views(View(comparison), None)
-    assert (shown.slices, len(shown.curves)) == ([], 1)  # its reliability needs no file
-    assert "case_01.nii.gz does not exist" in shown.problems[0]
+        slices_of(comparison, "case_01")
+    origin = comparison.origins[comparison.baseline]
+    pictures = case_pictures("case_01", comparison.file_states("case_01"), origin, None)
+    assert pictures.slices == []
+    assert "case_01.nii.gz does not exist" in pictures.problems[0]
+    assert len(case_panels(View(comparison), "case_01")) == 1  # its reliability needs no file
 
 
 def test_a_colored_image_is_shown_as_the_mean_of_its_channels(copied: Path) -> None:
@@ -100,7 +97,7 @@ def test_a_colored_image_is_shown_as_the_mean_of_its_channels(copied: Path) -> N
     colors = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
     imsave(copied / "imagesTs" / "case_01_0000.png", colors, check_contrast=False)
     evaluate(Predictions.of_folder(truth, soft), overwrite=True)
-    data = read_slices(read(soft), "case_01", copied / "imagesTs")
+    data = slices_of(read(soft), "case_01", copied / "imagesTs")
     assert data.missing == []
     assert data.image is not None
     shape = data.image[0].shape
@@ -116,7 +113,7 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     image = sitk.ReadImage(str(file))
     image.SetSpacing([2 * step for step in image.GetSpacing()])
     sitk.WriteImage(image, str(file))
-    data = read_slices(comparison, "case_01")
+    data = slices_of(comparison, "case_01")
     assert data.methods == {}
     assert data.image is None
     assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
@@ -126,7 +123,7 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
 def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     truth, predicted = write_folder(tmp_path, "a", structure=True, regions=True)
     evaluate(Predictions.of_folder(truth, predicted))
-    data, y = read_slices(read(predicted), "a"), sitk.GetArrayFromImage(sitk.ReadImage(str(truth / "a.nii.gz")))
+    data, y = slices_of(read(predicted), "a"), sitk.GetArrayFromImage(sitk.ReadImage(str(truth / "a.nii.gz")))
     areas, numbers = (y > 0).sum((1, 2)), data.numbers
     filled = np.flatnonzero(areas)
     assert (numbers[0], numbers[-1]) == (filled[0], filled[-1])  # from the first to the last with a structure,

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.report._frame import Comparison
-from nnunet_nacl.report._metrics import DICE, Metric, number_text
+from nnunet_nacl.report._metrics import number_text
 from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._reviews import Reviews
+from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.report.plots._style import (
     INK,
     color_of,
@@ -72,19 +72,21 @@ def reliability_curves(
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
 
 
-def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
+def tradeoff_scatter(
+    dices: MetricOfMethods, errors: MetricOfMethods, ax: Axes, *, title: str
+) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
-    dices = comparison.by_metric[DICE].estimates
-    for name, error in comparison.by_metric[metric].estimates.items():
-        if not np.isnan(error.value + dices[name].value):
-            style = style_of(comparison.names, name)
-            draw_point(ax, error, dices[name], label=labelled(name), **style)
+    for name, error in errors.estimates.items():
+        dice = dices.estimates[name]
+        if not np.isnan(error.value + dice.value):
+            style = style_of(list(errors.estimates), name)
+            draw_point(ax, error, dice, label=labelled(name), **style)
     ax.margins(0.12)
     ax.locator_params(nbins=5)
     ax.set(
-        xlabel=f"{metric.axis} (better: left)",
+        xlabel=f"{errors.metric.axis} (better: left)",
         ylabel="Dice (better: up)",
-        title=wrapped(comparison.dataset, 40),
+        title=wrapped(title, 40),
     )
     legend_below(ax)
 

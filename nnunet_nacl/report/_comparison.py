@@ -1,0 +1,287 @@
+"""Methods on one data set: their cases' values in a data frame, their bin tables, and what is shown of these.
+
+What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation import FolderResult, Origin
+from nnunet_nacl.metrics import (
+    CALIBRATION_METRICS,
+    PAPER_METRICS,
+    SEGMENTATION_METRICS,
+    Estimate,
+    LabelMeaning,
+    Voxels,
+    expected_calibration_error,
+    mean_of_known,
+)
+from nnunet_nacl.nnunet import CaseStates
+from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.report._reliability import Reliability
+from nnunet_nacl.report._statistics import MetricOfMethods
+from nnunet_nacl.typing import Floats
+
+Results = Mapping[str, FolderResult]
+"""Method -> result."""
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """Methods on one data set, over the cases and voxel sets that all of them have.
+
+    Attributes:
+        dataset: may be empty.
+        results: of the methods, by name; the first is the baseline.
+        cases: their names.
+        voxels: the shared voxel sets.
+        notes: what was left out or differs between the methods.
+        patients: (cases,) the number of each case's patient, from 0.
+    """
+
+    dataset: str
+    results: Results
+    cases: list[str]
+    voxels: list[Voxels]
+    notes: list[str]
+    patients: NDArray[np.intp]
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """Of the cases. NaN where not defined.
+
+        Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric, structure (empty for what
+        belongs to no single structure).
+        """
+        of_methods = {}
+        for name, result in self.results.items():
+            columns: dict[tuple[str, str, str], Floats] = {}
+            for one in self.voxels:
+                for metric in CALIBRATION_METRICS:
+                    columns[one, metric, ""] = result.values(one, metric)
+            for metric in SEGMENTATION_METRICS:
+                for structure in result.structures:
+                    of_cases = result.segmentation(structure, metric)
+                    columns["", metric, result.meaning.name_of(structure)] = of_cases
+            of_methods[name] = pd.DataFrame(columns, result.cases)
+        values = pd.concat(of_methods, names=["method", "case"])
+        return values.rename_axis(columns=["voxels", "metric", "structure"])
+
+    @cached_property
+    def by_metric(self) -> dict[Metric, MetricOfMethods]:
+        """Each metric of ``values``, of all methods."""
+        of_values = self.values.columns.droplevel("structure").unique()
+        metrics = [Metric(name, voxels) for voxels, name in of_values]
+        return {
+            metric: MetricOfMethods(
+                metric, {method: self._estimate(metric, method) for method in self.names}
+            )
+            for metric in metrics
+        }
+
+    def _estimate(self, metric: Metric, method: str) -> Estimate:
+        if metric.voxels and metric.is_pooled:
+            tables = self.results[method].tables(metric.voxels)
+            return Estimate.of_tables(metric.definition, tables, self.patients)
+        of_cases = self.values_of(metric).loc[method]
+        return Estimate.of_means(of_cases.to_numpy(np.float64), self.patients)
+
+    @cached_property
+    def reliability(self) -> dict[Voxels, dict[str, Reliability]]:
+        """Voxel set -> method -> what all cases' voxels say of its confidences."""
+        cases_of = np.equal.outer(np.unique(self.patients), self.patients).astype(np.float64)
+        return {
+            voxels: {
+                name: Reliability(name, result.tables(voxels).resampled(cases_of), self.structures)
+                for name, result in self.results.items()
+            }
+            for voxels in self.voxels
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Of the methods."""
+        return list(self.results)
+
+    @property
+    def baseline(self) -> str:
+        return self.names[0]
+
+    @property
+    def meaning(self) -> LabelMeaning:
+        """Of the labels."""
+        return self.results[self.baseline].meaning
+
+    @property
+    def structures(self) -> list[str]:
+        return self.meaning.names
+
+    @property
+    def origins(self) -> dict[str, Origin]:
+        """What each method's values were computed from."""
+        return {name: result.origin for name, result in self.results.items()}
+
+    @property
+    def folders(self) -> dict[str, list[list[Path]]]:
+        """Of each method, where other files of it may be: its predictions' folders, or else its summary's."""
+        found = {}
+        for name, result in self.results.items():
+            predictions = [Path(pair.pred_folder) for pair in result.origin.folders]
+            found[name] = [predictions, [] if result.file is None else [result.file.parent]]
+        return found
+
+    @property
+    def wide(self) -> list[str]:
+        """Methods whose near is nearly the whole of the images."""
+        return [name for name, result in self.results.items() if result.near_is_wide]
+
+    def file_states(self, case: str) -> dict[str, CaseStates]:
+        """The states of a case's files when each method was evaluated."""
+        row = self.cases.index(case)
+        return {name: result.counted[row].states for name, result in self.results.items()}
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there are NLL and Brier per foreground voxel."""
+        return "image" in self.voxels and all(
+            origin.settings.counts_all_voxels for origin in self.origins.values()
+        )
+
+    @property
+    def has_surface(self) -> bool:
+        return all(origin.settings.surface for origin in self.origins.values())
+
+    @property
+    def segmentation_metrics(self) -> list[Metric]:
+        """Dice, and HD95 if surfaces were measured."""
+        return [DICE, Metric("HD95")] if self.has_surface else [DICE]
+
+    def of_methods(self, names: Collection[str]) -> "Comparison":
+        """Some of the methods, on the same cases."""
+        return replace(
+            self, results={name: self.results[name] for name in self.names if name in names}
+        )
+
+    def of_case(self, case: str) -> "Comparison":
+        """A single case."""
+        row = self.cases.index(case)
+        results = {name: result.take([row]) for name, result in self.results.items()}
+        return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
+
+    def values_of(self, metric: Metric) -> pd.DataFrame:
+        """The cases' values of a metric: rows method, case; a column for each structure, or one."""
+        key = (metric.voxels, metric.name)
+        return self.values.xs(key, axis=1, level=["voxels", "metric"])
+
+    @property
+    def mask_dices(self) -> dict[str, pd.DataFrame]:
+        """Of each method: Dice of what probabilities alone segment, cases × structures; of classes, the label map's."""
+        of_masks = self.values_of(Metric("Dice_mask"))
+        of_labels = self.values_of(DICE)
+        return {
+            name: (of_labels if of_masks.loc[name].isna().all(axis=None) else of_masks).loc[name]
+            for name in self.names
+        }
+
+    def class_errors(self, voxels: Voxels) -> dict[str, Floats]:
+        """Method -> ECE of each structure's own probability, as a mean over cases.
+
+        Where labels do not choose the voxels, that of all cases together.
+        """
+        found = {}
+        for name, result in self.results.items():
+            tables = result.tables(voxels).classwise
+            if voxels in LABEL_FREE:
+                tables = tables.sum()[None]
+            errors = mean_of_known(expected_calibration_error(tables).T)
+            found[name] = errors[-len(self.structures) :]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A comparison as it is shown: by which metrics, over which voxel sets, and which cases.
+
+    Each table and plot is over its usual voxel sets, or all are over the one that is asked for.
+
+    Raises:
+        ValueError: the comparison lacks the set that is asked for.
+    """
+
+    comparison: Comparison
+    asked: Voxels | None = None
+
+    def __post_init__(self) -> None:
+        if self.asked and self.asked not in self.comparison.voxels:
+            raise ValueError(
+                f"voxels: expected one of {', '.join(self.comparison.voxels)}; got {self.asked}."
+            )
+
+    @property
+    def main(self) -> Voxels:
+        """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
+        voxels = self.comparison.voxels
+        usual: Voxels = "near" if "near" in voxels else voxels[0]
+        return self.asked or usual
+
+    @property
+    def judging_metrics(self) -> list[Metric]:
+        """NLL per foreground voxel, and ECE near, else over the image, else nowhere; or over the set that is asked for.
+
+        A perfectly calibrated model has the lowest.
+        """
+        usual = [one for one in LABEL_FREE if one in self.comparison.voxels]
+        sets = [self.asked] if self.asked else usual
+        scores = [Metric("NLL_per_foreground", "image")] if self.comparison.has_scores else []
+        return scores + [Metric("ECE", one) for one in sets[:1]]
+
+    @property
+    def paper_metrics(self) -> list[Metric]:
+        """The paper's metrics: ECE and CECE over each set that labels choose, or over the set that is asked for."""
+        by_label = [one for one in self.comparison.voxels if one not in LABEL_FREE]
+        sets = [self.asked] if self.asked else by_label
+        return [Metric(name, one) for name in PAPER_METRICS for one in sets]
+
+    @property
+    def leading_metrics(self) -> list[Metric]:
+        """The columns of the table of methods; without near and image, the paper's metrics."""
+        judging = self.judging_metrics or self.paper_metrics
+        if self.comparison.has_scores:
+            judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
+        return self.comparison.segmentation_metrics + judging
+
+    @property
+    def shown_cases(self) -> dict[str, str]:
+        """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
+        names = self.comparison.names
+        by_case = self.comparison.values_of(Metric("ECE", self.main))[""]
+        errors = by_case.unstack("method")[names]
+        means = errors.mean(axis=1, skipna=False).dropna()
+        order = list(means.sort_values(kind="stable").index)
+        if len(order) < 2:
+            return {"The only case": order[0]} if order else {}
+        # Of few cases, one may have several roles, and keeps the last
+        roles = {
+            order[-1]: "Worst calibrated case",
+            order[(len(order) - 1) // 2]: "Median case",
+            order[0]: "Best calibrated case",
+        }
+        others = [case for case in order if case not in roles]
+        if len(names) > 1 and others:
+            spread = errors.max(axis=1) - errors.min(axis=1)
+            roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
+        return {role: case for case, role in roles.items()}
+
+
+def of_each(make: Callable[[View], Made]) -> Callable[[Sequence[View]], list[Made]]:
+    """From what shows a data set to what shows each of several."""
+    return lambda views: [make(view) for view in views]

@@ -21,7 +21,7 @@ _SMALLEST = 48  # voxels shown at least along each axis
 _LARGEST = 288
 
 
-def color_of(label: int) -> str:
+def label_color(label: int) -> str:
     """The color of a label from 1 on; of many labels, some share one."""
     return LABEL_COLORS[(label - 1) % len(LABEL_COLORS)]
 

@@ -10,16 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
-from nnunet_nacl.metrics._arrays import (
-    canonical_labels,
-    check_shape,
-    check_spacing,
-    to_numpy,
-    whole_numbers,
-)
-from nnunet_nacl.metrics._channels import Channels
+from nnunet_nacl.metrics._channels import Channels, check_shape, to_numpy
 from nnunet_nacl.metrics._count import CaseArrays, count_case
-from nnunet_nacl.metrics._labels import LabelMeaning, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, canonical_labels, region_of, whole_numbers
+from nnunet_nacl.metrics._near import check_spacing
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import Settings

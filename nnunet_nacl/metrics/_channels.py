@@ -6,10 +6,20 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.metrics._activation import Activation
+from nnunet_nacl.metrics._labels import LabelMeaning
+from nnunet_nacl.typing import Array, Floats, Mask
 
 BLOCK = 1 << 16  # voxels, which fit into the processor's cache
+SUM_TOLERANCE = 1e-3
+"""By how much a voxel's sum may differ from 1; in half precision, it differs by up to 0.00025."""
+
+Block = tuple[int, slice, Floats]
+"""A channel, some of its voxels, and their values (n,)."""
+
+Blocks = Iterator[Block]
 
 
 class Channels:
@@ -27,7 +37,7 @@ class Channels:
         size = math.prod(self.shape[1:])
         return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
 
-    def blocks(self) -> Iterator[tuple[int, slice, Floats]]:
+    def blocks(self) -> Blocks:
         """Yield channel, voxels and values (n,) of each block, channel by channel, in C order. Can be called again."""
         for (channel, part), block in zip(
             product(range(self.shape[0]), self.parts), self._blocks(), strict=True
@@ -48,3 +58,64 @@ def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
         )
     native: np.dtype[np.floating] = dtype.newbyteorder("=")
     return native
+
+
+def check_shape(
+    channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str
+) -> None:
+    """Raise a ValueError unless the first axis has one channel per class or region, and each label has one value."""
+    expected = (meaning.num_channels, *labels_shape)
+    if channels.shape != expected:
+        kind = "classes" if meaning.activation.exclusive else "regions"
+        raise ValueError(
+            f"{channels.name}: expected the shape {expected}, the {expected[0]} {kind} of the data set and the axes of "
+            f"{name}; got {channels.shape}."
+        )
+
+
+def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
+    """Channel, voxels and values (n,) of each block, float32 at least.
+
+    Raises a ValueError if the file is damaged or values are not probabilities: they must be in [0, 1] and, except for
+    regions, sum to 1 in each voxel, which is checked at the end.
+    """
+    dtype = np.result_type(channels.dtype, np.float32)
+    sums = np.zeros(math.prod(channels.shape[1:]) if activation.exclusive else 0, np.float32)
+    blocks = channels.blocks()
+    for channel, part, stored in blocks:
+        block = stored.astype(dtype, copy=False)
+        lowest = block.min()
+        highest = block.max()
+        if not (lowest >= 0 and highest <= 1):
+            for _ in blocks:
+                # Read on to the checksum: if the file is damaged, that is the better message.
+                pass
+            raise ValueError(
+                f"{channels.name}: expected probabilities in [0, 1], no logits and no NaN; channel {channel} has "
+                f"values from {lowest} to {highest}."
+            )
+        if sums.size:
+            sums[part] += block
+        yield channel, part, block
+    sums -= 1
+    wrong = np.flatnonzero(np.abs(sums, out=sums) > SUM_TOLERANCE)
+    if wrong.size:
+        raise ValueError(
+            f"{channels.name}: the probabilities of a voxel must sum to 1 over the {channels.shape[0]} classes; in "
+            f"{wrong.size} voxels the sum is off by up to {sums[wrong].max():.3g}."
+        )
+
+
+def above(p: Floats, threshold: float) -> Mask:
+    """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
+    is_above: Mask = np.greater(p, threshold, signature="dd->?")
+    return is_above
+
+
+def to_numpy(values: Array) -> NDArray[Any]:
+    """A NumPy array of an array, or of a tensor on any device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
+            values = values.float()
+    return np.asarray(values)

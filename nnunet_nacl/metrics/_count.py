@@ -15,9 +15,8 @@ from itertools import chain, islice
 import numpy as np
 
 from nnunet_nacl.metrics._agreement import Argmax, GivenLabels, Thresholded
-from nnunet_nacl.metrics._arrays import Block, above, checked_blocks
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._channels import Channels
+from nnunet_nacl.metrics._channels import Block, Channels, above, checked_blocks
 from nnunet_nacl.metrics._compiled import (
     FOREGROUND,
     IMAGE,

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation, Truth
+from nnunet_nacl.metrics._compiled import translate
 from nnunet_nacl.typing import Labels, Mask
 
 Region = tuple[int, ...]
@@ -151,3 +153,40 @@ class LabelMeaning:
 def region_of(value: int | Sequence[int]) -> Region:
     """The labels of a structure."""
     return tuple(np.atleast_1d(value).tolist())
+
+
+def whole_numbers(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Labels of an integer dtype, from a floating one if need be; a ValueError if they are no whole numbers."""
+    if labels.dtype.kind != "f":
+        return labels
+    whole = np.isfinite(labels) & (labels == np.rint(labels))
+    if not whole.all():
+        raise ValueError(
+            f"{name}: expected labels, which are whole numbers; got {labels[~whole][0]}."
+        )
+    return labels.astype(np.int64)
+
+
+def canonical_labels(
+    labels: Labels, meaning: LabelMeaning, ignore_label: int | None, name: str
+) -> Labels:
+    """Labels in the smallest unsigned dtype, ignored ones as ``meaning.ignored``; a ValueError names unknown labels."""
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
+    known = {label: label for label in meaning.known}
+    if ignore_label is not None:
+        known[ignore_label] = meaning.ignored
+    lowest = min(known)  # PyTorch ignores −100
+    table = np.full(max(known) - lowest + 1, -1)
+    table[np.array(list(known)) - lowest] = list(known.values())
+    canonical = np.empty(labels.shape, np.min_scalar_type(meaning.ignored))
+    shifted = labels
+    if lowest < 0 or not labels.dtype.isnative:
+        shifted = labels.astype(np.int64) - lowest
+    if not translate(shifted.reshape(-1), table, canonical.reshape(-1)):
+        unknown = np.setdiff1d(labels, list(known))[:10]
+        raise ValueError(
+            f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown))}; "
+            f"known are {', '.join(map(str, sorted(known)))}."
+        )
+    return canonical

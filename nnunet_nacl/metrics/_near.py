@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnunet_nacl.metrics._arrays import check_spacing, to_numpy
+from nnunet_nacl.metrics._channels import to_numpy
 from nnunet_nacl.metrics._compiled import compiled
 from nnunet_nacl.typing import Array, Mask, Singles
 
@@ -70,3 +70,9 @@ def _squared_distances(
                 for x in range(width):
                     squared[y, x] = min(squared[y, x], along_x[other, x] + across)
     return squared
+
+
+def check_spacing(spacing_mm: Sequence[float], axes: int) -> None:
+    """Raise a ValueError unless there is a distance above 0 for each axis."""
+    if len(spacing_mm) != axes or not all(step > 0 for step in spacing_mm):
+        raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {tuple(spacing_mm)}.")

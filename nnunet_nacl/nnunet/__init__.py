@@ -9,7 +9,6 @@ from nnunet_nacl.nnunet._checkpoints import (
 from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
-    PreprocessedDataSet,
     RawCase,
     Split,
     cases_of_other_splits,
@@ -46,7 +45,11 @@ from nnunet_nacl.nnunet._predictions import (
     Predictions,
 )
 from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction
-from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, check_as_trained
+from nnunet_nacl.nnunet._preprocessed import (
+    PreprocessedCases,
+    PreprocessedDataSet,
+    check_as_trained,
+)
 from nnunet_nacl.nnunet._probabilities import NpzChannels
 
 __all__ = [

@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import METRICS, Voxels
 from nnunet_nacl.pages import write_page
-from nnunet_nacl.pictures import color_of
+from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._answer import Answer, answer
@@ -186,7 +186,7 @@ def write_report(
             "csv": to_csv,
             "latex": to_latex,
             "drawn": drawn,
-            "color": color_of,
+            "color": label_color,
         }
         template = _TEMPLATE if parts is None else parts.template
         write_page(file, template, content, filters)

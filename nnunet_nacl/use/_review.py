@@ -15,7 +15,7 @@ from nnunet_nacl.files import check_output, read_json, write_csv, write_json
 from nnunet_nacl.metrics import LabelMeaning, ratio
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
-from nnunet_nacl.pictures import color_of
+from nnunet_nacl.pictures import label_color
 from nnunet_nacl.typing import Record
 from nnunet_nacl.use._doubt import doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
@@ -334,7 +334,7 @@ def _write_page(
         "looks": looks,
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
-        "outlines": {label: (meaning.name_of(label), color_of(label)) for label in outlined},
+        "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
         "folder": folder,
         "notes": review.notes,
         "judgement": judgement_table(review.judgements) if review.judgements else "",

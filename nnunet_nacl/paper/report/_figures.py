@@ -18,10 +18,10 @@ from nnunet_nacl.report import DICE, Comparison, Metric, View
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
-    color_of,
     draw_point,
     labelled,
     legend_below,
+    method_color,
     style_of,
     wrapped,
 )
@@ -189,7 +189,11 @@ def study_differences(estimates: Estimates, study: StudyPlot, metric: Metric, ax
         if math.isnan(percent):
             continue
         ax.barh(
-            number, percent, 0.6, color=color_of(groups, right if percent > 0 else left), alpha=0.85
+            number,
+            percent,
+            0.6,
+            color=method_color(groups, right if percent > 0 else left),
+            alpha=0.85,
         )
         ax.errorbar(percent, number, xerr=relative.reach, color=INK, linewidth=0.8, capsize=2)
         widest = max(widest, abs(percent), *np.nan_to_num(np.abs(relative.interval)))
@@ -218,7 +222,7 @@ def study_arrows(
         head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue
-        color = color_of(list(study.groups), pair[0].group)
+        color = method_color(list(study.groups), pair[0].group)
         draw_point(ax, x0, y0, color=color, marker="x")
         label = f"{pair[0].group}: {pair[0].text} → {pair[1].text}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))

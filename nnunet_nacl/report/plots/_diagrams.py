@@ -13,9 +13,9 @@ from nnunet_nacl.report._reviews import Reviews
 from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.report.plots._style import (
     INK,
-    color_of,
     labelled,
     legend_below,
+    method_color,
     style_of,
     wrapped,
 )
@@ -40,7 +40,7 @@ def reliability_curves(
     if any(curve.expected is None for curve in data):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in data:
-        color = color_of(names, curve.name)
+        color = method_color(names, curve.name)
         solid = ~curve.is_faint
         if curve.expected is not None:
             x, y = curve.expected
@@ -102,7 +102,7 @@ def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
     rows = reviews.frame[reviews.frame["method"] == method]
     style: Any = {
-        "color": color_of(reviews.names, method),
+        "color": method_color(reviews.names, method),
         "alpha": 0.6,
         "markeredgewidth": 0,
         "markersize": 3.5,

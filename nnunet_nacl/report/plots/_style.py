@@ -44,7 +44,7 @@ _PARAMETERS: Any = {
 }
 
 
-def color_of(names: Sequence[str], name: str) -> str:
+def method_color(names: Sequence[str], name: str) -> str:
     """Color of a method, by its position among all names."""
     return COLORS[list(names).index(name) % len(COLORS)]
 
@@ -52,7 +52,7 @@ def color_of(names: Sequence[str], name: str) -> str:
 def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
     """Color and marker of a method, by its position among all names."""
     marker = _MARKERS[list(names).index(name) % len(_MARKERS)]
-    return {"color": color_of(names, name), "marker": marker}
+    return {"color": method_color(names, name), "marker": marker}
 
 
 def wrapped(name: str, width: int = 24, lines: int = 3) -> str:

@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
 from nnunet_nacl.paper.report import StudyPlot, Variant, page_parts, study_panels
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
-from nnunet_nacl.report.plots import color_of
+from nnunet_nacl.report.plots import method_color
 from nnunet_nacl.report.plots._style import draw_panels
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
@@ -109,7 +109,7 @@ def test_differences(losses: Comparison) -> None:
         sides = ("NACL", "SVLS") if metric is DICE else ("SVLS", "NACL")  # a larger Dice is better, a larger ECE is not
         assert [text.get_text() for text in ax.texts] == [f"← {sides[0]}\nbetter", f"{sides[1]} →\nbetter"]
         for bar in ax.patches:
-            color = color_of(["SVLS", "NACL"], sides[int(bar.get_width() > 0)])
+            color = method_color(["SVLS", "NACL"], sides[int(bar.get_width() > 0)])
             assert bar.get_facecolor()[:3] == pytest.approx([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
 
 

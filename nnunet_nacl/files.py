@@ -90,6 +90,7 @@ def only_writer(output: Path) -> Iterator[None]:
     """While active, no other process of ours writes this output; a BlockingIOError if one does already."""
     from filelock import FileLock, Timeout  # importing it would slow light commands down
 
+    output = output.absolute()  # "." has no name
     file = output.with_name(f".{output.name[-60:]}.lock")
     lock = FileLock(file)
     try:
@@ -125,6 +126,7 @@ def printable(text: str) -> str:
 class FileState(NamedTuple):
     """A file at a time: path, size in bytes, time of change in nanoseconds, and checksum (see ``_checksum``).
 
+    A link's path is its own, since names tell cases, and it may come to lead elsewhere.
     What earlier versions wrote has no checksum.
     """
 
@@ -141,7 +143,7 @@ class FileState(NamedTuple):
             checksum = _checksum(file)
         except OSError:
             return None
-        return cls(str(file.resolve()), status.st_size, status.st_mtime_ns, checksum)
+        return cls(str(file.absolute()), status.st_size, status.st_mtime_ns, checksum)
 
     def is_of(self, file: Path) -> bool:
         """Whether a file holds what this one held: in its place by its time, else by its checksum."""
@@ -149,14 +151,14 @@ class FileState(NamedTuple):
             status = file.stat()
             if status.st_size != self.size:
                 return False
-            is_untouched = status.st_mtime_ns == self.changed and str(file.resolve()) == self.path
+            is_untouched = status.st_mtime_ns == self.changed and str(file.absolute()) == self.path
             return is_untouched or _checksum(file) == self.checksum
         except OSError:
             return False
 
     def at(self, file: Path) -> "FileState":
         """The state of another file that holds the same."""
-        return self._replace(path=str(file.resolve()), changed=file.stat().st_mtime_ns)
+        return self._replace(path=str(file.absolute()), changed=file.stat().st_mtime_ns)
 
     @property
     def has_changed(self) -> bool:

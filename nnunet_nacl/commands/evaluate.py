@@ -79,7 +79,7 @@ def evaluate(
     status = print_skipped(entry for entry in result.skipped if entry not in forgiven)
     if status or (total and not result.cases):  # there may be fewer cases than parts
         return 1
-    whole = o or chosen.pred_folder or str(evaluation.default_summary(predictions))
+    whole = o or chosen.pred_folder or str(evaluation.default_summary(predictions.pred_folders))
     then = "add other folders to compare them" if num_parts == 1 else "when all parts are there"
     say_next(f"nnunet_nacl report {shlex.quote(whole)}    # {then}")
     return 0

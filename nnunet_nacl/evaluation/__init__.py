@@ -1,13 +1,14 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._files import (
+from nnunet_nacl.evaluation._files import read_parts, read_result, write_result
+from nnunet_nacl.evaluation._folder import count_for_review, evaluate
+from nnunet_nacl.evaluation._origin import (
     SUMMARY_NAME,
-    read_parts,
-    read_result,
-    write_result,
+    USUAL_SETTINGS,
+    Folders,
+    Origin,
+    default_summary,
 )
-from nnunet_nacl.evaluation._folder import count_for_review, default_summary, evaluate
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Folders, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.evaluation._summary import summary_of

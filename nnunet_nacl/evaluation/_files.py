@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.files import whole_file, write_csv
 from nnunet_nacl.nnunet import CaseFiles
 
-SUMMARY_NAME = "calibration_summary.json"
+_PART = re.compile(r"part\d+of(\d+)(?=_summary\.json$|\.json$)")
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:
@@ -74,7 +74,7 @@ def read_parts(summary: str | Path) -> list[FolderResult]:
     """
     summary = Path(summary)
     pattern = part_file(Path(glob.escape(summary.name)), "part*of*").name
-    parts = sorted(summary.parent.glob(pattern))
+    parts = sorted(file for file in summary.parent.glob(pattern) if _PART.search(file.name))
     is_whole = record_file(summary).is_file()
     if parts and is_whole:  # a review of the whole folder needs no ground truth
         has_truth = read_result(summary, needs_truth=False).origin.has_truth
@@ -84,7 +84,7 @@ def read_parts(summary: str | Path) -> list[FolderResult]:
 
 def _are_newer(parts: Sequence[Path], record: Path) -> bool:
     """Whether there are all parts of the first one's number, written after a record."""
-    (number,) = re.findall(r"part\d+of(\d+)", parts[0].name)[-1:]
+    (number,) = _PART.findall(parts[0].name)
     written = [record_file(part).stat().st_mtime for part in parts]
     return len(parts) == int(number) and min(written) > record.stat().st_mtime
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._files import (
-    SUMMARY_NAME,
     files_of,
     part_file,
     read_result,
     record_file,
     write_result,
 )
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin, default_summary
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
@@ -49,7 +48,8 @@ def evaluate(
         predictions: a folder, or the validation cases of a model.
         settings: voxel sets, bins and what else to compute.
         output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
-            ``calibration_folds_0_1_summary.json`` in the model's folder. Files of these default names are updated.
+            ``calibration_folds_0_1_summary.json`` in the model's folder. These are updated, as is one of the same
+            predictions, or of copies.
         num_processes: how many cases are evaluated at a time.
         num_parts: the number of parts into which the cases are divided; ``FolderResult.merged`` joins them.
         part_id: which part to evaluate, counted from 0; the output is then ``calibration_part0of4_summary.json``.
@@ -62,19 +62,21 @@ def evaluate(
             f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}."
         )
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
-    default = default_summary(predictions)
+    default = default_summary(predictions.pred_folders)
     summary = Path(output) if output else default
     if summary.suffix != ".json":
         raise ValueError(
             f"{summary}: expected a name that ends with .json, beside which other files are written."
         )
-    is_ours = summary.name == default.name  # and updated
+    is_ours = summary.absolute() == default.absolute()  # and updated
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
+    origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)
+    earlier = _stored(summary)
+    is_ours = is_ours or any(_is_of(other, origin, cases) for other in earlier)
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_ours)
-    origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)
-    stored = None if overwrite else _stored(summary)
+    stored = None if overwrite else earlier
     with _counted(
         cases,
         predictions.data_set,
@@ -98,17 +100,19 @@ def count_for_review(
 ) -> FolderResult:
     """Count cases for a review, with ground truth or without, or take them from an evaluation, which has all it needs.
 
-    The record is written beside the summary that ``evaluate`` writes by default, unless an evaluation has written that
-    summary, to which the record then belongs, or the record has ground truth, and the review has none.
+    The record is written beside the summary that ``evaluate`` writes by default, unless it has ground truth, and the
+    review has none. If an evaluation has written that summary, the record is its own: what it lacks, or has counted
+    otherwise, goes into one of reviews beside it, ``review_bins.zip``.
 
     Args:
         predictions: those to count.
         output: of the review, if it is not at its default place; the record is then written beside it.
         num_processes: how many cases are counted at a time.
     """
-    default = default_summary(predictions)
+    default = default_summary(predictions.pred_folders)
+    of_reviews = default.with_name(f"review{default.name.removeprefix('calibration')}")
     summary = default if output is None else output.with_suffix(".json")
-    stored = _stored(*dict.fromkeys((default, summary)))
+    stored = _stored(*dict.fromkeys((default, of_reviews, summary)))
     like = [result.settings for result in stored if _is_for_reviews(result.settings)]
     with _counted(
         predictions.cases,
@@ -120,12 +124,16 @@ def count_for_review(
         is_review=True,
     ) as result:
         check_any_used(result.cases, result.skipped)
-        there = [other for other in stored if other.file == summary]
-        is_evaluated = summary == default and summary.is_file() and bool(there)
-        has_truth = any(other.origin.has_truth for other in there)
-        if not is_evaluated and (result.origin.has_truth or not has_truth):
+        target = summary
+        evaluated = [other for other in stored if other.file == default and default.is_file()]
+        if summary == default and evaluated:
+            if _known(predictions.cases, result.origin, evaluated).keys() >= {*result.cases}:
+                return result
+            target = of_reviews
+        has_truth = any(other.origin.has_truth for other in stored if other.file == target)
+        if result.origin.has_truth or not has_truth:
             without = [Skipped(name, _UNPREDICTED, missing=True) for name in predictions.missing]
-            with whole_file(record_file(summary)) as file:
+            with whole_file(record_file(target)) as file:
                 write_record(replace(result, skipped=[*result.skipped, *without]), file)
     return result
 
@@ -240,10 +248,12 @@ def _known(
     return known
 
 
-def default_summary(predictions: Predictions) -> Path:
-    """Where ``evaluate`` writes the summary."""
-    if len(predictions.pred_folders) == 1:
-        return predictions.pred_folders[0] / SUMMARY_NAME
-    folds = "_".join(predictions.groups)
-    kind = predictions.pred_folders[0].name.removeprefix("validation")  # _calibrated
-    return predictions.folder / f"calibration{kind}_folds_{folds}_summary.json"
+def _is_of(result: FolderResult, origin: Origin, cases: Iterable[CaseFiles]) -> bool:
+    """Whether a result is of the same folders of predictions, or has a case whose files are the same."""
+    there, here = ({pair.pred_folder for pair in one.folders} for one in (result.origin, origin))
+    by_name = {case.name: case for case in cases}
+    return there == here or any(
+        states.moved_to(by_name[files.name])
+        for files, states in result.counted
+        if files.name in by_name
+    )

@@ -2,14 +2,16 @@
 
 import platform
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import CalibratedMark, Predictions
+from nnunet_nacl.nnunet import CalibratedMark, Predictions, dataset_number, names_in
 from nnunet_nacl.typing import Record
 
+SUMMARY_NAME = "calibration_summary.json"
 COUNTING = 7
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 USUAL_SETTINGS = Settings(surface=True)
@@ -70,7 +72,7 @@ class Origin:
 
     @property
     def evaluate_command(self) -> str:
-        """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
+        """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders of no model one line each."""
         usual = USUAL_SETTINGS
         options = [] if self.settings.surface else ["--no_surface"]
         if self.settings.num_bins != usual.num_bins:
@@ -83,10 +85,34 @@ class Origin:
             options.append("--ignore_geometry")
         if self.part is not None:
             options += ["--num_parts", str(self.part[1]), "--part_id", str(self.part[0])]
+        if len(self.folders) > 1 and self.model_options:
+            return shlex.join(["nnunet_nacl", "evaluate", *self.model_options, *options])
         return "\n".join(
             shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
             for pair in self.folders
         )
+
+    @property
+    def model_options(self) -> list[str]:
+        """``-d -c -tr -p -f`` of the model whose folds were validated in these folders; empty if there is no such one.
+
+        For what ``calibrate --npz`` has written, with ``--calibrated``.
+        """
+        folders = [Path(pair.pred_folder) for pair in self.folders]
+        kinds = {folder.name for folder in folders}
+        models = {folder.parent.parent for folder in folders}
+        names = names_in(folders[0].parent.parent)
+        folds = [folder.parent.name.removeprefix("fold_") for folder in folders]
+        is_validation = all(folder.parent.name.startswith("fold_") for folder in folders)
+        if not is_validation or len(models) > 1 or "dataset" not in names:
+            return []
+        if kinds not in ({"validation"}, {"validation_calibrated"}):
+            return []
+        return [
+            *("-d", dataset_number(names["dataset"]), "-c", names["configuration"]),
+            *("-tr", names["trainer"], "-p", names["plans"], "-f", *folds),
+            *(["--calibrated"] if kinds == {"validation_calibrated"} else []),
+        ]
 
     @property
     def review_command(self) -> str:
@@ -120,3 +146,12 @@ class Origin:
             paths = [getattr(pair, name) for pair in self.folders]
             folders[name] = paths[0] if len(set(paths)) == 1 else paths
         return {**folders, "part": self.part, **self._counted_by()}
+
+
+def default_summary(pred_folders: Sequence[Path]) -> Path:
+    """Where ``evaluate`` writes the summary of a folder of predictions, or of the validation folders of a model."""
+    if len(pred_folders) == 1:
+        return pred_folders[0] / SUMMARY_NAME
+    folds = "_".join(folder.parent.name.removeprefix("fold_") for folder in pred_folders)
+    kind = pred_folders[0].name.removeprefix("validation")  # _calibrated
+    return pred_folders[0].parent.parent / f"calibration{kind}_folds_{folds}_summary.json"

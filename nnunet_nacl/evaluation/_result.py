@@ -1,5 +1,6 @@
 """The result of a folder: its cases, means over them, and all their voxels together."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._origin import Origin
+from nnunet_nacl.evaluation._origin import Origin, default_summary
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     METRICS,
@@ -99,6 +100,15 @@ class FolderResult:
     def structures(self) -> list[Structure]:
         """Foreground labels, or regions."""
         return self.meaning.structures
+
+    @property
+    def evaluate_command(self) -> str:
+        """The command that evaluates these predictions again, into the same file if that is not its default."""
+        command = self.origin.evaluate_command
+        default = default_summary([Path(pair.pred_folder) for pair in self.origin.folders])
+        if self.file is None or self.origin.part or self.file.absolute() == default:
+            return command
+        return f"{command} -o {shlex.quote(str(self.file))}"
 
     def take(self, rows: Sequence[int]) -> "FolderResult":
         """Some of the cases."""

@@ -263,6 +263,8 @@ def _read_with_simpleitk(file: Path) -> tuple[Labels, Geometry]:
     # What SimpleITKIO.read_seg does, but for its copy in float32.
     image: Any = sitk.ReadImage(str(file))
     _check_channels(image.GetNumberOfComponentsPerPixel())
+    if image.GetDimension() == 4:  # of a single volume, or check_header refuses it
+        image = image[:, :, :, 0]
     labels = sitk.GetArrayFromImage(image)
     spacing = [abs(step) for step in image.GetSpacing()[::-1]]
     if labels.ndim == 2:

@@ -108,7 +108,15 @@ def answer(comparison: Comparison) -> Answer:
 
 
 def _calibrating(name: str, origin: Origin) -> list[str]:
-    """The commands that fit a method's calibration, apply it, and evaluate the result."""
+    """The commands that fit a method's calibration, apply it, and evaluate the result.
+
+    Of validation cases, those of the model, which holds them out.
+    """
+    if model := origin.model_options:
+        return [
+            shlex.join(["nnunet_nacl", "calibrate", *model, "--npz"]),
+            shlex.join(["nnunet_nacl", "evaluate", *model, "--calibrated"]),
+        ]
     fit = f"fit_{name}.json"
     of_method = shlex.quote(f"VALIDATION_PREDICTIONS_OF_{name}")
     lines = [f"nnunet_nacl calibrate VALIDATION_LABELS {of_method} -o {shlex.quote(fit)}"]

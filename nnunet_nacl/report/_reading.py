@@ -1,5 +1,6 @@
 """Read, name and check against its files what ``nnunet_nacl evaluate`` wrote."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ def read_results(
         if calibrated := read[0].origin.calibration:
             name = f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
         name = printable(name if names is None else names[number])
-        dataset = printable(dataset_in(read[0].origin.folders[0].gt_folder) or "")
+        truth = os.path.normpath(read[0].origin.folders[0].gt_folder)
+        dataset = printable(dataset_in(truth) or "")
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
@@ -67,7 +69,7 @@ def _read(file: Path) -> list[FolderResult]:
     for result in results:
         if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-            raise ValueError(f"{changed}. Evaluate again: {result.origin.evaluate_command}")
+            raise ValueError(f"{changed}. Evaluate again: {result.evaluate_command}")
     return results
 
 
@@ -82,7 +84,9 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         if all(
             one.origin.part and one.origin.folders == results[0].origin.folders for one in results
         ):
-            raise ValueError(f"{name}: {error} Evaluate the missing parts, too.") from error
+            raise ValueError(
+                f"{name}: {error} Evaluate the missing parts, too, or delete those of an earlier run."
+            ) from error
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
         raise ValueError(
             f"{called}, but are not folds of one method: {error} Name them with --names."

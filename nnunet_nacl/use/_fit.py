@@ -197,7 +197,7 @@ def fit_review(
         )
     file = check_output(output or predictions.folder / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
-    folders = predictions.pred_folders
+    folders = [folder.absolute() for folder in predictions.pred_folders]
     calibration = _shared_calibration(folders)
     decoded = {decoding_of(folder) for folder in folders}
     if len(decoded) > 1:
@@ -206,6 +206,7 @@ def fit_review(
         predicted, output=None if output is None else file, num_processes=num_processes
     )
     assert counted.counts.truth is not None
+    assert predictions.gt_folder is not None
     parts = [[case.name for case in cases] for cases in predicted.groups.values()]
     if sum(not set(part).isdisjoint(counted.cases) for part in parts) == 1:
         parts = split_cases(counted.cases)
@@ -219,7 +220,7 @@ def fit_review(
         held_out=_hold_out(counted, names, parts, coverage),
         cases=counted.cases,
         ignored=counted.counts.truth.ignored.tolist(),
-        gt_folder=str(predictions.gt_folder),
+        gt_folder=str(predictions.gt_folder.absolute()),
         pred_folders=list(map(str, folders)),
         skipped=counted.skipped,
     )

@@ -135,6 +135,35 @@ def test_copies_are_not_counted_again(folders: Folders, tmp_path: Path, capsys: 
     assert evaluated_again(elsewhere, capsys, "-o", output) == 1
 
 
+@pytest.mark.parametrize("name", ["all.json", SUMMARY])
+def test_a_file_of_the_same_predictions_is_updated_and_no_other(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    output = tmp_path / name
+    assert evaluated_again(folders, capsys, "-o", output) == 3
+    probabilities = np.load(folders[1] / "case_1.npz")["probabilities"]
+    np.savez(folders[1] / "case_1.npz", probabilities=probabilities)
+    assert main(["report", str(output), "-o", str(tmp_path / "page.html")]) == 1
+    command = re.search(r"Evaluate again: nnunet_nacl (.*)", capsys.readouterr().err)[1]
+    assert f"-o {output}" in command
+    assert main(command.split()) == 0
+    assert evaluated_again(folders, capsys, "-o", output) == 0
+    others = tuple(Path(shutil.copytree(folder, tmp_path / "other" / folder.name)) for folder in folders)
+    for file in others[1].glob("*.npz"):
+        p = np.load(file)["probabilities"]
+        np.savez(file, probabilities=(p * 0.999 + 0.001 / len(p)).astype(p.dtype))
+    before = content(output)
+    assert run_evaluate(others, "-o", output) == 1
+    assert f"{output} exists" in capsys.readouterr().err
+    assert content(output) == before
+
+
+def test_a_file_whose_name_looks_like_a_parts(folders: Folders) -> None:
+    assert run_evaluate(folders, "-o", folders[1] / "all.json") == 0
+    shutil.copy(folders[1] / "all.json", folders[1] / "all_part_of_lung.json")
+    assert [result.origin.part for result in read_parts(folders[1] / "all.json")] == [None]
+
+
 def test_a_wrong_folder_of_ground_truth_replaces_nothing(
     folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

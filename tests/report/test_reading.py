@@ -9,11 +9,13 @@ import pytest
 
 from nnunet_nacl import cli
 from nnunet_nacl.calibrate import Fit, Temperature
+from nnunet_nacl.cli import main
 from nnunet_nacl.demo import LABELS
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, read_result, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.report import answer, compare, read_results, table_text, write_plot, write_report
 from nnunet_nacl.report._slices import read_slices
+from tests.generated import write_model
 from tests.report.generated import NAMED, make_result
 
 
@@ -77,7 +79,7 @@ def test_a_part_is_not_the_whole(copied: Path, tmp_path: Path) -> None:
             read_results([tmp_path / name])
     for part in (0, 2):
         evaluate(predictions, output=tmp_path / "some.json", num_parts=4, part_id=part)
-    with pytest.raises(ValueError, match=r"^some: expected all .* 0 of 4, 2 of 4\. Evaluate the missing parts, too\.$"):
+    with pytest.raises(ValueError, match=r"^some: .* 0 of 4, 2 of 4\. Evaluate the missing parts, too, or del"):
         read_results([tmp_path / "some.json"])
 
 
@@ -194,3 +196,31 @@ def test_errors(
     assert cli.main([argument.format(**places) for argument in arguments]) == 1
     assert message.format(**places) in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_for_the_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that evaluates them together again; validation cases are calibrated by the model, which holds them out."""
+    model, preprocessed = write_model(tmp_path, ["abc", "defgh"])
+    result = evaluate(Predictions.of_validation(model, preprocessed, [0, 1]))
+    options = "-d 1 -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 1"
+    assert result.evaluate_command == f"nnunet_nacl evaluate {options} --no_surface"
+    told = answer(compare({"NACL": result}))
+    assert told.to_calibrate == ["NACL"]
+    assert told.to_do == [
+        f"nnunet_nacl calibrate {options} --npz", f"nnunet_nacl evaluate {options} --calibrated"
+    ]  # fmt: skip
+    monkeypatch.setenv("nnUNet_results", str(model.parents[1]))
+    monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
+    assert main(result.evaluate_command.split()[1:]) == 0
+    assert len(read_result(model / "calibration_folds_0_1_summary.json").cases) == 8
+
+
+def test_a_data_set_is_named_by_where_its_ground_truth_lies(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the folder in which a relative path began."""
+    (tmp_path / "Dataset007_Elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "Dataset007_Elsewhere")
+    truth = os.path.relpath(copied / "labelsTs")
+    evaluate(Predictions.of_folder(truth, copied / "predictions" / "soft"), overwrite=True)
+    assert list(read_results([copied / "predictions" / "soft"])) == ["Dataset004_Copy"]

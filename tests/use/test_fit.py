@@ -91,6 +91,21 @@ def test_the_list_has_intervals(new: tuple[Path, Path], fitted: Path) -> None:
     assert every.fitted_dice_error == pytest.approx((table.fitted_dice - table.dice).abs().mean())
 
 
+def test_a_fit_to_the_working_folder(
+    model: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It serves everywhere, and knows whether the fold has a calibrated checkpoint."""
+    folder = Path(shutil.copytree(model[0], tmp_path / model[0].name)) / "fold_0"
+    (folder / "checkpoint_calibrated.pth").touch()
+    for kind in ("validation", "validation_calibrated"):
+        monkeypatch.chdir(folder / kind)
+        predictions = Predictions.of_folder(model[1] / "gt_segmentations", ".")
+        fit_review(predictions, coverage=0.8, output=tmp_path / f"{kind}.json")
+        monkeypatch.chdir(tmp_path)
+        notes = review_folder(new[1], fit=f"{kind}.json").notes
+        assert "does not say which checkpoint made it" in notes[-1]
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A trained model of two folds with ``fold_X/validation_calibrated``, each fold calibrated by a fit of its own."""

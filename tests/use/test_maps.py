@@ -33,6 +33,14 @@ def test_values_and_place(tmp_path: Path) -> None:
             np.testing.assert_allclose(geometry(file), geometry(folder / f"{name}.nii.gz"), atol=1e-6)
 
 
+def test_into_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random_folder(tmp_path / "in", "a")
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    write_maps("../in", ".", what=["confidence"])
+    assert names(tmp_path / "out") == {"a_confidence.nii.gz", "maps.json"}
+
+
 def test_regions_show_the_least_sure_region(tmp_path: Path) -> None:
     p, folder = random_case(0, regions=True), random_folder(tmp_path / "in", "a", regions=True)
     write_maps(folder, tmp_path / "out", what=["confidence", "entropy", "structure:core"])

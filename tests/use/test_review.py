@@ -208,6 +208,8 @@ def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path],
     record = (folders[1] / "calibration_bins.zip").read_bytes()
     doubt = review_folder(folders[1]).table.mean_error
     assert "".join(counted) == "abcdabcd"
+    review_folder(folders[1])
+    assert "".join(counted) == "abcdabcd"  # its own record, review_bins.zip, has them
     assert (folders[1] / "calibration_bins.zip").read_bytes() == record
     (folders[1] / "calibration_bins.zip").unlink()
     assert list(review_folder(folders[1]).table.mean_error) == list(doubt)

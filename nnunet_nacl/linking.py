@@ -4,6 +4,7 @@ nnU-Net looks for trainers in the folders of the environment variable ``nnUNet_e
 start of this environment's Python with a one-line ``.pth`` file in site-packages; ``unlink`` removes that file.
 """
 
+import shlex
 import sysconfig
 from pathlib import Path
 
@@ -26,18 +27,17 @@ def link() -> str:
     At start-up it appends our folder to whatever ``nnUNet_extTrainer`` holds by then, so that a value set by the user
     stays in force, and does nothing once the package is gone. Raises an OSError if site-packages cannot be written to.
     """
-    file = unlink()  # a link to another file would be written through
-    folder = ascii(str(trainers_path()))
+    folder = str(trainers_path())
     try:
+        file = unlink()  # a link to another file would be written through
         file.write_text(
-            f"import os; f = {folder}; v = os.environ.get('nnUNet_extTrainer', ''); "
+            f"import os; f = {folder!a}; v = os.environ.get('nnUNet_extTrainer', ''); "
             "os.path.isdir(f) and f not in v.split(os.pathsep) and "
             "os.environ.__setitem__('nnUNet_extTrainer', v + os.pathsep + f if v else f)\n"
         )
     except OSError as error:
-        raise OSError(
-            f"{error}. Put this into your shell's start-up file: export nnUNet_extTrainer={folder}"
-        ) from error
+        line = f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{shlex.quote(folder)}'
+        raise OSError(f"{error}. Put this into your shell's start-up file: {line}") from error
     return (
         f"Wrote {file}: nnU-Net now finds nnUNetTrainerNACL and the other trainers in {folder}. "
         "Undo with: nnunet_nacl link --remove"

@@ -137,6 +137,13 @@ def add_small_configurations(plans_file: Path) -> None:
     plans_file.write_text(json.dumps(plans))
 
 
+def write_summary(fold: Path, cases: list[str]) -> None:
+    """What nnU-Net writes last of a validation, and exports without the segmentations."""
+    (fold / "validation").mkdir(exist_ok=True)
+    evaluated = [{"prediction_file": f"/where/it/was/{case}.nii.gz"} for case in cases]
+    (fold / "validation" / "summary.json").write_text(json.dumps({"metric_per_case": evaluated}))
+
+
 def copy_data_set(source: NNUNet, kind: str, to: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
     """A copy of a toy data set, which tests may spoil; this process's environment points to it.
 

@@ -14,6 +14,7 @@ from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics.counting import canonical_labels
 from nnunet_nacl.nnunet import (
     DEFAULT_TRAINER,
     DataSet,
@@ -52,6 +53,7 @@ class TrainedFold:
         folder: ``fold_X`` of the model.
         model: the model that the fold is of.
         meaning: of the model's labels and channels.
+        ignore_label: None if there is none.
         settings: how the model predicts.
         cases: the fold's validation cases, or others that it has not seen.
         reader: of the features that the fold's network makes.
@@ -61,6 +63,7 @@ class TrainedFold:
     folder: Path
     model: Model
     meaning: LabelMeaning
+    ignore_label: int | None
     settings: Record
     cases: PreprocessedCases
     reader: FeatureReader
@@ -111,6 +114,7 @@ class TrainedFold:
             model_folder / f"fold_{fold}",
             Model.of_folder(model_folder, plans, data_set),
             data_set.meaning,
+            data_set.ignore_label,
             settings,
             cases,
             FeatureReader(predictor, device),
@@ -135,7 +139,10 @@ class TrainedFold:
             sample = Sample.draw(
                 case.name,
                 self.meaning,
-                np.maximum(labels, 0),  # −1: outside the crop to what is not 0
+                # −1: outside the crop to what is not 0
+                canonical_labels(
+                    np.maximum(labels, 0), self.meaning, self.ignore_label, "the ground truth"
+                ),
                 foreground=self._foreground(features),
                 spacing_mm=self.spacing(properties),
                 most=most,

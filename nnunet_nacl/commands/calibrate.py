@@ -106,7 +106,7 @@ def _of_model(
     for fold in chosen.f:
         try:
             fit, file = next(fits)
-        except (OSError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:  # PyTorch's, as of a GPU's memory
             print(f"fold {fold} was not calibrated: {error}", file=sys.stderr)
             status = 1
             continue

@@ -49,6 +49,12 @@ class Formula(nn.Module, ABC):
         """Of a loss that takes class shares around a voxel from ``neighborhood.tau``, which also knows other rows."""
         return None
 
+    @property
+    def learns(self) -> bool:
+        """Whether it has parameters of its own that are trained; those of ``dice`` are not among them."""
+        own = (value for name, value in self.named_parameters() if not name.startswith("dice."))
+        return any(parameter.requires_grad for parameter in own)
+
     def extra_repr(self) -> str:
         """The settings, shown in ``print(loss)`` and in the training log."""
         shown = {

@@ -51,11 +51,11 @@ def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     """``at_once(loss, logits, target)`` in less time and memory; it can be differentiated twice and more.
 
     It is ``at_once`` itself on devices that have neither way, for a loss that looks around where it is not compiled,
-    while torch.compile traces (which can fuse the formula itself), and inside torch.func's transforms, which
-    differentiate the formula.
+    for one that learns parameters, while torch.compile traces (which can fuse the formula itself), and inside
+    torch.func's transforms, which differentiate the formula.
     """
     device = logits.device.type
-    possible = device in PIECE and logits.numel() > 0
+    possible = device in PIECE and logits.numel() > 0 and not loss.learns
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return at_once(loss, logits, target)
     otherwise = at_once if loss.looks_around else _in_pieces
@@ -118,8 +118,13 @@ def sum_in_pieces(
             with torch.set_grad_enabled(with_gradient):
                 of_piece = total(loss, piece, whole.rows(start, stop))
             totals.append(of_piece.detach())
-            if gradient is not None:
-                (gradient[samples, :, start:stop],) = torch.autograd.grad(of_piece, piece)
+            if gradient is None:
+                continue
+            part = gradient[samples, :, start:stop]
+            if of_piece.requires_grad:
+                part[:] = torch.autograd.grad(of_piece, piece)[0]
+            else:  # the loss of such a piece is a constant
+                part.zero_()
     # In double precision, so that many pieces of a large sum keep its digits.
     of_all = torch.stack(totals).double().sum().to(totals[0].dtype)
     return of_all, torch.stack(counts).sum().clamp_min(1), gradient

@@ -2,6 +2,7 @@
 
 from nnunet_nacl.nnunet._checkpoints import (
     CHECKPOINTS,
+    allowed_in_checkpoints,
     find_checkpoint,
     read_checkpoint,
     write_checkpoint,
@@ -77,6 +78,7 @@ __all__ = [
     "RawCase",
     "Reader",
     "Split",
+    "allowed_in_checkpoints",
     "build_predictor",
     "cases_in",
     "cases_of_other_splits",

@@ -56,7 +56,7 @@ def read_checkpoint(file: Path) -> Record:
     unreadable = f"{file} cannot be read as a checkpoint of nnU-Net"
     try:
         _check_archive(file)
-        with torch.serialization.safe_globals(_allowed()):
+        with torch.serialization.safe_globals(allowed_in_checkpoints()):
             content: Record = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         _check_content(content)
     except pickle.UnpicklingError as error:  # its message recommends weights_only=False
@@ -97,7 +97,7 @@ def _check_archive(file: Path) -> None:
         raise ValueError(f"it is damaged: the checksum of {damaged} in it is wrong. {again}")
 
 
-def _allowed() -> list[Any]:
+def allowed_in_checkpoints() -> list[Any]:
     """What nnU-Net's checkpoints may hold and PyTorch does not allow by itself: NumPy's types and arrays, and paths."""
     # Objects and structures are left out: NumPy would rebuild more than numbers, text and times.
     dtypes = [np.dtype(code) for code in np.typecodes["All"] if code not in "OV"]

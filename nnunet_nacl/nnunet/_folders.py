@@ -1,7 +1,9 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
 import glob
+import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,14 +62,23 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
     return {"train": sorted(train), "val": sorted(val)}
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """The part of nnU-Net's ``summary.json`` that says which cases were evaluated."""
+
+    metric_per_case: list[Record]
+
+
 def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[str]:
     """Cases that a trained fold was validated on, as far as is known, and should not be by ``val``, or the reverse."""
     validation = fold / "validation"
-    validated = cases_in(validation, ending)
-    differing = validated - set(val)
-    if (validation / "summary.json").is_file():  # all of them
-        differing |= set(val) - validated
-    return differing
+    summary = validation / "summary.json"
+    if not summary.is_file():  # perhaps not all of them
+        return cases_in(validation, ending) - set(val)
+    # Exported models have no segmentations beside it
+    evaluated = read_json(summary, Evaluated).metric_per_case
+    files = [re.split(r"[/\\]", case["prediction_file"])[-1] for case in evaluated]
+    return {file.removesuffix(ending) for file in files} ^ set(val)
 
 
 class RawCase(NamedTuple):

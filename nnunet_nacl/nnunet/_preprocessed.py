@@ -158,7 +158,8 @@ class PreprocessedCases(NamedTuple):
         folder = data_set / predictor.configuration_manager.data_identifier
         if not folder.is_dir():
             raise FileNotFoundError(
-                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
+                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess; or, without the training data, "
+                "calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
             )
         present = preprocessed_cases(folder)
         names = sorted(fold_split(data_set, present, fold)["val"])

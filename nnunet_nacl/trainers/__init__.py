@@ -19,6 +19,7 @@ from nnunet_nacl.trainers._recipes import (
     SCHEDULE,
     Recipe,
     parse_name,
+    recipe_of,
     schedule_suffix,
     trainer_names,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "build_loss",
     "default_of",
     "parse_name",
+    "recipe_of",
     "schedule_suffix",
     "trainer_names",
 ]

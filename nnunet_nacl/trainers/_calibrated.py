@@ -17,7 +17,7 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.metrics import MARGIN_MM
-from nnunet_nacl.nnunet import Predictions, hooks
+from nnunet_nacl.nnunet import Predictions, allowed_in_checkpoints, hooks
 from nnunet_nacl.trainers._logged import MAX_LOGIT_HISTOGRAM, VALUES
 from nnunet_nacl.trainers._plot import plot_progress
 from nnunet_nacl.trainers._progress import EpochCalibration, covers
@@ -25,7 +25,7 @@ from nnunet_nacl.trainers._recipes import (
     LOSSES,
     PAPER_EPOCHS,
     Recipe,
-    parse_name,
+    recipe_of,
     without_budget,
 )
 from nnunet_nacl.typing import Record
@@ -115,6 +115,11 @@ class CalibratedLossMixin(nnUNetTrainer):
             ) from error
         loss.tell = self.print_to_log_file
         return hooks.with_inner_loss(default, loss.to(self.device))
+
+    def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
+        # Trainers with a warm-up read it without weights_only=False, and it holds NumPy's numbers
+        with torch.serialization.safe_globals(allowed_in_checkpoints()):
+            super().load_checkpoint(filename_or_checkpoint)
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -254,7 +259,7 @@ def default_of(loss: str, setting: str) -> object:
 
 def trainer_class(name: str) -> type | None:
     """The class for one of our names, or for another trainer's name with a budget; None if there is no such trainer."""
-    recipe = parse_name(name)
+    recipe = recipe_of(name)
     if recipe is None:
         return _with_budget(name)
     # A value that the loss does not allow should fail here, before any data is loaded
@@ -280,6 +285,11 @@ def _with_budget(name: str) -> type | None:
     def initialize(self: Any) -> None:
         vars(self).update(budget)
         base.initialize(self)
+        for setting, value in budget.items():
+            if vars(self)[setting] != value:
+                raise ValueError(
+                    f"{name}: {base_name} sets {setting} itself, to {vars(self)[setting]}; train it by its own name."
+                )
 
     # A trainer with a recipe takes its budget from that.
     ours = issubclass(base, CalibratedLossMixin)

@@ -90,7 +90,7 @@ class EpochCalibration:
         if core.is_cuda:
             near = near_core_on_device(core, self._spacing_mm)
         else:
-            near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM))
+            near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM)).to(core.device)
         chosen = near.movedim(1, -1).reshape(len(rows), -1) & valid[:, None]
         tables = _near_tables(rows, labels, chosen, self._activation)
         self._batches.append(_Batch(*tables, max_logits))

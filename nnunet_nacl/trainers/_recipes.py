@@ -186,6 +186,18 @@ paper_schedule=False)
     return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 
+def recipe_of(name: str) -> Recipe | None:
+    """``parse_name``, but None for a trainer that somebody wrote and whose name only begins like one of ours."""
+    try:
+        return parse_name(name)
+    except ValueError:
+        from nnunet_nacl.nnunet import defines_trainer  # what imports nnU-Net takes long
+
+        if defines_trainer(without_budget(name)[0]):
+            return None
+        raise
+
+
 def without_budget(name: str) -> tuple[str, dict[str, object]]:
     """A trainer's name without the budget that it ends with, and that budget by the settings' names.
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
@@ -20,6 +21,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import Model, read_checkpoint
 from tests.calibrate.conftest import CASES, OF_REGIONS, OURS, Copy, forward, open_fold, rewrite
+from tests.conftest import write_summary
 
 pytestmark = pytest.mark.usefixtures("few_voxels")
 
@@ -220,14 +222,22 @@ def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
 
 
 def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
-    copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str]
+    copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def out_of_memory(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
     copy = copy_of("labels", "2d_small", OURS)
     model = copy.model.rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     shutil.copytree(model / "fold_0", model / "fold_1")
     rewrite(model, lambda weights: {key: value * torch.nan for key, value in weights.items()})
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1"]
-    assert main([*command, "--method", "vector"]) == 1
+    command += ["--method", "vector"]
+    with monkeypatch.context() as patch:
+        patch.setattr("nnunet_nacl.calibrate._model.try_methods", out_of_memory)
+        assert main(command) == 1
+    assert "fold 1 was not calibrated: CUDA out of memory" in capfd.readouterr().err
+    assert main(command) == 1
     printed, told = capfd.readouterr()
     assert "fold 0 was not calibrated: a calibration needs at least 5 cases" in told
     assert "0 of 5 have one. These cannot be used:\n  toy_0: the network's features are not finite." in told
@@ -301,6 +311,23 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
 
 
+@pytest.mark.parametrize("label", [3, 9])
+def test_a_label_that_the_data_set_lacks(copy_of: Callable[..., Copy], tmp_path: Path, label: int) -> None:
+    """Three would be the ignore label, if there were one."""
+    copy = copy_of("labels", "2d_small", OURS)
+    (copy.model / "fold_0").rename(copy.model / "fold_all")
+    images, labels = unseen_cases(copy, tmp_path)
+    file = labels / "new_toy_0.nii.gz"
+    image = sitk.ReadImage(str(file))
+    image[0, 0, 0] = label
+    sitk.WriteImage(image, str(file))
+    options = {"images": images, "gt_folder": labels, "method": "temperature"}
+    ((fit, _),) = calibrate(copy.model, "all", **options)
+    assert [skipped.case for skipped in fit.skipped] == ["new_toy_0"]
+    assert f"labels that are not in the data set: {label}; known are 0, 1, 2" in fit.skipped[0].reason
+    assert len(fit.cases) == 5
+
+
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
     images, labels = folder / "images", folder / "labels"
     images.mkdir()
@@ -358,11 +385,13 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
         (validation / f"{case}.nii.gz").touch()
     with pytest.raises(ValueError, match=r"s_final\.json has changed since fold 0 was trained: toy_5 is a validat"):
         calibrate(copy.model, 0)
-    (validation / "toy_5.nii.gz").unlink()  # of an unfinished validation, it would be all right
-    (validation / "summary.json").touch()
+    shutil.rmtree(validation)  # of an unfinished validation, what is there would be all right
+    write_summary(copy.model / "fold_0", CASES[1:5])
     with pytest.raises(ValueError, match=r"s_final\.json has changed since fold 0 was trained: toy_0 is a validat"):
         calibrate(copy.model, 0)
-    (validation / "toy_0.nii.gz").touch()
+    write_summary(copy.model / "fold_0", CASES[:5])  # its segmentations are not exported with a model
+    calibrate(copy.model, 0, method="temperature")
+    (copy.model / "fold_0" / "checkpoint_calibrated.pth").unlink()
     plans = copy.preprocessed / "nnUNetPlans.json"
     content = json.loads(plans.read_text())
     content["foreground_intensity_properties_per_channel"]["0"]["std"] = float("nan")  # which differs from itself

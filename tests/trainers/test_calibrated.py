@@ -1,5 +1,6 @@
 """The mix-in inside nnU-Net's trainer, in this process: what the loss becomes in every kind of training."""
 
+import os
 import pickle
 import shutil
 import sys
@@ -152,7 +153,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not make("DiceNACL").loss.loss.compiled
 
 
-def test_in_front_of_primus(make: Make) -> None:
+def test_in_front_of_primus(make: Make, tmp_path: Path) -> None:
     for paper_schedule, optimizer in ((False, torch.optim.AdamW), (True, torch.optim.Adam)):
         recipe = Recipe("NACL", settings={"weight": 0.2}, paper_schedule=paper_schedule)
         trainer = make(mixed(TinyPrimus, recipe), "labels", "3d_small")
@@ -162,6 +163,12 @@ def test_in_front_of_primus(make: Make) -> None:
         assert trainer.optimizer is first or not paper_schedule
         assert trainer.loss.weight == 0.2
         assert np.isfinite(step(trainer))
+    trainer.current_epoch = 4
+    trainer.logger.local_logger.my_fantastic_logging["ema_fg_dice"] = [np.float32(0.5)]
+    trainer.save_checkpoint(str(tmp_path / "checkpoint_latest.pth"))
+    trainer.current_epoch = 0
+    trainer.load_checkpoint(str(tmp_path / "checkpoint_latest.pth"))  # which nnU-Net's class alone cannot
+    assert trainer.current_epoch == 5
 
 
 def test_other_trainers(make: Make) -> None:
@@ -280,6 +287,35 @@ def test_a_budget_for_any_trainer(make: Make, monkeypatch: pytest.MonkeyPatch, n
     monkeypatch.setattr(_calibrated, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
     trainer = make(name)
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (8, 5)
+
+
+def test_a_trainer_that_sets_its_own_budget(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stubborn(nnUNetTrainer):
+        def initialize(self) -> None:
+            self.num_epochs = 3
+            super().initialize()
+
+    monkeypatch.setattr(_calibrated, find.__name__, lambda _: Stubborn)
+    with pytest.raises(ValueError, match="nnUNetTrainerStubborn sets num_epochs itself, to 3; train it by its own"):
+        make("Stubborn_8epochs")
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_a_trainer_whose_name_begins_like_ours(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: str
+) -> None:
+    """nnU-Net finds it wherever our folder stands, and with a budget."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text(
+        "from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer\n\n\n"
+        "class nnUNetTrainerCE_mine(nnUNetTrainer):\n    pass\n"
+    )
+    folders = [str(trainers_path()), str(tmp_path / "mine")]
+    monkeypatch.setenv("nnUNet_extTrainer", os.pathsep.join(folders if first == "ours" else folders[::-1]))
+    assert find("nnUNetTrainerCE_mine").__name__ == "nnUNetTrainerCE_mine"
+    assert make(find("nnUNetTrainerCE_mine_7epochs")).num_epochs == 7
+    with pytest.raises(ValueError, match="does not know the suffix '_other'"):
+        find("nnUNetTrainerCE_other")
 
 
 def test_goes_on_with_a_training_of_another_trainer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split, find_trainer
 from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
 from nnunet_nacl.paper.experiments._study import Study
-from nnunet_nacl.trainers import build_loss, parse_name
+from nnunet_nacl.trainers import build_loss, recipe_of
 
 Checkpoint = Literal["final", "best"]
 """The last epoch's, or nnU-Net's best by the moving average of the Dice of its validation patches."""
@@ -234,7 +234,7 @@ def _suitable(study: Study, data: PreprocessedDataSet, suffix: str) -> Study:
     """The study without the methods whose loss the data set does not allow."""
     suitable = []
     for method in study.methods:
-        recipe = parse_name(method.trainer + suffix)
+        recipe = recipe_of(method.trainer + suffix)
         if recipe is None:
             find_trainer(method.trainer + suffix)
         try:

@@ -26,8 +26,10 @@ def steps_left(job: Job) -> dict[str, list[str]]:
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
                 "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
-                "-npp", str(options.num_processes), "-nps", str(options.num_processes), "--continue_prediction",
+                "-npp", str(options.num_processes), "-nps", str(options.num_processes),
             ]  # fmt: skip
+            if "train" not in steps and not _left_over(job):
+                steps["predict"].append("--continue_prediction")
         # There may be ground truth without an image; that is not a failure.
         steps["evaluate_test"] = _evaluate(
             job, str(job.data.raw / "labelsTs"), str(job.predictions), "--chill"
@@ -76,12 +78,22 @@ def clear_the_way(job: Job, step: str) -> bool:
                 half_written.append(file)
                 file.replace(file.with_suffix(".broken"))
     if step == "predict":
-        for case in job.data.test_cases:  # nnU-Net predicts those again that have no segmentation
-            file = job.predictions / f"{case}{job.data.file_ending}"
-            if file.is_file() and not _is_current(job, job.predictions / f"{case}.npz"):
-                half_written.append(file)
-                file.unlink()
+        half_written += _left_over(job)
+        for file in half_written:  # nnU-Net predicts those again that have no segmentation
+            file.unlink()
     return bool(half_written)
+
+
+def _left_over(job: Job) -> list[Path]:
+    """Segmentations whose probabilities this model has not written, at least not to their end."""
+    files = {
+        case: job.predictions / f"{case}{job.data.file_ending}" for case in job.data.test_cases
+    }
+    return [
+        file
+        for case, file in files.items()
+        if file.is_file() and not _is_current(job, job.predictions / f"{case}.npz")
+    ]
 
 
 def _is_trained(job: Job) -> bool:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from nnunet_nacl.paper.report import FigureKind, StudyPlot, Variant
-from nnunet_nacl.trainers import parse_name
+from nnunet_nacl.trainers import recipe_of
 
 STUDIES = (
     "main",
@@ -29,7 +29,7 @@ _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 
 
 def _known_trainer(name: str) -> str:
-    parse_name(name)  # raises a ValueError for a suffix that our trainers do not know
+    recipe_of(name)  # raises a ValueError for a suffix that our trainers do not know
     return name
 
 
@@ -154,5 +154,6 @@ def read_study(study: str) -> Study:
         return TypeAdapter(Study).validate_json(json.dumps(content, default=str))
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not, say
+    # A ValueError for a date that there is not, a TypeError for a date as a key
+    except (yaml.YAMLError, TypeError, ValueError) as error:
         raise ValueError(f"{file} is not a YAML file: {error}") from error

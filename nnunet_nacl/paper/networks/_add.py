@@ -83,12 +83,13 @@ def add_network(
     reference = _measure(configuration, *parent.build_network(configuration), planned)
     budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
     batch_size = inherited["batch_size"]
+    smallest = min(_SMALLEST_BATCH, batch_size)
     while batch_size > 0 and step.memory_gb(batch_size) > budget:
         batch_size -= 1
-    if batch_size < _SMALLEST_BATCH:
+    if batch_size < smallest:
         raise ValueError(
-            f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "
-            f"{_SMALLEST_BATCH} of them, {configuration} at most {budget:.1f} GB. Choose smaller ones (--patch_size)."
+            f"Patches of {_shown(size)}: {network} needs {step.memory_gb(smallest):.1f} GB for "
+            f"{smallest} of them, {configuration} at most {budget:.1f} GB. Choose smaller ones (--patch_size)."
         )
     content["batch_size"] = batch_size
     parent.add(name, content)

@@ -9,7 +9,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from nnunet_nacl.paper.experiments._folds import check_model, write_splits
-from tests.conftest import NNUNet, trainer_on_cpu
+from tests.conftest import NNUNet, trainer_on_cpu, write_summary
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
 
 
@@ -82,9 +82,7 @@ def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDat
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
         check_model(data_set, TRAINER, 0, other)
     (model / ".fold_0_split.json").unlink()  # as after a training by hand
-    (model / "fold_0" / "validation").mkdir()
-    for file in ("summary.json", *(f"{case}.nii.gz" for case in split["val"])):
-        (model / "fold_0" / "validation" / file).touch()
+    write_summary(model / "fold_0", split["val"])
     with pytest.raises(ValueError, match=r"was trained with other cases than"):
         check_model(data_set, TRAINER, 0, other)
     check_model(data_set, TRAINER, 0, split)

@@ -99,8 +99,9 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
     assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
     os.utime(job.predictions / "calibration_summary.json", (later, later))  # evaluated again
-    assert "predict" in steps(job)
+    assert "--continue_prediction" not in steps_left(job)["predict"]  # nnU-Net would keep them
     assert clear_the_way(job, "predict")
+    assert "--continue_prediction" in steps_left(job)["predict"]
     assert not clear_the_way(job, "predict")
     assert not list(job.predictions.glob("*.nii.gz"))
 

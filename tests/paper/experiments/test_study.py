@@ -30,6 +30,19 @@ def test_built_in_studies_are_read(name: str) -> None:
     assert (study.plot() is None) == (study.figure is None)
 
 
+def test_a_trainer_whose_name_begins_like_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "mine.yaml"
+    table.write_text("title: Mine\nruns:\n  - {name: mine, trainer: nnUNetTrainerCE_mine}\n")
+    with pytest.raises(ValueError, match="does not know the suffix '_mine'"):
+        read_study(str(table))
+    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))
+    (tmp_path / "mine.py").write_text("class nnUNetTrainerCE_mine(nnUNetTrainer):\n    pass\n")
+    assert read_study(str(table)).methods[0].trainer == "nnUNetTrainerCE_mine"
+    table.write_text("2024-01-01: x\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml is not a YAML file"):
+        read_study(str(table))
+
+
 def test_main_has_the_papers_methods_and_ce_as_control() -> None:
     study = read_study("main")
     assert [row.name for row in study.methods] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]

@@ -69,6 +69,8 @@ def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path)
     with pytest.raises(ValueError, match=r"^Patches of 4096x4096: attention_unet needs .* 2d_huge at most "):
         add_network("attention_unet", 901, "2d_huge")
     assert "2d_huge_attention_unet" not in plans_file.read_text()
+    add(plans_file, "2d_single", patch_size=[32, 32], batch_size=1)
+    assert add_network("attention_unet", 901, "2d_single").batch_size == 1
 
 
 @pytest.mark.parametrize(

@@ -73,12 +73,12 @@ def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[
     """Cases that a trained fold was validated on, as far as is known, and should not be by ``val``, or the reverse."""
     validation = fold / "validation"
     summary = validation / "summary.json"
-    if not summary.is_file():  # perhaps not all of them
-        return cases_in(validation, ending) - set(val)
-    # Exported models have no segmentations beside it
-    evaluated = read_json(summary, Evaluated).metric_per_case
-    files = [re.split(r"[/\\]", case["prediction_file"])[-1] for case in evaluated]
-    return {file.removesuffix(ending) for file in files} ^ set(val)
+    differing = cases_in(validation, ending) - set(val)
+    if summary.is_file():  # of all of them, though segmentations are not exported with a model
+        evaluated = read_json(summary, Evaluated).metric_per_case
+        files = [re.split(r"[/\\]", case["prediction_file"])[-1] for case in evaluated]
+        differing |= {file.removesuffix(ending) for file in files} ^ set(val)
+    return differing
 
 
 class RawCase(NamedTuple):

@@ -152,7 +152,8 @@ class FileState(NamedTuple):
             if status.st_size != self.size:
                 return False
             is_untouched = status.st_mtime_ns == self.changed and str(file.absolute()) == self.path
-            return is_untouched or _checksum(file) == self.checksum
+            # A link may lead elsewhere by now
+            return (is_untouched and not file.is_symlink()) or _checksum(file) == self.checksum
         except OSError:
             return False
 

@@ -68,6 +68,21 @@ def test_the_longest_names(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208
 
 
+def test_a_link_that_leads_elsewhere_has_changed(tmp_path: Path) -> None:
+    """Also to a file of the same size and time."""
+    for name, text in (("one", b"a" * 400), ("other", b"b" * 400)):
+        (tmp_path / name).write_bytes(text)
+        os.utime(tmp_path / name, ns=(1, 1))
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "one")
+    state = FileState.of(link)
+    assert state is not None
+    assert not state.has_changed
+    link.unlink()
+    link.symlink_to(tmp_path / "other")
+    assert state.has_changed
+
+
 def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_output(str(tmp_path / "new")) == tmp_path / "new"
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):

@@ -96,8 +96,7 @@ class TrainedFold:
             # Our trainers change no network, and importing them takes seconds
             built_by=DEFAULT_TRAINER if _is_ours(content["trainer_name"]) else None,
         )
-        plans = model_folder / "plans.json"
-        data_set = DataSet.read(model_folder / "dataset.json", plans, [])
+        data_set = DataSet.of_model(model_folder)
         settings: Record = {
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
@@ -112,7 +111,7 @@ class TrainedFold:
         settings["fold"] = str(fold)
         return cls(
             model_folder / f"fold_{fold}",
-            Model.of_folder(model_folder, plans, data_set),
+            Model.of_folder(model_folder, model_folder / "plans.json", data_set),
             data_set.meaning,
             data_set.ignore_label,
             settings,

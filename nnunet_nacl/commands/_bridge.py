@@ -108,5 +108,5 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: st
         options.update(type=kind, metavar=value[0] if value and is_option else name.upper())
     if is_option:
         options.update(dest=name, required=required)
-    dashes = "" if not is_option else "-" if name in SINGLE_DASH else "--"
-    parser.add_argument(dashes + name, help=text.replace("%", "%%"), **options)
+        name = f"-{name}" if name in SINGLE_DASH else f"--{name}"
+    parser.add_argument(name, help=text.replace("%", "%%"), **options)

@@ -23,8 +23,10 @@ from nnunet_nacl.paper.experiments import (
     run_experiments,
 )
 from nnunet_nacl.report import write_report
+from nnunet_nacl.typing import Record
 
 CONFIGURATION = "2d_demo"
+_STAGES = 3
 # The paper's Adam schedule: three hundred steps of it are enough for both losses
 SUFFIX = "_paperSchedule_2epochs_150iterations"
 
@@ -152,23 +154,24 @@ def _plan(folder: Path) -> None:
         return
     # nnU-Net would continue with what an interrupted run left, even half-written files.
     shutil.rmtree(preprocessed, ignore_errors=True)
-    command = (
-        f"nnUNetv2_plan_and_preprocess -d {dataset_number(DATASET)} -c 2d -npfp 1 -np 1".split()
-    )
+    number = dataset_number(DATASET)
+    command = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "-npfp", "1", "-np", "1"]
     # nnU-Net crashes without a process for augmentation
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1")
     plans = PlansJson.read(plans_file)
-    # Only the first stages of nnU-Net's network, with half the features.
-    architecture = plans.configurations["2d"]["architecture"]
-    network = architecture["arch_kwargs"]
-    stages = 3
-    network["n_stages"] = stages
+    architecture = _small(plans.configurations["2d"]["architecture"])
+    changes = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
+    plans.add(CONFIGURATION, changes)
+
+
+def _small(architecture: Record) -> Record:
+    """The first stages of nnU-Net's network, with half the features."""
+    network = dict(architecture["arch_kwargs"], n_stages=_STAGES)
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):
-        network[name] = network[name][:stages]
-    network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: stages - 1]
+        network[name] = network[name][:_STAGES]
+    network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: _STAGES - 1]
     network["features_per_stage"] = [number // 2 for number in network["features_per_stage"]]
-    small = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
-    plans.add(CONFIGURATION, small)
+    return {**architecture, "arch_kwargs": network}
 
 
 def _calibrated(job: Job) -> Path:
@@ -181,16 +184,14 @@ def _calibrate(job: Job) -> None:
     output = _calibrated(job)
     if (output / SUMMARY_NAME).is_file():
         return
-    model = f"-d {dataset_number(DATASET)} -c {CONFIGURATION} -tr {job.trainer} -f {job.fold}"
-    calibrate = f"nnunet_nacl calibrate {model} -device {job.options.device} --overwrite".split()
-    folders = ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
-    saved = "-chk checkpoint_calibrated.pth --save_probabilities"
-    options = f"{model} {saved} -device {job.options.device} -npp 0 -nps 0".split()
+    model = ["-d", dataset_number(DATASET), "-c", CONFIGURATION, "-tr", job.trainer]
+    model += ["-f", str(job.fold), "-device", job.options.device]
+    calibrate = ["nnunet_nacl", "calibrate", *model, "--overwrite"]
+    predict = ["nnUNetv2_predict", *model, "-chk", "checkpoint_calibrated.pth"]
+    predict += ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
+    predict += ["--save_probabilities", "-npp", "0", "-nps", "0"]
     logs = job.output / "logs"
-    for what, command in (
-        ("calibrate", calibrate),
-        ("predict_calibrated", ["nnUNetv2_predict", *folders, *options]),
-    ):
+    for what, command in (("calibrate", calibrate), ("predict_calibrated", predict)):
         log = logs / f"{job.trainer}_fold_{job.fold}_{what}.log"
         _run(command, log, prefix=f"{job}: ")
     evaluate(Predictions.of_folder(job.data.raw / "labelsTs", output))

@@ -249,11 +249,12 @@ def _known(
 
 
 def _is_of(result: FolderResult, origin: Origin, cases: Iterable[CaseFiles]) -> bool:
-    """Whether a result is of the same folders of predictions, or has a case whose files are the same."""
+    """Whether a result is of the same folders of predictions, or all that it has is the same in other folders."""
     there, here = ({pair.pred_folder for pair in one.folders} for one in (result.origin, origin))
     by_name = {case.name: case for case in cases}
-    return there == here or any(
-        states.moved_to(by_name[files.name])
+    if there == here:
+        return True
+    return bool(result.counted) and all(
+        files.name in by_name and states.moved_to(by_name[files.name])
         for files, states in result.counted
-        if files.name in by_name
     )

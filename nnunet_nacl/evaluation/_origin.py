@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import CalibratedMark, Predictions, dataset_number, names_in
+from nnunet_nacl.nnunet import CalibratedMark, Predictions, dataset_number, names_in, nnunet_folder
 from nnunet_nacl.typing import Record
 
 SUMMARY_NAME = "calibration_summary.json"
@@ -72,7 +72,23 @@ class Origin:
 
     @property
     def evaluate_command(self) -> str:
-        """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders of no model one line each."""
+        """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
+        return "\n".join(
+            shlex.join(
+                [
+                    "nnunet_nacl",
+                    "evaluate",
+                    pair.gt_folder,
+                    pair.pred_folder,
+                    *self.evaluate_options,
+                ]
+            )
+            for pair in self.folders
+        )
+
+    @property
+    def evaluate_options(self) -> list[str]:
+        """The options of ``nnunet_nacl evaluate`` that differ from its defaults."""
         usual = USUAL_SETTINGS
         options = [] if self.settings.surface else ["--no_surface"]
         if self.settings.num_bins != usual.num_bins:
@@ -85,16 +101,11 @@ class Origin:
             options.append("--ignore_geometry")
         if self.part is not None:
             options += ["--num_parts", str(self.part[1]), "--part_id", str(self.part[0])]
-        if len(self.folders) > 1 and self.model_options:
-            return shlex.join(["nnunet_nacl", "evaluate", *self.model_options, *options])
-        return "\n".join(
-            shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
-            for pair in self.folders
-        )
+        return options
 
     @property
     def model_options(self) -> list[str]:
-        """``-d -c -tr -p -f`` of the model whose folds were validated in these folders; empty if there is no such one.
+        """``-d -c -tr -p -f`` of the model in ``nnUNet_results`` whose folds were validated in these folders, if any.
 
         For what ``calibrate --npz`` has written, with ``--calibrated``.
         """
@@ -105,6 +116,12 @@ class Origin:
         folds = [folder.parent.name.removeprefix("fold_") for folder in folders]
         is_validation = all(folder.parent.name.startswith("fold_") for folder in folders)
         if not is_validation or len(models) > 1 or "dataset" not in names:
+            return []
+        try:
+            results = nnunet_folder("nnUNet_results").resolve()
+        except RuntimeError:  # it is not set
+            return []
+        if models.pop().resolve().parent.parent != results:
             return []
         if kinds not in ({"validation"}, {"validation_calibrated"}):
             return []

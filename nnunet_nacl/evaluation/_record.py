@@ -43,7 +43,8 @@ def read_record(file: Path) -> FolderResult:
         origin, cases, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
     if origin.counting != COUNTING:
         raise ValueError(
-            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {origin.evaluate_command}"
+            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {origin.evaluate_command} (into a "
+            "file that -o named, with --overwrite)"
         )
     with _reading(file):
         empty = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)

@@ -104,11 +104,19 @@ class FolderResult:
     @property
     def evaluate_command(self) -> str:
         """The command that evaluates these predictions again, into the same file if that is not its default."""
-        command = self.origin.evaluate_command
-        default = default_summary([Path(pair.pred_folder) for pair in self.origin.folders])
-        if self.file is None or self.origin.part or self.file.absolute() == default:
+        origin = self.origin
+        command = origin.evaluate_command
+        if self.file is None:
             return command
-        return f"{command} -o {shlex.quote(str(self.file))}"
+        if len(origin.folders) > 1 and origin.model_options:
+            words = ["nnunet_nacl", "evaluate", *origin.model_options, *origin.evaluate_options]
+            command = shlex.join(words)
+        part = "" if origin.part is None else "_part{}of{}".format(*origin.part)
+        file = self.file.absolute().with_name(self.file.name.replace(part, ""))
+        default = default_summary([Path(pair.pred_folder) for pair in origin.folders])
+        if file == default or "\n" in command:
+            return command
+        return f"{command} -o {shlex.quote(str(file))}"
 
     def take(self, rows: Sequence[int]) -> "FolderResult":
         """Some of the cases."""

@@ -203,6 +203,11 @@ class DataSet:
                 names, described["file_ending"], meaning, labels.ignore_label, Reader(reader)
             )
 
+    @classmethod
+    def of_model(cls, model_folder: Path) -> "DataSet":
+        """As a trained model knows it."""
+        return cls.read(model_folder / "dataset.json", model_folder / "plans.json", [])
+
 
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""

@@ -80,10 +80,9 @@ def answer(comparison: Comparison) -> Answer:
         order = comparison.by_metric[judged_by].order
         names = order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]
-    made_from = _made_from(origins)
-    before = {name: source for name, source in made_from.items() if source is not None}
+    before = _made_from(origins)
     by_name, twins = _named_calibrated(origins)
-    calibrated = by_name.union(made_from)
+    calibrated = by_name.union(before)
     off = [one.name for one in assessments if one.verdict in _OFF]
     to_calibrate = [name for name in off if name not in {*calibrated, *before.values(), *twins}]
     named = names
@@ -92,12 +91,12 @@ def answer(comparison: Comparison) -> Answer:
     return Answer(
         assessments=[one for one in assessments if one.name in named and not np.isnan(one.error)],
         error_set=error_set,
-        before=before,
+        before={name: source for name, source in before.items() if source is not None},
         judged_by=judged_by,
         order=order,
         against_baseline=[one for one in _against_baseline(view) if one.name in named],
         lacking={
-            name: origin.evaluate_command
+            name: comparison.evaluate_commands[name]
             for name, origin in origins.items()
             if not set(LABEL_FREE) <= set(origin.settings.voxels)
         },
@@ -110,9 +109,10 @@ def answer(comparison: Comparison) -> Answer:
 def _calibrating(name: str, origin: Origin) -> list[str]:
     """The commands that fit a method's calibration, apply it, and evaluate the result.
 
-    Of validation cases, those of the model, which holds them out.
+    Of validation cases, those of the model, which holds them out; fold all has none.
     """
-    if model := origin.model_options:
+    model = origin.model_options
+    if model and "all" not in model:
         return [
             shlex.join(["nnunet_nacl", "calibrate", *model, "--npz"]),
             shlex.join(["nnunet_nacl", "evaluate", *model, "--calibrated"]),

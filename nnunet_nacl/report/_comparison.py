@@ -131,6 +131,11 @@ class Comparison:
         return {name: result.origin for name, result in self.results.items()}
 
     @property
+    def evaluate_commands(self) -> dict[str, str]:
+        """The commands that evaluate each method's predictions again."""
+        return {name: result.evaluate_command for name, result in self.results.items()}
+
+    @property
     def folders(self) -> dict[str, list[list[Path]]]:
         """Of each method, where other files of it may be: its predictions' folders, or else its summary's."""
         found = {}

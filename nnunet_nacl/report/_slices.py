@@ -144,7 +144,7 @@ def _file(state: FileState | None) -> Path:
 
 def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     """By default where nnU-Net keeps the images of a folder of labels."""
-    labels = truth_file.parent
+    labels = truth_file.parent.resolve()
     if images is None and labels.name == "gt_segmentations":
         return training_image(labels.parent.name, truth_file, case)
     if images is None:

@@ -132,7 +132,9 @@ def test_copies_are_not_counted_again(folders: Folders, tmp_path: Path, capsys: 
         for file in folder.iterdir():
             os.utime(file, ns=(1, 1))
     assert evaluated_again(folders, capsys, "-o", output) == 0
-    assert evaluated_again(elsewhere, capsys, "-o", output) == 1
+    for name in (SUMMARY, "calibration_cases.csv", "calibration_bins.zip"):
+        shutil.copy(tmp_path / name, elsewhere[1])
+    assert evaluated_again(elsewhere, capsys) == 1
 
 
 @pytest.mark.parametrize("name", ["all.json", SUMMARY])
@@ -149,13 +151,22 @@ def test_a_file_of_the_same_predictions_is_updated_and_no_other(
     assert main(command.split()) == 0
     assert evaluated_again(folders, capsys, "-o", output) == 0
     others = tuple(Path(shutil.copytree(folder, tmp_path / "other" / folder.name)) for folder in folders)
-    for file in others[1].glob("*.npz"):
-        p = np.load(file)["probabilities"]
-        np.savez(file, probabilities=(p * 0.999 + 0.001 / len(p)).astype(p.dtype))
+    file = others[1] / "case_2.npz"  # one of three differs
+    p = np.load(file)["probabilities"]
+    np.savez(file, probabilities=(p * 0.999 + 0.001 / len(p)).astype(p.dtype))
     before = content(output)
     assert run_evaluate(others, "-o", output) == 1
     assert f"{output} exists" in capsys.readouterr().err
     assert content(output) == before
+    for number in range(2):
+        assert run_evaluate(others, "-o", tmp_path / "parts.json", "--num_parts", 2, "--part_id", number) == 0
+    file.touch()
+    np.savez(file, probabilities=p)
+    assert main(["report", str(tmp_path / "parts.json"), "-o", str(tmp_path / "page.html")]) == 1
+    command = re.search(r"Evaluate again: nnunet_nacl (.*)", capsys.readouterr().err)[1]
+    assert command.endswith(f"--num_parts 2 --part_id 0 -o {tmp_path / 'parts.json'}")
+    assert main(command.split()) == 0
+    assert main(["report", str(tmp_path / "parts.json"), "-o", str(tmp_path / "page.html")]) == 0
 
 
 def test_a_file_whose_name_looks_like_a_parts(folders: Folders) -> None:

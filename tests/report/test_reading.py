@@ -11,7 +11,7 @@ from nnunet_nacl import cli
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.cli import main
 from nnunet_nacl.demo import LABELS
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, read_result, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, read_result, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.report import answer, compare, read_results, table_text, write_plot, write_report
 from nnunet_nacl.report._slices import read_slices
@@ -201,6 +201,8 @@ def test_errors(
 def test_commands_for_the_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that evaluates them together again; validation cases are calibrated by the model, which holds them out."""
     model, preprocessed = write_model(tmp_path, ["abc", "defgh"])
+    monkeypatch.setenv("nnUNet_results", str(model.parents[1]))
+    monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
     result = evaluate(Predictions.of_validation(model, preprocessed, [0, 1]))
     options = "-d 1 -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 1"
     assert result.evaluate_command == f"nnunet_nacl evaluate {options} --no_surface"
@@ -209,10 +211,16 @@ def test_commands_for_the_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.M
     assert told.to_do == [
         f"nnunet_nacl calibrate {options} --npz", f"nnunet_nacl evaluate {options} --calibrated"
     ]  # fmt: skip
-    monkeypatch.setenv("nnUNet_results", str(model.parents[1]))
-    monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
     assert main(result.evaluate_command.split()[1:]) == 0
     assert len(read_result(model / "calibration_folds_0_1_summary.json").cases) == 8
+    folds = [Predictions.of_validation(model, preprocessed, [fold]) for fold in (0, 1)]
+    merged = FolderResult.merged([evaluate(fold) for fold in folds])
+    assert len(merged.evaluate_command.splitlines()) == 2  # each fold has its own file
+    (model / "fold_0").rename(model / "fold_all")
+    whole = evaluate(Predictions.of_validation(model, preprocessed, ["all"]))
+    assert answer(compare({"NACL": whole})).to_do[0].startswith("nnunet_nacl calibrate VALIDATION_LABELS")
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))  # the model lies elsewhere
+    assert "\n" in result.evaluate_command
 
 
 def test_a_data_set_is_named_by_where_its_ground_truth_lies(

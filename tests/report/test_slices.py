@@ -99,6 +99,10 @@ def test_a_ground_truth_of_links_is_shown(copied: Path, tmp_path: Path) -> None:
     data = slices_of(read(soft), "case_01")
     assert (data.missing, list(data.methods)) == ([], ["soft"])
     assert data.image is not None
+    linked = tmp_path / "gt"
+    linked.symlink_to(copied / "labelsTs")
+    evaluate(Predictions.of_folder(linked, soft), overwrite=True)
+    assert slices_of(read(soft), "case_01").image is not None
     link = copied / "labelsTs" / "case_01.nii.gz"
     link.unlink()
     link.symlink_to(copied / "labelsTs" / "case_02.nii.gz")

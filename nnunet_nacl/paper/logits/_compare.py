@@ -8,12 +8,12 @@ import pandas as pd
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import check_output, whole_file
+from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.paper.logits._measures import (
     check_images,
     max_logit_history,
     mean_logits,
     predictor_and_cases,
-    read_labels,
 )
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.report import default_name
@@ -94,7 +94,7 @@ def _check_same_voxels(
         of_models: dict[str, dict[str, object]] = {}
         for name, folder in models.items():
             predictor, cases = predictor_and_cases(folder, fold, "cpu", images, labels)
-            meaning = read_labels(folder).meaning
+            meaning = DataSet.of_model(folder).meaning
             of_models[name] = {
                 "labels": meaning.labels,
                 "order of regions": meaning.regions,

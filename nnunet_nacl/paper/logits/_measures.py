@@ -103,7 +103,7 @@ def mean_logits(
     sums = []
     for fold in folds:
         predictor, cases = predictor_and_cases(model_folder, fold, device, images, labels)
-        data_set = read_labels(model_folder)
+        data_set = DataSet.of_model(Path(model_folder))
         title = f"{Path(model_folder).resolve().name}, fold {fold}"
         for name in tqdm(cases.names, desc=title, unit="case", disable=None):
             image, ground_truth, _ = cases.load(name)
@@ -142,12 +142,6 @@ def predictor_and_cases(
     cases = PreprocessedCases.of_fold(predictor, fold)
     check_as_trained(Path(model_folder), predictor, fold, cases.names)
     return predictor, cases
-
-
-def read_labels(model_folder: str | Path) -> DataSet:
-    """The data set as the model knows it."""
-    model = Path(model_folder)
-    return DataSet.read(model / "dataset.json", model / "plans.json", [])
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:

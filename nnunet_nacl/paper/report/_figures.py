@@ -103,17 +103,19 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
 
 def _values(estimates: Estimates, study: StudyPlot) -> pd.DataFrame:
     """A row for each compared variant; ``place`` is that among the group's values, from 0."""
-    return pd.DataFrame(
-        {
+    rows = []
+    for variant in study.compared(estimates):
+        estimate = estimates[variant.method]
+        row = {
             "group": variant.group,
             "text": variant.text,
             "place": study.groups[variant.group].index(variant),
             "at": variant.value,
-            "value": (estimate := estimates[variant.method]).value,
+            "value": estimate.value,
             "reach": estimate.reach or [[math.nan], [math.nan]],
         }
-        for variant in study.compared(estimates)
-    )
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def study_radar(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:

@@ -232,10 +232,9 @@ class Vector(_OfLogits):
 
 def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:
     """Calibrated logits (C, n) of a sample's voxels."""
-    if not calibration.needs_features:
-        return calibration.logits(sample.logits)
-    assert sample.features is not None
-    return calibration.logits(sample.features)
+    inputs = sample.features if calibration.needs_features else sample.logits
+    assert inputs is not None
+    return calibration.logits(inputs.copy())  # it may be of somebody's own, and work in place
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:
@@ -272,7 +271,7 @@ def calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], F
     spatial = np.moveaxis(to_numpy(values), channel_axis, 0).shape[1:]
     rows = calibrate(flattened(values, channel_axis))
     made = np.moveaxis(rows.reshape(len(rows), *spatial), 0, channel_axis)
-    if isinstance(values, np.ndarray):
+    if not hasattr(values, "new_tensor"):
         return made
     return (values if values.is_floating_point() else values.float()).new_tensor(made)
 

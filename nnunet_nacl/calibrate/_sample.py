@@ -176,12 +176,18 @@ class Sample:
         if around.shape == whole:
             around = flattened(around, channel_axis)
         given = np.ones(spatial) if weights is None else weights
-        represented = _shaped("weights", given, spatial).reshape(-1)
+        represented = _shaped("weights", given, spatial).reshape(-1).astype(np.float32)
         used = represented[counted]
-        if not (used.sum() > 0 and used.min() >= 0):
+        if not (0 < used.sum() < np.inf and used.min() >= 0):
             raise ValueError(
-                "expected a voxel that counts: all are ignored or have weight 0, or a weight is negative or NaN."
+                "expected a voxel that counts: all are ignored or have weight 0, or a weight is negative, NaN, or too "
+                "large for single precision."
             )
+        # Cases without such a voxel are none
+        is_case = np.bincount(number[counted], used, len(names)) > 0
+        counted &= is_case[number]
+        names = names[is_case]
+        number = (np.cumsum(is_case) - 1)[number]
         of_features = None
         if features is not None:
             expected = list(whole)
@@ -193,7 +199,7 @@ class Sample:
             meaning,
             meaning.activation.centered(rows),
             truth,
-            represented.astype(np.float32),
+            represented,
             np.broadcast_to(around.reshape(-1, size), (meaning.num_tops, size)),
             number.astype(np.int32),
             tuple(map(str, names.tolist())),

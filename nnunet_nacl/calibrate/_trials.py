@@ -175,7 +175,11 @@ def try_methods(
 
     def fit_all(part: Sample) -> Calibrations:
         fitted = [Unchanged(), *(kind.of(part, layer) for kind in kinds)]
-        return {calibration.method: calibration for calibration in fitted}
+        by_name = {calibration.method: calibration for calibration in fitted}
+        if len(by_name) < len(fitted):
+            names = ", ".join(calibration.method for calibration in fitted)
+            raise ValueError(f"methods: expected a name for each; got {names}.")
+        return by_name
 
     parts = split_cases(sample.names)
     logits: dict[str, Floats] = {}
@@ -239,6 +243,8 @@ def compare(
     """
     import pandas as pd
 
+    if not all(isinstance(kind, type) for kind in methods):
+        raise ValueError(f"methods: expected classes, such as Temperature; got {methods}.")
     if (features is None) != (layer is None):
         raise ValueError("features and layer go together: expected both, or none of them.")
     sample = Sample.of_arrays(

@@ -1,6 +1,7 @@
 """One case: calibration tables over its voxel sets, and segmentation metrics."""
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -41,7 +42,8 @@ def evaluate_case(
     around p_r > 0.05. Ignored voxels are in no set. The first call compiles for a few seconds.
 
     Args:
-        probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
+        probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output. bfloat16 is
+            too coarse for them: give its logits.
         ground_truth: (*spatial) labels, whole numbers of any dtype; or, for regions, bool masks (R, *spatial), which
             may overlap.
         prediction: the segmentation that segmentation metrics evaluate, in the form of ``ground_truth``. By default
@@ -66,6 +68,7 @@ def evaluate_case(
     >>> f"{result['near'].ECE:.3f} {result['image'].NLL_per_foreground:.3f} {result.Dice:.3f}"
     '0.232 4.073 0.667'
     """
+    ignore_label = None if ignore_label is None else operator.index(ignore_label)
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
     predicted = None if prediction is None else to_numpy(prediction)

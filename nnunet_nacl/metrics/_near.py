@@ -74,5 +74,5 @@ def _squared_distances(
 
 def check_spacing(spacing_mm: Sequence[float], axes: int) -> None:
     """Raise a ValueError unless there is a distance above 0 for each axis."""
-    if len(spacing_mm) != axes or not all(step > 0 for step in spacing_mm):
+    if len(spacing_mm) != axes or not all(0 < step < np.inf for step in spacing_mm):
         raise ValueError(f"spacing_mm: expected {axes} distances above 0; got {tuple(spacing_mm)}.")

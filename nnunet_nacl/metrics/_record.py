@@ -1,6 +1,6 @@
 """The record of counted cases: columns, whose first axis is that of the cases."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,8 +130,9 @@ class Counts:
         return self.calibration[voxels].sum()
 
     @classmethod
-    def joined(cls, parts: "Sequence[Counts]") -> "Counts":
+    def joined(cls, parts: "Iterable[Counts]") -> "Counts":
         """The cases of all parts, which were counted alike, in this order; a ValueError if there is no part."""
+        parts = list(parts)
         if not parts:
             raise ValueError("expected one case or more; got none.")
         metrics = {tuple(part.segmentation_metrics) for part in parts}

@@ -11,12 +11,12 @@ from nnunet_nacl.nnunet import dataset_in
 
 
 def read_results(
-    summaries: Sequence[str | Path], *, names: Sequence[str] | None = None
+    summaries: str | Path | Sequence[str | Path], *, names: Sequence[str] | None = None
 ) -> dict[str, dict[str, FolderResult]]:
     """Read what ``nnunet_nacl evaluate`` wrote. Summaries with the same name and data set (folds, say) are merged.
 
     Args:
-        summaries: ``calibration_summary.json`` files, or folders that hold one.
+        summaries: ``calibration_summary.json`` files, or folders that hold one; or a single one.
         names: one for each summary; by default the trainer's or the folder's name, and for a calibrated folder the
             source folder's name and the method: ``DiceCE + vector``.
 
@@ -26,6 +26,8 @@ def read_results(
         ValueError: names do not fit, different methods would have one name, a method has a case twice, or predictions
             have changed since they were evaluated.
     """
+    if isinstance(summaries, (str, Path)):
+        summaries = [summaries]
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
     if names is not None and len(names) != len(files):
         raise ValueError(

@@ -53,6 +53,20 @@ def check_enough(num_cases: int, coverage: float) -> int:
     return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
 
 
+def _checked(predicted: ArrayLike, true: ArrayLike, coverage: float) -> tuple[Floats, Floats]:
+    """Both as arrays (n,); a ValueError unless they are, of finite numbers, and the coverage is a share."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
+    x = np.asarray(predicted, np.float64)
+    y = np.asarray(true, np.float64)
+    if x.ndim != 1 or x.shape != y.shape or not np.isfinite([x, y]).all():
+        raise ValueError(
+            f"expected finite numbers, a predicted and a true one for each case; got the shapes {x.shape} and "
+            f"{y.shape}, {np.count_nonzero(~np.isfinite(x)) + np.count_nonzero(~np.isfinite(y))} of them not finite."
+        )
+    return x, y
+
+
 @dataclass(frozen=True)
 class VolumeFit:
     """Intervals for volumes, from ``fit_volume``."""
@@ -81,13 +95,14 @@ def fit_volume(
     difference of volume that matters; it keeps the ratio finite where a structure is absent.
 
     Raises:
-        ValueError: fewer than 2/α − 1 cases.
+        ValueError: fewer than 2/α − 1 cases, or a volume that is not known.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
-    expected = np.asarray(expected_ml, np.float64)
-    true = np.asarray(true_ml, np.float64)
+    expected, true = _checked(expected_ml, true_ml, coverage)
+    if epsilon_ml <= 0:
+        raise ValueError(f"epsilon_ml must be above 0; got {epsilon_ml}.")
     rank = check_enough(expected.size, coverage)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
@@ -130,13 +145,13 @@ def fit_dice(
     line, by least squares.
 
     Raises:
-        ValueError: fewer than twice 1/α − 1 cases.
+        ValueError: fewer than twice 1/α − 1 cases, or a Dice that is NaN; where a structure is in neither segmentation
+            nor ground truth, count it as 1.
 
     References:
         Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
     """
-    x = np.asarray(predicted, np.float64)
-    y = np.asarray(dice, np.float64)
+    x, y = _checked(predicted, dice, coverage)
     order = np.random.default_rng(0).permutation(x.size)
     fitted = order[: x.size // 2]
     held_out = order[x.size // 2 :]

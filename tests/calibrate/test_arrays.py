@@ -163,6 +163,10 @@ def test_integer_logits() -> None:
         ({"near": np.ones((20, 20), bool)}, r"near: expected the shape \(8, 20, 20\) or \(8, 3, 20, 20\)"),
         ({"cases": np.arange(20)}, r"cases: expected the shape \(8, 20, 20\) or \(8,\); got \(20,\)"),
         ({"cases": np.zeros(SHAPE)}, "cases: expected two or more"),
+        ({"weights": np.arange(8)[:, None, None] * np.ones(SHAPE) > 6}, "cases: expected two or more"),
+        ({"weights": np.full(SHAPE, np.inf)}, "too large for single precision"),
+        ({"weights": np.full(SHAPE, 1e-46)}, "expected a voxel that counts"),
+        ({"methods": ["temperature"]}, r"methods: expected classes, such as Temperature; got \['temperature'\]"),
         ({"features": np.zeros((8, 2, 20, 19)), "layer": (1, 1)}, r"features: expected the shape \(8, 2, 20, 20\)"),
         ({"features": np.zeros((8, 2, 20, 20))}, "features and layer go together"),
         (
@@ -184,6 +188,23 @@ def test_arrays_that_do_not_fit(given: dict[str, Any], message: str) -> None:
     logits, labels = drawn()
     with pytest.raises(ValueError, match=message):
         compare(logits, **{"labels": labels, "channel_axis": 1, **given})
+
+
+def test_images_without_a_voxel_that_counts_are_no_cases() -> None:
+    logits, labels = drawn()
+    labels[5:] = -1
+    found = compare(logits, labels, channel_axis=1, ignore_label=-1)
+    assert found.equals(compare(logits[:5], labels[:5], channel_axis=1))
+    weights = np.ones(SHAPE)
+    weights[5:] = 0
+    assert found.equals(compare(logits, np.maximum(labels, 0), channel_axis=1, weights=weights))
+
+
+def test_a_list_of_logits() -> None:
+    logits, labels = drawn()
+    fit = Temperature.fit(logits, labels, channel_axis=1)
+    found = fit.probabilities(logits.tolist(), channel_axis=1)
+    np.testing.assert_array_equal(found, fit.probabilities(logits, channel_axis=1))
 
 
 def test_logits_and_layers_that_do_not_fit() -> None:

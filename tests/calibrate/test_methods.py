@@ -235,6 +235,26 @@ def test_a_calibration_of_ones_own(features: np.ndarray) -> None:
     assert list(table.index) == ["as trained", "temperature", own.method]
     assert table.loc["scaled", "NLL"] == pytest.approx(table.loc["temperature", "NLL"], rel=1e-3)
     assert table.loc["scaled", "remark"] == "of two factors"
+    with pytest.raises(ValueError, match="methods: expected a name for each; got as trained, scaled, scaled"):
+        compare(right / 2, drawn(SOFTMAX, right), cases=np.arange(40_000) // 8000, methods=(Scaled, Scaled))
+
+
+class InPlace(Scaled):
+    """As researchers write it."""
+
+    def logits(self, inputs: np.ndarray) -> np.ndarray:
+        inputs *= self.factor
+        return inputs
+
+
+def test_a_calibration_in_place_does_not_spoil_the_next(features: np.ndarray) -> None:
+    right = LAYER[0] @ features + LAYER[1][:, None]
+    arrays = right / 2, drawn(SOFTMAX, right)
+    after, alone = (
+        compare(*arrays, cases=np.arange(40_000) // 8000, methods=methods).loc["temperature"]
+        for methods in ((InPlace, Temperature), (Temperature,))
+    )
+    assert after.equals(alone)
 
 
 @pytest.mark.parametrize("activation", Activation)

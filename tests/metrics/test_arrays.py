@@ -60,7 +60,7 @@ def test_against_other_libraries() -> None:
 
 def test_a_folder_is_the_sum_of_its_cases(tmp_path: Path) -> None:
     folder = evaluate(Predictions.of_folder(*write_folder(tmp_path, "abc", temperature=1.5, structure=True)))
-    together = Counts.joined([evaluate_case(*structure_case(1.5, seed), spacing_mm=SPACING) for seed in range(3)])
+    together = Counts.joined(evaluate_case(*structure_case(1.5, seed), spacing_mm=SPACING) for seed in range(3))
     assert together.Dice == pytest.approx(folder.foreground_mean("Dice"))
     for voxels in ("foreground", "union", "near", "image"):
         metrics = together[voxels].metrics()
@@ -96,8 +96,8 @@ def test_half_precision_logits(dtype: torch.dtype) -> None:
     assert numbers(evaluate_case(logits, y, logits=True)) == pytest.approx(numbers(expected), rel=1e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize("ignore_label", [-1, -100, 255])
-def test_ignored_labels(ignore_label: int) -> None:
+@pytest.mark.parametrize("ignore_label", [-1, -100, 255, np.uint8(255)])
+def test_ignored_labels(ignore_label: int | np.uint8) -> None:
     p, y = structure_case(1.5)
     ignored = np.arange(y.size).reshape(y.shape) % 3 == 0
     marked = np.where(ignored, ignore_label, y)
@@ -146,7 +146,7 @@ def test_labels_of_no_class(ignore_label: int) -> None:
         evaluate_case(p, np.where(y == 2, 3, y), ignore_label=ignore_label)
 
 
-@pytest.mark.parametrize("spacing", [(-1, 1, 1), (np.nan, 1, 1), (0, 1, 1), (1, 1, 1, 1)])
+@pytest.mark.parametrize("spacing", [(-1, 1, 1), (np.nan, 1, 1), (np.inf, 1, 1), (0, 1, 1), (1, 1, 1, 1)])
 def test_spacings_that_are_no_distances(spacing: tuple[float, ...]) -> None:
     p, y = structure_case(1.5)
     for call in (lambda: evaluate_case(p, y, spacing_mm=spacing), lambda: near_core(y > 0, spacing, 5)):

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
@@ -36,6 +39,21 @@ def test_too_few_cases_are_refused() -> None:
     fit_dice(np.ones(17), np.ones(17), coverage=0.9)
     with pytest.raises(ValueError, match=r"^8 calibration cases are too few: the half .* needs at least 9\.$"):
         fit_dice(np.ones(16), np.ones(16), coverage=0.9)
+
+
+@pytest.mark.parametrize("fit", [partial(fit_volume, epsilon_ml=1.0), fit_dice])
+def test_what_cannot_be_fitted(fit: Callable[..., object]) -> None:
+    known = np.linspace(0.1, 0.9, 40)
+    unknown = known.copy()
+    unknown[3] = np.nan
+    for given in ((known, unknown), (unknown, known), (known, known[:1])):
+        with pytest.raises(ValueError, match="expected finite numbers, a predicted and a true one for each case"):
+            fit(*given)
+    for coverage in (0.0, 1.0, 90):
+        with pytest.raises(ValueError, match="coverage must be above 0 and below 1"):
+            fit(known, known, coverage=coverage)
+    with pytest.raises(ValueError, match=r"epsilon_ml must be above 0; got 0\.0"):
+        fit_volume(known, known, epsilon_ml=0.0)
 
 
 def test_same_as_mapie() -> None:

@@ -1,9 +1,13 @@
 """The command ``nnunet_nacl``. Each command imports what it needs when it runs, so ``--help`` is instant."""
 
 import io
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from nnunet_nacl import __version__
 from nnunet_nacl.commands import MAIN_PATH, Command
@@ -40,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not stop the command
     before = signal.signal(signal.SIGTERM, _interrupt)
+    hook = sys.unraisablehook
+    sys.unraisablehook = partial(_interrupt_again, otherwise=hook)
     try:
         return command.run(words[len(command.name.split()) :])
     except (OSError, ValueError, RuntimeError) as error:
@@ -49,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nnnunet_nacl {command.name}: interrupted.", file=sys.stderr)
         return 130
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)  # processes started later inherit what is ignored
 
 
@@ -56,6 +63,14 @@ def _interrupt(number: int, _: object) -> None:
     """Stop cleanly, once: further signals do not disturb the cleanup."""
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def _interrupt_again(lost: Any, otherwise: Callable[[Any], object]) -> None:
+    """A compiler's callback, such as numba's, cannot pass an interrupt on: it comes once more, after the callback."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        otherwise(lost)
 
 
 def find_command(words: Sequence[str]) -> Command | None:

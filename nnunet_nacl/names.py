@@ -30,10 +30,15 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
         expression = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}.") from error
+    if not expression.groups:
+        raise ValueError(
+            f"by_patient: {pattern!r} has no group that is the patient, such as '^(.+)_'; without an expression, put "
+            "--by_patient last."
+        )
     patients = defaultdict(list)
     for case in cases:
         match = expression.search(case)
-        if not match or not match.groups() or not match[1]:
+        if not match or not match[1]:
             raise ValueError(
                 f"The name of case {case} does not tell its patient; expected it to match {pattern!r}, whose first "
                 "group is the patient."

@@ -1,8 +1,10 @@
 import argparse
+import ctypes
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from inspect import signature
@@ -146,6 +148,9 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("experiment main -d 4 -c 2d --iterations -5", 1, "--iterations: expected 1 or more; got -5."),
         ("experiment mian -d 901 -c 2d", 1, "There is no study 'mian'; there are main, hyperparameters"),
         ("experiment mine.yml -d 901 -c 2d", 1, "backbones, and your own as FILE.yaml."),
+        ("experiment mine.yaml -d 901 -c 2d", 1, "mine.yaml does not exist; there are main, hyperparameters"),
+        ("evaluate -d 4 -c 2d -f 0 -f 1", 2, "argument -f: given twice; put all values after one -f."),
+        ("experiment main -d 4 -d 27 -c 2d", 2, "argument -d: given twice; put all values after one -d."),
     ],
 )
 def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,6 +196,21 @@ def test_an_interrupt_exits_with_130(
     assert cli.main(["link"]) == 130
     assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_interrupt_that_a_callback_swallows_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of numba, while it compiles."""
+
+    def link() -> None:
+        ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))()
+        time.sleep(20)
+
+    hook = sys.unraisablehook
+    monkeypatch.setattr("nnunet_nacl.linking.link", link)
+    start = time.monotonic()
+    assert cli.main(["link"]) == 130
+    assert time.monotonic() - start < 10
+    assert sys.unraisablehook == hook
 
 
 def test_from_predictions_to_a_list_of_cases(

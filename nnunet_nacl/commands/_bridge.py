@@ -79,6 +79,17 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return found
 
 
+class _Once(argparse.Action):
+    """Store the values of an option that takes several; given again, it would silently drop the first ones."""
+
+    def __call__(
+        self, _: object, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if getattr(namespace, self.dest) is not self.default:
+            raise argparse.ArgumentError(self, f"given twice; put all values after one {option}.")
+        setattr(namespace, self.dest, values)
+
+
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
     """Declare one parameter's argument or option."""
     name = parameter.name
@@ -91,7 +102,7 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: st
     kind = kinds[0]  # None comes last
     if get_origin(kind) is Sequence:
         kind = get_args(kind)[0]
-        options["nargs"] = "+"
+        options.update(nargs="+", action=_Once)
     elif bool in kinds[1:]:
         options.update(nargs="?", const=True)
     elif not is_option and not required:

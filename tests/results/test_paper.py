@@ -100,9 +100,10 @@ def test_nacl_and_svls_with_the_same_gaussian() -> None:
 def test_three_values_of_each_losss_setting() -> None:
     said(
         "paper.md",
-        "They agree in Dice: only FL's depends much on the setting, and NACL's hardly. They agree, too, that 0.1 is "
-        "the best of NACL's three λ. They differ in calibration: the paper finds NACL consistent and the others "
-        "sensitive. Here ECE over the foreground, ECE near and NLL rise "
+        "They agree that NACL's Dice hardly depends on the setting and FL's does, and that 0.1 is the best of NACL's "
+        "three λ. They differ in the rest: the paper finds SVLS's, ECP's and MbLS's Dice sensitive, too, and NACL's "
+        "calibration consistent. Here only FL's Dice depends much on the setting. ECE over the foreground, ECE near "
+        "and NLL rise "
         "with NACL's λ as with the settings of FL and LS; MbLS's NLL and ECE near fall with its margin, and ECP and "
         "SVLS hardly react.",
         "After 25,000 steps, too, they rise from 0.1 to 0.3, and smaller λ have better proper scores.",

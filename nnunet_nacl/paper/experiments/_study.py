@@ -11,6 +11,7 @@ import yaml
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from nnunet_nacl.files import check_input
 from nnunet_nacl.paper.report import FigureKind, StudyPlot, Variant
 from nnunet_nacl.trainers import recipe_of
 
@@ -146,6 +147,7 @@ def read_study(study: str) -> Study:
         raise ValueError(
             f"There is no study {study!r}; there are {', '.join(STUDIES)}, and your own as FILE.yaml."
         )
+    check_input(file, f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml.")
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)

@@ -1,5 +1,6 @@
 """Converters on data sets of the published layouts, and nnU-Net's own check of what they make."""
 
+import gzip
 import json
 import re
 import shutil
@@ -53,6 +54,17 @@ def test_flare21(flare21: Path, nnunet: Path) -> None:
     assert (folder / "labelsTr" / "train_000.nii.gz").samefile(published)
     assert description(folder)["labels"] == {"background": 0, "liver": 1, "kidneys": 2, "spleen": 3, "pancreas": 4}
     assert description(folder)["numTraining"] == 3
+
+
+@pytest.mark.usefixtures("nnunet")
+def test_unpacked_copies(flare21: Path) -> None:
+    for file in flare21.rglob("*.nii.gz"):
+        if not file.name.startswith("."):
+            file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
+        file.unlink()
+    folder = convert("flare21", flare21, dataset_id=21)
+    assert len(names(folder / "imagesTr")) == len(names(folder / "labelsTr")) == 3
+    assert len(names(folder / "imagesTs")) == 1
 
 
 def test_brats19(brats19: Path) -> None:

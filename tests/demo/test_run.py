@@ -39,7 +39,6 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     # Both have learnt the three structures, so that their confidences can be compared
     for name in ("default", "NACL"):
         assert results[name].foreground_mean() > results["truth"].foreground_mean() - 0.05
-    assert near["NACL"]["over_confidence"] < near["default"]["over_confidence"]
     report = tmp_path / "nnunet_nacl_demo" / "report.html"
     page = report.read_text()
     assert page.count("<svg") > 1

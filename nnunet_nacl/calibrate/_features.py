@@ -231,7 +231,6 @@ def _last_layer(predictor: Any, device: "torch.device") -> Any:
     if output is not done["output"] or not are_plain or last.groups != 1:
         raise ValueError(
             f"The output of {type(network).__name__} is not that of a convolution with weight and bias. Calibrate its "
-            "predictions instead: "
-            "nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
+            "predictions instead: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
         )
     return last

@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.files import whole_file, write_csv
 from nnunet_nacl.nnunet import CaseFiles
 
-_PART = re.compile(r"part\d+of(\d+)(?=_summary\.json$|\.json$)")
+_PART = re.compile(r"part\d+of(\d+)(?:_summary)?\.json$")
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:

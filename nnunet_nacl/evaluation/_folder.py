@@ -68,14 +68,14 @@ def evaluate(
         raise ValueError(
             f"{summary}: expected a name that ends with .json, beside which other files are written."
         )
-    is_ours = summary.absolute() == default.absolute()  # and updated
+    is_default = summary.absolute() == default.absolute()
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
     origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)
     earlier = _stored(summary)
-    is_ours = is_ours or any(_is_of(other, origin, cases) for other in earlier)
+    is_updated = is_default or any(_is_of(other, origin, cases) for other in earlier)
     for file in files_of(summary):
-        check_output(file, overwrite=overwrite or is_ours)
+        check_output(file, overwrite=overwrite or is_updated)
     stored = None if overwrite else earlier
     with _counted(
         cases,

@@ -302,8 +302,8 @@ class Predictions:
         seen = sorted({case.name for case in self.cases} & set(cases))
         if seen:
             raise ValueError(
-                f"{refused} {len(seen)} of its cases, such as {seen[0]}, which would look better than they are. Other "
-                "cases need other names."
+                f"{refused} {len(seen)} of its cases, such as {seen[0]}, which would look better than they are. If "
+                "they are other cases, rename them."
             )
 
     def copy_descriptions(self, folder: Path) -> None:

@@ -136,8 +136,8 @@ class Comparison:
         return {name: result.evaluate_command for name, result in self.results.items()}
 
     @property
-    def folders(self) -> dict[str, list[list[Path]]]:
-        """Of each method, where other files of it may be: its predictions' folders, or else its summary's."""
+    def review_folders(self) -> dict[str, list[list[Path]]]:
+        """Of each method, where its reviews may be: in the folders of its predictions, or else its summary's."""
         found = {}
         for name, result in self.results.items():
             predictions = [Path(pair.pred_folder) for pair in result.origin.folders]

@@ -36,7 +36,7 @@ def read_reviews(
 
     Args:
         dices: method -> evaluated Dice, cases × structures (``Comparison.mask_dices``), which a review must have, too.
-        folders: method -> where its reviews may be (``Comparison.folders``): in some folders together, or in others.
+        folders: method -> where its reviews may be (``Comparison.review_folders``): in folders together, or in others.
     """
     found: dict[str, dict[str, list[Outcome]]] = {}
     problems: list[str] = []

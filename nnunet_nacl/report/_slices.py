@@ -189,7 +189,7 @@ class SliceLayers:
 
 @dataclass(frozen=True)
 class CasePictures:
-    """A case as the page shows it.
+    """The slices of a case as the page shows them.
 
     Attributes:
         problems: what cannot be shown, and why.

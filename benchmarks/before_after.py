@@ -74,7 +74,7 @@ def main() -> None:
 
 def median_case(result: FolderResult) -> str:
     """The case whose mean Dice is the median."""
-    dice = np.mean([result.segmentation(name, "Dice") for name in result.structures], axis=0)
+    dice = np.mean([result.values("Dice", label=name) for name in result.structures], axis=0)
     return result.cases[int(np.argsort(dice)[len(dice) // 2])]
 
 
@@ -82,7 +82,7 @@ def draw_reliability(ax: "mpl.axes.Axes", results: dict[str, FolderResult]) -> N
     """Accuracy against confidence, all cases together, within 5 mm of what the model sees."""
     ax.plot([0.4, 1], [0.4, 1], color="0.7", linewidth=1)
     for name, result in results.items():
-        bins = result.all_voxels["near"].top
+        bins = result.counts["near"].top
         full = bins.count[0] > 0
         confidence = bins.confidence[0][full] / bins.count[0][full]
         accuracy = bins.hits[0][full] / bins.count[0][full]

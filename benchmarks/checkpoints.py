@@ -79,14 +79,14 @@ def values(result: FolderResult) -> dict[str, float]:
         "NLL": result.pooled("image")["NLL_per_foreground"],
         "ECE": near["ECE"],
         "over_confidence": near["over_confidence"],
-        "Dice": result.foreground_mean("Dice"),
+        "Dice": result.estimate("Dice").value,
     }
     for voxels in ("foreground", "union"):
         for metric in ("ECE", "CECE"):
-            found[f"{metric}_{voxels}"] = result.mean(voxels, metric)
+            found[f"{metric}_{voxels}"] = result.estimate(metric, voxels).value
     intervals = {
-        "NLL": result.pooled_interval("image")["NLL_per_foreground"],
-        "ECE": result.pooled_interval("near")["ECE"],
+        "NLL": result.estimate("NLL_per_foreground", "image").interval,
+        "ECE": result.estimate("ECE", "near").interval,
     }
     for name, (low, high) in intervals.items():
         found[f"{name}_low"] = low

@@ -60,8 +60,8 @@ def predict(options: argparse.Namespace, part: Path, output: Path, checkpoint: s
 
 def nll_change(result: FolderResult, trained: FolderResult) -> dict[str, float]:
     """NLL per foreground voxel minus that of the model as trained, the same cases."""
-    sums = [of.tables("image").nll.sum(-1) for of in (result, trained)]
-    foreground = result.tables("image").foreground_voxels
+    sums = [of.counts.calibration["image"].nll.sum(-1) for of in (result, trained)]
+    foreground = result.counts.calibration["image"].foreground_voxels
     draws = resample_weights(len(foreground))
     gap = sums[0] - sums[1]
     low, high = percentile_interval(

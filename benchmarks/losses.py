@@ -69,12 +69,12 @@ def row(result: FolderResult) -> dict[str, float]:
     """The values of one trained model."""
     image = result.pooled("image")
     near = result.pooled("near")
-    low, high = result.pooled_interval("image")["NLL_per_foreground"]
-    near_low, near_high = result.pooled_interval("near")["ECE"]
+    low, high = result.estimate("NLL_per_foreground", "image").interval
+    near_low, near_high = result.estimate("ECE", "near").interval
     values = {
         "test_cases": len(result.cases),
-        "Dice": result.foreground_mean("Dice"),
-        "HD95": result.foreground_mean("HD95"),
+        "Dice": result.estimate("Dice").value,
+        "HD95": result.estimate("HD95").value,
         "NLL": image["NLL_per_foreground"],
         "NLL_low": low,
         "NLL_high": high,
@@ -89,13 +89,15 @@ def row(result: FolderResult) -> dict[str, float]:
     for voxels in ("foreground", "union"):
         for metric in ("ECE", "CECE"):
             for suffix in ("", "_expected"):
-                values[f"{metric}_{voxels}{suffix}"] = result.mean(voxels, f"{metric}{suffix}")
+                values[f"{metric}_{voxels}{suffix}"] = result.estimate(
+                    f"{metric}{suffix}", voxels
+                ).value
     return values
 
 
 def accuracy_at_90(result: FolderResult) -> float:
     """How often the model is right near the structures where it says 90 %, between the bins as in the report."""
-    bins = result.tables("near").top.sum()
+    bins = result.counts.calibration["near"].top.sum()
     known = bins.count[0] > 0
     count = bins.count[0, known]
     return float(np.interp(0.9, bins.confidence[0, known] / count, bins.hits[0, known] / count))
@@ -105,7 +107,7 @@ def case_rows(result: FolderResult) -> list[dict[str, object]]:
     """What paired comparisons need of each case; Dice and HD95 of each structure."""
     rows = []
     surface = {
-        (metric, name): result.segmentation(name, metric)
+        (metric, name): result.values(metric, label=name)
         for metric in ("Dice", "HD95")
         for name in result.structures
     }

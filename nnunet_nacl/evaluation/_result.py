@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin, default_summary
 from nnunet_nacl.metrics import (
-    CALIBRATION_METRICS,
     METRICS,
     PAPER_METRICS,
     SURFACE_METRICS,
@@ -21,12 +21,10 @@ from nnunet_nacl.metrics import (
     CalibrationTables,
     Counts,
     Estimate,
-    Interval,
     LabelMeaning,
     Settings,
     Structure,
     Voxels,
-    mean_of_known,
 )
 from nnunet_nacl.metrics.counting import no_counts
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
@@ -37,12 +35,17 @@ if TYPE_CHECKING:
 
 
 _WIDE = 0.95  # of the images' voxels
-_POOLED: tuple[tuple[Voxels, str], ...] = (
-    ("image", "NLL_per_foreground"),
-    ("near", "ECE"),
-    ("near", "over_confidence"),
+_POOLED: tuple[tuple[str, Voxels], ...] = (
+    ("NLL_per_foreground", "image"),
+    ("ECE", "near"),
+    ("over_confidence", "near"),
 )
-"""Shown over the voxels of all cases together: voxel set and metric."""
+_SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
+    *((metric, "") for metric in ("Dice", "HD95", "NSD", "Dice_mask")),
+    *_POOLED,
+    *((metric, voxels) for metric in PAPER_METRICS for voxels in VOXEL_SETS[:2]),
+)
+"""Metrics and voxel sets of the table in a terminal, in its order; some are of all cases' voxels together."""
 
 
 class CountedCase(NamedTuple):
@@ -135,11 +138,9 @@ class FolderResult:
                 stale.append(files.name)
         return stale
 
-    def tables(self, voxels: Voxels) -> CalibrationTables:
-        """The tables, whose first axis is that of the cases."""
-        return self.counts.calibration[voxels]
-
-    def values(self, voxels: str, metric: str, label: str = "") -> Floats:
+    def values(
+        self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""
+    ) -> Floats:
         """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown.
 
         Raises a ValueError for a metric or voxel set that does not exist.
@@ -148,45 +149,40 @@ class FolderResult:
             raise ValueError(
                 f"expected a metric of METRICS over {', '.join(VOXEL_SETS)}; got {metric} over {voxels}."
             )
-        return self.columns.get((voxels, label, metric), np.full(len(self.cases), np.nan))
+        return self.columns.get((voxels, str(label), metric), np.full(len(self.cases), np.nan))
 
-    def mean(self, voxels: Voxels, metric: str) -> float:
-        """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
-        return float(mean_of_known(self.values(voxels, metric)))
+    def estimate(
+        self,
+        metric: str,
+        voxels: Voxels | Literal[""] = "",
+        patients: NDArray[np.intp] | None = None,
+    ) -> Estimate:
+        """A metric's value over the cases and its interval; NaN where it is unknown.
 
-    def segmentation(self, name: Structure, metric: str) -> Floats:
-        """(cases,) a segmentation metric of a label or region; NaN where it was not computed."""
-        return self.values("", metric, str(name))
+        Scores per foreground voxel, and over near and image the calibration errors, are of all cases' voxels together.
+        Every other metric is a mean over cases, and that of a segmentation a mean over structures of such means.
 
-    def foreground_mean(self, metric: str = "Dice") -> float:
-        """Mean over labels or regions of their means: nnU-Net's ``foreground_mean``, except for absent ones."""
-        return self.counts.foreground_mean(metric)
-
-    def row(self) -> Numbers:
-        """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
-        values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
-        values[METRICS["Dice_mask"].titled()] = self.foreground_mean("Dice_mask")
-        for voxels, metric in _POOLED:
-            values[METRICS[metric].titled(voxels)] = self.pooled(voxels).get(metric, np.nan)
-        for metric in PAPER_METRICS:
-            for voxels in VOXEL_SETS[:2]:
-                values[METRICS[metric].titled(voxels)] = self.mean(voxels, metric)
-        return values
-
-    @cached_property
-    def all_voxels(self) -> dict[Voxels, CalibrationTables]:
-        """The tables of all cases added up; nothing without cases."""
-        return (
-            {voxels: self.counts[voxels] for voxels in self.counts.calibration}
-            if self.counted
-            else {}
-        )
+        Args:
+            metric: one of ``METRICS``.
+            voxels: the voxel set; none for metrics of a segmentation.
+            patients: (cases,) the number of each case's patient, from 0; by default, each case is a patient.
+        """
+        of_structures = self.counts.segmentation_metrics.get(metric)
+        if of_structures is not None and not voxels:
+            return Estimate.of_means(of_structures, patients)
+        of_cases = self.values(metric, voxels)
+        definition = METRICS[metric]
+        is_known = definition.over_cases != "sums" or self._has_scores(voxels)
+        tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
+        if tables is not None and definition.is_pooled(voxels) and is_known:
+            return Estimate.of_tables(definition, tables, patients)
+        return Estimate.of_means(of_cases[:, None], patients)
 
     def pooled(self, voxels: Voxels) -> Numbers:
         """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
-        if voxels not in self.all_voxels:
+        if voxels not in self.counts.calibration or not self.cases:
             return {}
-        tables = self.all_voxels[voxels]
+        tables = self.counts[voxels]
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
 
     @property
@@ -216,7 +212,7 @@ class FolderResult:
         """How many cases the means over the ground truth's foreground lack, if any."""
         if "foreground" not in self.voxels:
             return []
-        empty = int(np.isnan(self.values("foreground", "ECE")).sum())
+        empty = int(np.isnan(self.values("ECE", "foreground")).sum())
         number = f"{empty} of {len(self.cases)} cases have no foreground"
         note = f"{number}: ECE and CECE over the foreground are means over the others."
         return [note] if empty else []
@@ -226,19 +222,7 @@ class FolderResult:
         """The segmentation metrics that were computed."""
         return list(self.counts.segmentation_metrics)
 
-    def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
-        """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
-        if not self.counted:
-            return {}
-        tables = self.tables(voxels)
-        how = {"pooled", "sums"} if self._has_scores(voxels) else {"pooled"}
-        return {
-            metric.name: Estimate.of_tables(metric, tables).interval
-            for metric in CALIBRATION_METRICS.values()
-            if metric.over_cases in how
-        }
-
-    def _has_scores(self, voxels: Voxels) -> bool:
+    def _has_scores(self, voxels: str) -> bool:
         """Whether it has scores per foreground voxel.
 
         Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
@@ -345,7 +329,15 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     # Takes half a second to import, which worker processes need not spend
     import pandas
 
-    values = pandas.DataFrame({name: result.row() for name, result in results.items()}).T
+    values = pandas.DataFrame(
+        {
+            METRICS[metric].titled(voxels): [
+                result.estimate(metric, voxels).value for result in results.values()
+            ]
+            for metric, voxels in _SHOWN
+        },
+        list(results),
+    )
     shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
         columns="method"
     )
@@ -354,7 +346,7 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
         METRICS["over_confidence"].titled(): "{:+.3f}".format,
     }
     table = shown.to_string(formatters=formats, na_rep="–")
-    titles = ", ".join(METRICS[metric].titled(voxels) for voxels, metric in _POOLED)
+    titles = ", ".join(METRICS[metric].titled(voxels) for metric, voxels in _POOLED)
     pooled = f"{titles}: all cases pooled; the others are means over cases."
     lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
     notes = [

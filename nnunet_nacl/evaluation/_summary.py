@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl.evaluation._result import FolderResult
-from nnunet_nacl.metrics import NLL_CLIP, Estimate, mean_of_known
+from nnunet_nacl.metrics import (
+    CALIBRATION_METRICS,
+    NLL_CLIP,
+    Estimate,
+    Interval,
+    Voxels,
+    mean_of_known,
+)
 from nnunet_nacl.typing import Floats, Record
 
 
@@ -16,11 +23,13 @@ def summary_of(result: FolderResult) -> Record:
     mean = _figures(result, lambda values: float(mean_of_known(values)))
     interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
     pooled = {}
-    for voxels, tables in result.all_voxels.items():
-        pooled[voxels] = {**result.pooled(voxels), "classes": result.by_class(tables)}
+    pooled_interval = {}
     with_voxels = {}
     for voxels in result.voxels if result.cases else ():
-        with_voxels[voxels] = int((~np.isnan(result.values(voxels, "ECE"))).sum())
+        by_class = result.by_class(result.counts[voxels])
+        pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
+        pooled_interval[voxels] = _pooled_intervals(result, voxels)
+        with_voxels[voxels] = int((~np.isnan(result.values("ECE", voxels))).sum())
     return {
         "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
         "versions": result.origin.versions,
@@ -29,16 +38,27 @@ def summary_of(result: FolderResult) -> Record:
         "mean": mean["calibration"],
         "interval": interval["calibration"],
         "pooled": pooled,
-        "pooled_interval": {voxels: result.pooled_interval(voxels) for voxels in result.voxels},
+        "pooled_interval": pooled_interval,
         "segmentation": {
             "mean": mean["segmentation"],
             "interval": interval["segmentation"],
             "foreground_mean": {
-                name: result.foreground_mean(name) for name in result.segmentation_metrics
+                name: result.estimate(name).value for name in result.segmentation_metrics
             },
         },
         "metric_per_case": [_case(result, row) for row in range(len(result.cases))],
         "skipped": [asdict(entry) for entry in result.skipped],
+    }
+
+
+def _pooled_intervals(result: FolderResult, voxels: Voxels) -> dict[str, Interval]:
+    """Intervals of the pooled metrics, also where labels choose the voxels."""
+    tables = result.counts.calibration[voxels]
+    known = [CALIBRATION_METRICS[name] for name in result.pooled(voxels)]
+    return {
+        metric.name: Estimate.of_tables(metric, tables).interval
+        for metric in known
+        if metric.over_cases != "mean"
     }
 
 

@@ -33,6 +33,7 @@ from nnunet_nacl.metrics._registry import (
 )
 from nnunet_nacl.metrics._settings import (
     CORE_PROBABILITY,
+    LABEL_FREE,
     MARGIN_MM,
     THRESHOLDS,
     VOXEL_SETS,
@@ -43,6 +44,7 @@ from nnunet_nacl.metrics._settings import (
 __all__ = [
     "CALIBRATION_METRICS",
     "CORE_PROBABILITY",
+    "LABEL_FREE",
     "MARGIN_MM",
     "METRICS",
     "NLL_CLIP",

@@ -21,6 +21,7 @@ from nnunet_nacl.metrics._calibration import (
     maximum_calibration_error,
 )
 from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.metrics._settings import LABEL_FREE
 from nnunet_nacl.typing import Floats, Record
 
 
@@ -169,6 +170,10 @@ class MetricDefinition:
     digits: int = 3
     unit: str = ""
     further: Literal["pooled", "mean"] | None = None
+
+    def is_pooled(self, voxels: str) -> bool:
+        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
+        return voxels in LABEL_FREE and self.over_cases != "mean"
 
     def titled(self, voxels: str = "") -> str:
         """The title with a voxel set."""

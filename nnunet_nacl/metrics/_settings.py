@@ -11,6 +11,9 @@ from nnunet_nacl.typing import Floats
 
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
+LABEL_FREE: tuple[Voxels, ...] = ("near", "image")
+"""Voxel sets that are not chosen by labels. Their ECE is pooled over the voxels of all cases: within a case errors
+occur together, so the mean over cases would not be 0 for a perfectly calibrated model."""
 Protocol = Literal["standard", "authors"]
 
 CORE_PROBABILITY = 0.05

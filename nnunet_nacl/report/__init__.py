@@ -7,7 +7,7 @@ from nnunet_nacl.report._answer import Answer, answer
 from nnunet_nacl.report._comparison import Comparison, View, of_each
 from nnunet_nacl.report._formats import Cell, Column, Table
 from nnunet_nacl.report._matching import compare, compare_all
-from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, voxels_text
+from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._panels import (
     PLOTS,
@@ -23,7 +23,6 @@ from nnunet_nacl.report._tables import TABLES, metric_columns, table_text
 
 __all__ = [
     "DICE",
-    "LABEL_FREE",
     "PLOTS",
     "TABLES",
     "Answer",

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import Origin
-from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.metrics import LABEL_FREE, Voxels
 from nnunet_nacl.report._comparison import Comparison, View
-from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Assessment, Verdict
 from nnunet_nacl.report._statistics import Difference, Order
 

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
+    LABEL_FREE,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
-    Estimate,
     LabelMeaning,
     Voxels,
     expected_calibration_error,
     mean_of_known,
 )
 from nnunet_nacl.nnunet import CaseStates
-from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric
+from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.typing import Floats
@@ -67,10 +67,10 @@ class Comparison:
             columns: dict[tuple[str, str, str], Floats] = {}
             for one in self.voxels:
                 for metric in CALIBRATION_METRICS:
-                    columns[one, metric, ""] = result.values(one, metric)
+                    columns[one, metric, ""] = result.values(metric, one)
             for metric in SEGMENTATION_METRICS:
                 for structure in result.structures:
-                    of_cases = result.segmentation(structure, metric)
+                    of_cases = result.values(metric, label=structure)
                     columns["", metric, result.meaning.name_of(structure)] = of_cases
             of_methods[name] = pd.DataFrame(columns, result.cases)
         values = pd.concat(of_methods, names=["method", "case"])
@@ -83,17 +83,14 @@ class Comparison:
         metrics = [Metric(name, voxels) for voxels, name in of_values]
         return {
             metric: MetricOfMethods(
-                metric, {method: self._estimate(metric, method) for method in self.names}
+                metric,
+                {
+                    method: result.estimate(metric.name, metric.voxels, self.patients)
+                    for method, result in self.results.items()
+                },
             )
             for metric in metrics
         }
-
-    def _estimate(self, metric: Metric, method: str) -> Estimate:
-        if metric.voxels and metric.is_pooled:
-            tables = self.results[method].tables(metric.voxels)
-            return Estimate.of_tables(metric.definition, tables, self.patients)
-        of_cases = self.values_of(metric).loc[method]
-        return Estimate.of_means(of_cases.to_numpy(np.float64), self.patients)
 
     @cached_property
     def reliability(self) -> dict[Voxels, dict[str, Reliability]]:
@@ -101,7 +98,9 @@ class Comparison:
         cases_of = np.equal.outer(np.unique(self.patients), self.patients).astype(np.float64)
         return {
             voxels: {
-                name: Reliability(name, result.tables(voxels).resampled(cases_of), self.structures)
+                name: Reliability(
+                    name, result.counts.calibration[voxels].resampled(cases_of), self.structures
+                )
                 for name, result in self.results.items()
             }
             for voxels in self.voxels
@@ -204,7 +203,7 @@ class Comparison:
         """
         found = {}
         for name, result in self.results.items():
-            tables = result.tables(voxels).classwise
+            tables = result.counts.calibration[voxels].classwise
             if voxels in LABEL_FREE:
                 tables = tables.sum()[None]
             errors = mean_of_known(expected_calibration_error(tables).T)

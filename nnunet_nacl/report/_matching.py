@@ -136,7 +136,9 @@ def _cases_of_different_truth(comparison: Comparison) -> list[str]:
     for whole in comparison.voxels:
         if whole == "near":
             continue
-        tables = [result.tables(whole).classwise for result in comparison.results.values()]
+        tables = [
+            result.counts.calibration[whole].classwise for result in comparison.results.values()
+        ]
         # With the paper's protocol tables lack voxels
         complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
         sizes = np.stack([table.hits.sum(-1) for table in tables])

@@ -7,10 +7,6 @@ import numpy as np
 
 from nnunet_nacl.metrics import METRICS, MetricDefinition, Voxels
 
-LABEL_FREE: tuple[Voxels, ...] = ("near", "image")
-"""Voxel sets that are not chosen by labels. Their ECE is pooled over the voxels of all cases: within a case errors
-occur together, so the mean over cases would not be 0 for a perfectly calibrated model."""
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -46,12 +42,8 @@ class Metric:
         """The title, and over which voxels: plots and tables show the same value."""
         if self.definition.over_cases == "sums":
             return self.title
-        return f"{self.title}, {'pooled' if self.is_pooled else 'mean over cases'}"
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
-        return self.voxels in LABEL_FREE and self.definition.over_cases != "mean"
+        is_pooled = self.definition.is_pooled(self.voxels)
+        return f"{self.title}, {'pooled' if is_pooled else 'mean over cases'}"
 
 
 def voxels_text(voxels: str) -> str:

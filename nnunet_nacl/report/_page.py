@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import METRICS, Voxels
+from nnunet_nacl.metrics import LABEL_FREE, METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _panels as panels
@@ -20,7 +20,7 @@ from nnunet_nacl.report._answer import Answer, answer
 from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._formats import Table, p_text, to_csv, to_latex
 from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import LABEL_FREE, number_text, voxels_text
+from nnunet_nacl.report._metrics import number_text, voxels_text
 from nnunet_nacl.report._reliability import LIMITS
 from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._slices import (

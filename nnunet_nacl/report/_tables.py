@@ -10,12 +10,13 @@ import pandas as pd
 from nnunet_nacl.files import printable
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
+    LABEL_FREE,
     Voxels,
 )
 from nnunet_nacl.report._comparison import Comparison, View, of_each
 from nnunet_nacl.report._formats import FORMATS, Column, Table
 from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import DICE, LABEL_FREE, Metric, voxels_text
+from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
 from nnunet_nacl.report._reviews import Reviews
 
 _REVIEWED = (

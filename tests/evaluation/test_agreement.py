@@ -93,6 +93,6 @@ def test_postprocessed_cases_are_evaluated(folders: Folders) -> None:
     change(folders[1] / "case_1.nii.gz", lambda labels: postprocessed(labels, [1, 2]))
     after = evaluate(Predictions.of_folder(*folders))
     assert after.skipped == []
-    assert after.foreground_mean("Dice") < before.foreground_mean("Dice")
+    assert after.estimate("Dice").value < before.estimate("Dice").value
     for voxels in after.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)

@@ -76,9 +76,9 @@ def test_dice_equals_nnunets(folders: Folders) -> None:
     for row, case in enumerate(result.files):
         peer = compute_metrics(str(case.ground_truth), str(case.prediction), SimpleITKIO(), [1, 2])
         for label in (1, 2):
-            assert result.segmentation(label, "Dice")[row] == peer["metrics"][label]["Dice"]
+            assert result.values("Dice", label=label)[row] == peer["metrics"][label]["Dice"]
             per_class[label].append(peer["metrics"][label]["Dice"])
-    assert result.foreground_mean() == pytest.approx(np.mean([np.mean(values) for values in per_class.values()]))
+    assert result.estimate("Dice").value == pytest.approx(np.mean([np.mean(values) for values in per_class.values()]))
 
 
 def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_scores(folders: Folders) -> None:
@@ -86,9 +86,9 @@ def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_sco
     p, y = noisy_case(8)
     add_case(*folders, "empty", p, np.zeros_like(y))
     after = evaluate(Predictions.of_folder(*folders))
-    assert after.mean("foreground", "ECE") == before.mean("foreground", "ECE")
+    assert after.estimate("ECE", "foreground").value == before.estimate("ECE", "foreground").value
     assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
-    assert np.isnan(after.tables("image").per_foreground()["NLL_per_foreground"][-1])
+    assert np.isnan(after.counts.calibration["image"].per_foreground()["NLL_per_foreground"][-1])
     summary = evaluation.summary_of(after)
     assert summary["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
     assert math.isnan(summary["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
@@ -121,7 +121,7 @@ def test_formats(tmp_path: Path, ending: str, name: str, flat: bool, plans: bool
     assert result.skipped == []
     expected = evaluate_case(p, y)
     for voxels in expected.calibration:
-        assert result.mean(voxels, "ECE") == expected[voxels].ECE
+        assert result.estimate("ECE", voxels).value == expected[voxels].ECE
 
 
 def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:

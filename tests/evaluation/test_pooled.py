@@ -1,5 +1,7 @@
 """Numbers of all cases together: near, the scores per foreground voxel, expected tables, and their intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,25 @@ def test_summary(folders: Folders) -> None:
     assert summary["pooled"]["image"]["NLL_per_foreground"] == pytest.approx(expected, rel=1e-12)
     by_authors = evaluate(Predictions.of_folder(*folders), Settings(protocol="authors"))
     assert "NLL_per_foreground" not in by_authors.pooled("image")
+    assert np.isnan(by_authors.estimate("NLL_per_foreground", "image").value)
+
+
+def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
+    """Pooled over near and image, means over cases elsewhere, each with its interval."""
+    result = evaluate(Predictions.of_folder(*folders))
+    summary = summary_of(folders)
+    for voxels in ("near", "image"):
+        estimate = result.estimate("ECE", voxels)
+        assert estimate.value == pytest.approx(summary["pooled"][voxels]["ECE"], rel=1e-12)
+        assert list(estimate.interval) == pytest.approx(summary["pooled_interval"][voxels]["ECE"], rel=1e-12)
+    union = result.estimate("ECE", "union")
+    assert union.value == pytest.approx(summary["mean"]["union"]["ECE"], rel=1e-12)
+    assert list(union.interval) == pytest.approx(summary["interval"]["union"]["ECE"], rel=1e-12)
+    dice = result.estimate("Dice").value
+    assert dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], rel=1e-12)
+    fewer = replace(result, counts=result.counts.without_truth())
+    assert np.isnan([fewer.estimate("ECE", "near").value, fewer.estimate("Dice").value]).all()
+    with pytest.raises(ValueError, match="expected a metric of METRICS over foreground, union, near, image; got Dica"):
+        result.estimate("Dica")
+    patients = np.zeros(len(result.cases), np.intp)
+    assert np.isnan(result.estimate("ECE", "near", patients).interval).all()

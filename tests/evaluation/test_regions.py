@@ -28,10 +28,10 @@ def test_dice_of_masks_beside_nnunets(tmp_path: Path, capsys: pytest.CaptureFixt
             inside, mask = np.isin(truth, region), p > 0.5
             assert found["Dice_mask"] == pytest.approx(2 * (inside & mask).sum() / (inside.sum() + mask.sum()))
     a, b = result.structures
-    assert np.mean(result.segmentation(a, "Dice")) < np.mean(result.segmentation(a, "Dice_mask")) - 0.1
-    assert result.segmentation(b, "Dice").tolist() == result.segmentation(b, "Dice_mask").tolist()
+    assert np.mean(result.values("Dice", label=a)) < np.mean(result.values("Dice_mask", label=a)) - 0.1
+    assert result.values("Dice", label=b).tolist() == result.values("Dice_mask", label=b).tolist()
     assert summary_of(folders)["segmentation"]["foreground_mean"]["Dice_mask"] == pytest.approx(  # type: ignore[index]
-        np.mean([result.segmentation(region, "Dice_mask") for region in (a, b)])
+        np.mean([result.values("Dice_mask", label=region) for region in (a, b)])
     )
 
 

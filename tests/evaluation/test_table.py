@@ -17,9 +17,9 @@ def test_results_of_different_content_are_shown_side_by_side() -> None:
     small, large = (dict(zip(TITLES, values, strict=True)) for _, *values in rows)
     known = {title: text for title, text in small.items() if text != "–"}
     assert known == {title: large[title] for title in ("Dice", "ECE near", "confidence − accuracy")}
-    assert large["Dice"] == f"{evaluated.foreground_mean('Dice'):.3f}"
-    assert large["HD95"] == f"{evaluated.foreground_mean('HD95'):.1f}"
+    assert large["Dice"] == f"{evaluated.estimate('Dice').value:.3f}"
+    assert large["HD95"] == f"{evaluated.estimate('HD95').value:.1f}"
     assert large["ECE near"] == f"{evaluated.pooled('near')['ECE']:.3f}"
     assert large["confidence − accuracy"] == f"{evaluated.pooled('near')['over_confidence']:+.3f}"
-    assert large["CECE union"] == f"{evaluated.mean('union', 'CECE'):.3f}"
+    assert large["CECE union"] == f"{evaluated.estimate('CECE', 'union').value:.3f}"
     assert large["Dice"] in repr(evaluated)

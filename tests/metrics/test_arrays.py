@@ -61,7 +61,7 @@ def test_against_other_libraries() -> None:
 def test_a_folder_is_the_sum_of_its_cases(tmp_path: Path) -> None:
     folder = evaluate(Predictions.of_folder(*write_folder(tmp_path, "abc", temperature=1.5, structure=True)))
     together = Counts.joined(evaluate_case(*structure_case(1.5, seed), spacing_mm=SPACING) for seed in range(3))
-    assert together.Dice == pytest.approx(folder.foreground_mean("Dice"))
+    assert together.Dice == pytest.approx(folder.estimate("Dice").value)
     for voxels in ("foreground", "union", "near", "image"):
         metrics = together[voxels].metrics()
         assert metrics == pytest.approx({name: folder.pooled(voxels)[name] for name in metrics}, abs=1e-9)

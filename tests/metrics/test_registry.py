@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnunet_nacl.evaluation import summary_of
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     METRICS,
@@ -28,7 +29,7 @@ def test_what_is_computed_is_registered() -> None:
     assert set(result.pooled("image")) == (set(CALIBRATION_METRICS) - {"ECE_expected", "CECE_expected"})
     pooled = {name for name, metric in METRICS.items() if metric.over_cases == "pooled"}
     assert {"ECE", "CECE", "over_confidence"} <= pooled
-    assert set(result.pooled_interval("image")) == pooled | scores
+    assert set(summary_of(result)["pooled_interval"]["image"]) == pooled | scores
 
 
 def root_mean_square(bins: BinCounts) -> np.ndarray:
@@ -51,11 +52,11 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     for registered in (CALIBRATION_METRICS, METRICS):
         monkeypatch.setitem(registered, new.name, new)
     result = make_result(0.4, cases=NAMED[:3])
-    summed = result.all_voxels["near"]
+    summed = result.counts["near"]
     error = float(root_mean_square(summed.top)[0])
     assert error > summed.ECE > 0
     assert result.pooled("near")["RMSCE"] == pytest.approx(error)
-    low, high = result.pooled_interval("near")["RMSCE"]
+    low, high = result.estimate("RMSCE", "near").interval
     assert low <= error < high
     rows = result.to_dataframe().query("metric == 'RMSCE' and voxels == 'near'")
     assert len(rows) == 3 * (1 + 4)  # and of each class
@@ -66,7 +67,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_resamples_are_sums_of_cases() -> None:
-    tables = make_result(0.4, cases=NAMED[:3]).tables("union")
+    tables = make_result(0.4, cases=NAMED[:3]).counts.calibration["union"]
     resampled = tables.resampled(np.array([[1.0, 1, 1], [0, 2, 1]]))
     sums = [each_column(lambda column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
     for name, metric in CALIBRATION_METRICS.items():

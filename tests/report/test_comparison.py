@@ -36,7 +36,7 @@ def test_shared_cases() -> None:
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
     errors = comparison.values_of(Metric("ECE", "foreground"))[""]["one"]
-    assert errors.tolist() == one.values("foreground", "ECE")[2:].tolist()
+    assert errors.tolist() == one.values("ECE", "foreground")[2:].tolist()
 
 
 def test_cases_of_one_name_with_different_ground_truth() -> None:

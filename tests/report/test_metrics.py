@@ -37,7 +37,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     of_regions = make_result(labels=REGIONS, settings=Settings())
     for result in (*results.values(), of_regions):
         estimate = compare({"one": result}).by_metric[Metric(name, voxels)].estimates["one"]
-        tables = result.tables(voxels)
+        tables = result.counts.calibration[voxels]
         pooled = [each_column(lambda column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
         weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)

@@ -93,7 +93,7 @@ def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
     """A line between the points of the bins on both sides of 90 %."""
     sharp = make_blurred(0.5)
-    tables = sharp.all_voxels["near"].top
+    tables = sharp.counts["near"].top
     count, hits, confidence = tables.count[0], tables.hits[0], tables.confidence[0]
     kept = count >= 0.001 * count.sum()
     sure, right = confidence[kept] / count[kept], hits[kept] / count[kept]

@@ -67,7 +67,7 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison, results
     best = {column.title: column.best for column in table.columns}
     assert best["NLL per foreground voxel"] == best["ECE near"] == "right"
     found, soft = table.values().loc["soft"], results["soft"]
-    assert found["Dice"] == pytest.approx(soft.foreground_mean(), abs=1e-12)
+    assert found["Dice"] == pytest.approx(soft.estimate("Dice").value, abs=1e-12)
     assert tuple(found[["ECE near low", "ECE near high"]]) == pytest.approx(
         comparison.by_metric[Metric("ECE", "near")].estimates["soft"].interval
     )
@@ -81,15 +81,15 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     head = "| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ | CECE foreground ↓ | CECE union ↓ |"
     assert head in text
     soft = results["soft"]
-    assert f"| soft | {soft.foreground_mean():.2f} | {soft.foreground_mean('HD95'):.2f} |" in text.replace("*", "")
+    assert f"| soft | {soft.estimate('Dice').value:.2f} | {soft.estimate('HD95').value:.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
     table = table_of("ece", compare(results))
     assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")
-    assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.mean("union", "CECE"))
+    assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.estimate("CECE", "union").value)
     values = table_of("expected", compare(results)).values()
     for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):
-        title, expected = f"{metric} {voxels}", soft.mean(voxels, f"{metric}_expected")
-        assert values.loc["soft", title] == pytest.approx(soft.mean(voxels, metric))
+        title, expected = f"{metric} {voxels}", soft.estimate(f"{metric}_expected", voxels).value
+        assert values.loc["soft", title] == pytest.approx(soft.estimate(metric, voxels).value)
         assert values.loc["soft", f"{title} if perfectly calibrated"] == pytest.approx(expected)
 
 
@@ -122,8 +122,8 @@ def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
 def test_structures_and_scores(comparison: Comparison, results: dict[str, FolderResult]) -> None:
     values = table_of("structures", comparison, "union").values()
     assert list(values.index) == ["cortex", "medulla", "core"]
-    assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].segmentation(2, "Dice")))
-    errors = results["soft"].tables("union").class_metrics()["ECE"][:, 2]
+    assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].values("Dice", label=2)))
+    errors = results["soft"].counts.calibration["union"].class_metrics()["ECE"][:, 2]
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
     image = table_of("scores", comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from nnunet_nacl.metrics import PAPER_METRICS, Estimate, Voxels, case_weights, ratio
+from nnunet_nacl.metrics import LABEL_FREE, PAPER_METRICS, Estimate, Voxels, case_weights, ratio
 from nnunet_nacl.report import (
     DICE,
-    LABEL_FREE,
     Column,
     Comparison,
     Metric,

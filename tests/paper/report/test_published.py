@@ -54,8 +54,8 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     assert list(shown.loc["CE"][4:]) == ["–"] * 4
     assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
     result, values = methods["NACL"], table.values()
-    assert values.loc["NACL", "HD95 (voxels)"] == pytest.approx(result.foreground_mean("HD95_voxels"))
-    assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.mean("foreground", "ECE"))
+    assert values.loc["NACL", "HD95 (voxels)"] == pytest.approx(result.estimate("HD95_voxels").value)
+    assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.estimate("ECE", "foreground").value)
     assert "not our results" in table.note
     # Of a data set that the paper lacks, the means of its six.
     table = table_of("published", compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))

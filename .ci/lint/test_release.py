@@ -43,7 +43,7 @@ def test_the_workflow_tests_what_the_package_promises() -> None:
     assert JOBS["test"]["strategy"]["matrix"]["python"] == promised
     assert PROJECT["requires-python"] == f">={promised[0]}"
     assert JOBS["publish"]["needs"] == "build"
-    assert JOBS["build"]["needs"] == ["test", "lowest"]
+    assert JOBS["build"]["needs"] == ["test", "lowest", "slow"]
 
 
 def test_pages_name_the_versions_that_are_required() -> None:
@@ -69,5 +69,5 @@ def test_the_workflow_runs_scripts_that_are_there() -> None:
         for step in job["steps"]
         if step.get("run", "").startswith(".")
     }
-    assert scripts == {".ci/run", ".ci/lowest", ".ci/release"}
+    assert scripts == {".ci/run", ".ci/lowest", ".ci/slow", ".ci/release"}
     assert all(os.access(ROOT / script, os.X_OK) for script in scripts)

@@ -14,7 +14,7 @@ from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
 from nnunet_nacl.calibrate import Head, _search, judge
-from nnunet_nacl.calibrate._features import FeatureReader
+from nnunet_nacl.calibrate._features import FeatureReader, Features, Kept
 from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint
 from tests.calibrate.conftest import OF_REGIONS, OURS, Copy, open_fold, rewrite
@@ -135,3 +135,17 @@ def test_features_beyond_half_precision(
         fitted.append(judge(sample, head.logits(sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-4)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
+
+
+def test_features_take_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A case for which that is too little is not kept, a smaller one after it is."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2 * 4 * 150))
+    kept = Kept(tmp_path / "kept")
+    for name, voxels in (("first", 100), ("too_large", 60), ("small", 50)):
+        kept.save(name, Features(torch.arange(voxels, dtype=torch.float32)[None], torch.ones(1)))
+    assert kept.load("too_large") is None
+    assert kept.left == 0
+    for name, voxels in (("first", 100), ("small", 50)):
+        loaded = kept.load(name)
+        assert loaded is not None
+        assert loaded.values.shape == (1, voxels)

@@ -99,3 +99,4 @@ def test_thresholds_of_sparse_annotation_miss_more_of_whole_images() -> None:
         threshold = recall_threshold(np.mean(np.array(of_rows)[known], axis=0), NUM_CASES, ALPHA)
         missed.append(of_images[new, np.searchsorted(THRESHOLDS, threshold)].mean())
     assert np.mean(missed) > ALPHA + 3 * np.std(missed) / np.sqrt(REPEATS)
+    assert np.mean(missed) == pytest.approx(0.125, abs=0.003)  # docs/use.md

@@ -455,7 +455,7 @@ def test_what_is_shown_is_what_is_computed(
 
 # Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
 @pytest.mark.skipif(
-    torch.__version__ < "2.14" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
+    torch.__version__ < "2.14" and not torch.cuda.is_available(), reason="needs PyTorch 2.14, or a CUDA device"
 )
 @each_kind
 def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,6 +331,31 @@ def test_goes_on_with_a_training_of_another_trainer(make: Make, monkeypatch: pyt
     assert logged[MAX_LOGIT_HISTOGRAM] == [[], []]
 
 
+def test_curves_are_drawn_for_at_most_a_300th_of_the_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first epoch, after the last, and in between not before 300 times a picture's time has passed."""
+    monkeypatch.setattr(nnUNetTrainer, "on_epoch_end", lambda _: None)
+    now = 1000.0
+    drawn = []
+
+    def draw(*_: object) -> None:
+        nonlocal now
+        drawn.append(trainer.current_epoch)
+        now += 2.0
+
+    monkeypatch.setattr(_calibrated, "plot_progress", draw)
+    monkeypatch.setattr(_calibrated.time, "monotonic", lambda: now)
+    trainer = make("NACL")
+    trainer.num_epochs = 8
+    logged = trainer.logger.local_logger.my_fantastic_logging
+    for epoch in range(8):
+        trainer.current_epoch = epoch
+        for name in VALUES:
+            logged[name] = [*logged.get(name, []), 0.1]
+        now += 199.0
+        trainer.on_epoch_end()
+    assert drawn == [0, 4, 7]
+
+
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
 def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration: str) -> None:
     trainer = make("NACL", "labels", configuration, spacing=[3.0, 2.0, 1.0])

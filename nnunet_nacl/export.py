@@ -12,7 +12,10 @@ _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
     "plans.json",
     "fold_*/progress.png",
     "fold_*/validation/summary.json",
-    "crossval_results_folds_*/*.[jp]*",
+    *(
+        f"crossval_results_folds_*/{name}"
+        for name in ("summary.json", "postprocessing.json", "postprocessing.pkl")
+    ),
 )
 
 

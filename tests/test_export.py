@@ -67,6 +67,21 @@ def write_checkpoint(model_folder: Path, **content: object) -> Path:
     return file
 
 
+def test_no_segmentation_of_a_case_goes_with_the_model(model_folder: Path) -> None:
+    """As nnUNetv2_export_model_to_zip, also of images that are PNG or JPEG."""
+    (model_folder / "plans.json").write_text(json.dumps({"configurations": {"2d": {}}}))
+    write_checkpoint(model_folder, init_args={"configuration": "2d"})
+    kept = {"crossval_results_folds_0/postprocessing.pkl", "crossval_results_folds_0/summary.json"}
+    kept |= {"fold_0/validation/summary.json", "fold_0/progress.png"}
+    segmentations = {f"crossval_results_folds_0/{name}" for name in ("a.png", "b.jpg", "y.p2.nii.gz", "plans.json")}
+    for name in kept | segmentations | {"fold_0/validation/a.png"}:
+        (model_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (model_folder / name).write_bytes(b"")
+    output = export_model(model_folder)
+    files = {str(file.relative_to(output)) for file in output.rglob("*") if file.is_file()}
+    assert files == kept | {"dataset.json", "plans.json", "fold_0/checkpoint_final.pth", NOTE_NAME}
+
+
 def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
     architecture = {"network_class_name": "nnunet_nacl.paper.networks.TransUNet"}
     configurations = {"2d_transunet": {"architecture": architecture}, "2d_bs8": {"inherits_from": "2d_transunet"}}

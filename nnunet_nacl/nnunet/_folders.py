@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
 from nnunet_nacl.files import check_input, read_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._json import (
@@ -26,24 +29,34 @@ from nnunet_nacl.nnunet._names import (
 from nnunet_nacl.typing import Record
 
 SPLITS_NAME = "splits_final.json"
-Split = dict[str, list[str]]  # the cases of a fold: train and val
 
 
-def read_splits(file: Path, fold: int | None = None) -> list[Split]:
-    """The folds of ``splits_final.json``; a ValueError if validation cases of one, or of ``fold``, are not its own."""
+@with_config(ConfigDict(extra="allow"))
+class Split(TypedDict):
+    """The cases of a fold; what else the file says of it, nnU-Net does not read."""
+
+    train: list[str]
+    val: list[str]
+
+
+def read_splits(file: Path) -> list[Split]:
+    """The folds of ``splits_final.json``; see ``check_split``."""
     check_input(file, ": which cases a fold is validated on is unknown.")
-    splits = read_json(file, list[Split])
-    for number, split in enumerate(splits):
-        if fold not in {None, number}:
-            continue
-        if len(set(split["val"])) < len(split["val"]):
-            twice = next(name for name in split["val"] if split["val"].count(name) > 1)
-            raise ValueError(f"{file}: fold {number} lists the validation case {twice} twice.")
-        if both := sorted({*split["train"]} & {*split["val"]}):
-            raise ValueError(
-                f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}."
-            )
-    return splits
+    return read_json(file, list[Split])
+
+
+def check_split(file: Path, fold: int, split: Split) -> None:
+    """Raise a ValueError if a fold that is used has validation cases twice, or trains on some."""
+    if len(set(split["val"])) < len(split["val"]):
+        twice = next(name for name in split["val"] if split["val"].count(name) > 1)
+        raise ValueError(
+            f"{file}: fold {fold} lists the validation case {twice} twice. Remove it once."
+        )
+    if both := sorted({*split["train"]} & {*split["val"]}):
+        raise ValueError(
+            f"{file}: fold {fold} trains on {len(both)} of its validation cases, such as {both[0]}, which look better "
+            "than unseen ones. Take another fold, or correct this one and train it anew."
+        )
 
 
 def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split:
@@ -53,9 +66,12 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
     """
     if str(fold) == "all":
         return {"train": sorted(cases), "val": sorted(cases)}
-    splits = read_splits(data_set / SPLITS_NAME, int(fold))
+    file = data_set / SPLITS_NAME
+    splits = read_splits(file)
     if int(fold) < len(splits):
-        return splits[int(fold)]
+        split = splits[int(fold)]
+        check_split(file, int(fold), split)
+        return split
     from nnunet_nacl.nnunet.hooks import split_of
 
     train, val = split_of(data_set, cases, int(fold))

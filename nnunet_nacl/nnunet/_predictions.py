@@ -12,7 +12,7 @@ from pydantic import AliasChoices, Field
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._decoded import DecodedMark
-from nnunet_nacl.nnunet._folders import SPLITS_NAME, fold_split
+from nnunet_nacl.nnunet._folders import SPLITS_NAME, Split, fold_split
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._json import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._names import (
@@ -237,9 +237,14 @@ class Predictions:
                 )
             _check_probabilities(folder)
             known = has_splits or fold == "all"
-            expected = fold_split(preprocessed, trained, fold)["val"] if known else []
+            split = Split(train=[], val=[])
+            if known:
+                split = fold_split(preprocessed, trained, fold)
             cases = _cases_of(folder, ground_truth, _described(folder))
-            groups[fold] = [case for case in cases if case.is_predicted or case.name in expected]
+            groups[fold] = [
+                case for case in cases if case.is_predicted or case.name in split["val"]
+            ]
+            _check_held_out(groups[fold], split, fold, folder, preprocessed)
             for case in groups[fold]:
                 if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(
@@ -319,6 +324,21 @@ class Predictions:
 
 def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
     return sorted((case for group in groups.values() for case in group), key=lambda case: case.name)
+
+
+def _check_held_out(
+    cases: Iterable[CaseFiles], split: Split, fold: str, folder: Path, preprocessed: Path
+) -> None:
+    """Raise a ValueError if there are predictions of training cases; nnU-Net never empties a validation folder."""
+    training = {*split["train"]} - {*split["val"]}
+    trained = [case.name for case in cases if case.is_predicted and case.name in training]
+    if trained:
+        raise ValueError(
+            f"{folder} has {len(trained)} of fold {fold}'s training cases by {preprocessed / SPLITS_NAME}, such as "
+            f"{trained[0]}. If the fold was trained with these splits, they are left over from an earlier training: "
+            f"remove them. Otherwise, restore its splits, or evaluate the folder by itself: nnunet_nacl evaluate "
+            f"{preprocessed / 'gt_segmentations'} {folder} --chill"
+        )
 
 
 def _check_probabilities(folder: Path) -> None:

@@ -37,6 +37,8 @@ class PreprocessedDataSet:
         raw: its folder in ``nnUNet_raw``.
         folder: that in ``nnUNet_preprocessed``.
         results: that in ``nnUNet_results``, with its models.
+        cases: those that are preprocessed.
+        splits: its folds, not checked yet.
         test_cases: those with labels.
     """
 
@@ -46,6 +48,7 @@ class PreprocessedDataSet:
     raw: Path
     folder: Path
     results: Path
+    cases: list[str]
     splits: list[Split]
     test_cases: list[str]
     file_ending: str
@@ -101,6 +104,7 @@ class PreprocessedDataSet:
             raw=raw,
             folder=folder,
             results=all_results / folder.name,
+            cases=cases,
             splits=_splits(folder / SPLITS_NAME, cases),
             test_cases=sorted(test_cases),
             file_ending=ending,
@@ -123,14 +127,11 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
 
         with naming(file.parent):  # five folds need five cases
             folds = generate_crossval_split(cases, seed=12345, n_splits=5)
-        return [{part: list(map(str, fold[part])) for part in ("train", "val")} for fold in folds]
-    splits = read_splits(file)
-    for number, split in enumerate(splits):
-        if unknown := sorted({*split["train"], *split["val"]} - set(cases)):
-            raise ValueError(
-                f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases."
-            )
-    return splits
+        return [
+            Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"])))
+            for fold in folds
+        ]
+    return read_splits(file)
 
 
 class PreprocessedCases(NamedTuple):

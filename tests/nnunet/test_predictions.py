@@ -77,23 +77,45 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
     assert [case.is_predicted for case in found.cases] == [True, False, True]
     assert found.plans == model[0] / "plans.json"
     write_splits(model[1], ("bc", "a"), ("abc", "bc"))
+    splits = model[1] / "splits_final.json"
+    splits.write_text(splits.read_text().replace('"val"', '"seed": 3, "val"'))  # nnU-Net reads train and val alone
     assert [case.name for case in Predictions.of_validation(*model, [0]).cases] == ["a"]  # as nnU-Net trains it
     fill(model[0] / "fold_1" / "validation", "b")
-    with pytest.raises(ValueError, match=r"splits_final.json: fold 1 trains on 2 of its validation cases, such as b\."):
+    with pytest.raises(
+        ValueError, match=r"splits_final.json: fold 1 trains on 2 of its validation cases, such as b, which look"
+    ):
         Predictions.of_validation(*model, [0, 1])
+    splits.write_text('[{"train": ["a"]}]')
+    with pytest.raises(ValueError, match=r"splits_final.json is not as expected: 0.val: Field required"):
+        Predictions.of_validation(*model, [0])
     fill(model[0] / "fold_2" / "validation", "a")
     (model[1] / "splits_final.json").unlink()
     with pytest.raises(ValueError, match=r"the case a is in .*fold_0.* and in .*fold_2.*: folds must not share cases"):
         Predictions.of_validation(*model, [0, 2])
 
 
+def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path]) -> None:
+    """nnU-Net never empties the folder: what an earlier training held out, this one may have been trained with."""
+    write_splits(model[1], ("bc", "a"))
+    fill(model[0] / "fold_0" / "validation", "b")
+    left_over = "has 1 of fold 0's training cases by .*splits_final.json, such as b. If .* earlier training: remove "
+    with pytest.raises(ValueError, match=left_over):
+        Predictions.of_validation(*model, [0])
+    write_splits(model[1], ("c", "a"))  # which are neither trained with nor held out, nnU-Net did not say
+    assert [case.name for case in Predictions.of_validation(*model, [0]).cases] == ["a", "b"]
+
+
 def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) -> None:
-    """nnU-Net draws one of three, which has not been predicted; what has been is there, too."""
+    """nnU-Net draws one of three."""
     write_splits(model[1], ("bc", "a"))
     trained = np.random.RandomState(12345 + 2).choice(3, 2, replace=False)
     assert trained.tolist() == [2, 1]
+    with pytest.raises(ValueError, match="has 1 of fold 2's training cases"):  # c
+        Predictions.of_validation(*model, [2])
+    (model[0] / "fold_2" / "validation").rename(model[0] / "fold_2" / "validation_of_c")
+    fill(model[0] / "fold_2" / "validation", "a")
     found = Predictions.of_validation(*model, [2])
-    assert [(case.name, case.is_predicted) for case in found.cases] == [("a", False), ("c", True)]
+    assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True)]
 
 
 def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:

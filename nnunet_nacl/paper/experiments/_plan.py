@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split, find_trainer
+from nnunet_nacl.nnunet import (
+    SPLITS_NAME,
+    PlansJson,
+    PreprocessedDataSet,
+    Split,
+    check_split,
+    find_trainer,
+)
 from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
 from nnunet_nacl.paper.experiments._study import Study
 from nnunet_nacl.trainers import build_loss, recipe_of
@@ -130,7 +137,7 @@ def plan_experiment(
         )
     study = _suitable(study, data, options.suffix)
     folds = list(dict.fromkeys(options.folds))
-    _check_folds(folds, data.splits)
+    _check_folds(folds, data)
     first = data.splits[folds[0]]
     # The shares need the patients now, the report after all trainings
     cases_of_patients([*first["train"], *first["val"], *data.test_cases], options.by_patient)
@@ -203,16 +210,23 @@ def _folder(output: str | Path, data: PreprocessedDataSet) -> Path:
     return Path(output).absolute() / f"{data.name}__{data.plans}__{data.configuration}"
 
 
-def _check_folds(folds: Sequence[int], splits: Sequence[Split]) -> None:
+def _check_folds(folds: Sequence[int], data: PreprocessedDataSet) -> None:
+    file = data.folder / SPLITS_NAME
     validated: dict[str, int] = {}
     for fold in folds:
-        if not 0 <= fold < len(splits):
+        if not 0 <= fold < len(data.splits):
             raise ValueError(
-                f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}."
+                f"There is no fold {fold}; the data set's splits have the folds 0 to {len(data.splits) - 1}."
             )
-        if not splits[fold]["val"]:
+        split = data.splits[fold]
+        if not split["val"]:
             raise ValueError(f"Fold {fold} has no validation cases.")
-        for case in splits[fold]["val"]:
+        check_split(file, fold, split)
+        if unknown := sorted({*split["train"], *split["val"]} - set(data.cases)):
+            raise ValueError(
+                f"{file}: fold {fold} has {unknown[0]}, which is not among the preprocessed cases."
+            )
+        for case in split["val"]:
             if validated.setdefault(case, fold) != fold:
                 raise ValueError(
                     f"Folds {validated[case]} and {fold} both validate on {case}; take one of them."
@@ -224,10 +238,8 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
         return split
     patients = cases_of_patients(split["train"], by_patient)
     drawn = shuffled(patients, seed)[: -(-percent * len(patients) // 100)]
-    return {
-        "train": sorted(case for patient in drawn for case in patients[patient]),
-        "val": split["val"],
-    }
+    train = sorted(case for patient in drawn for case in patients[patient])
+    return Split(train=train, val=split["val"])
 
 
 def _suitable(study: Study, data: PreprocessedDataSet, suffix: str) -> Study:

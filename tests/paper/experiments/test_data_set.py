@@ -8,6 +8,7 @@ from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
+from nnunet_nacl.paper.experiments import Options, plan_experiment, read_study
 from nnunet_nacl.paper.experiments._folds import check_model, write_splits
 from tests.conftest import NNUNet, trainer_on_cpu, write_summary
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
@@ -38,7 +39,7 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     assert json.loads(splits.read_text()) == extended
     splits.write_text('[{"train": ["toy_0"], "val": ["toy_77"]}]')
     with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
-        find()
+        plan_experiment(read_study("penalty"), NAME, "2d_small", Options(folds=[0]))
 
 
 @pytest.mark.parametrize(

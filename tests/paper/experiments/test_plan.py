@@ -39,7 +39,8 @@ def plan(data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_pat
     """``plan(study, folds, splits, ...)``: an experiment on the toy data set with other splits."""
 
     def planned(study: Study, folds: list[int], splits: list[Split], **options: Any) -> Experiment:
-        monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, splits=splits))
+        cases = [case for split in splits for part in ("train", "val") for case in split[part]]
+        monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, splits=splits, cases=cases))
         return plan_experiment(study, 901, "2d_small", Options(folds=folds, output=tmp_path, **options))
 
     return planned
@@ -130,6 +131,12 @@ def test_folds_that_cannot_be_put_together(plan: Plan) -> None:
         plan(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}])
     with pytest.raises(ValueError, match="Fold 0 has no validation cases"):
         plan(study, [0], [{"train": ["case_9"], "val": []}])
+    overlapping = [*SPLITS, {"train": ["case_9", "case_1"], "val": ["case_1"]}]
+    assert len(plan(study, [1], overlapping).jobs) == 2  # nnU-Net trains with such a fold
+    with pytest.raises(
+        ValueError, match="fold 5 trains on 1 of its validation cases, such as case_1, which look better"
+    ):
+        plan(study, [5], overlapping)
 
 
 def test_a_trainer_that_nnunet_does_not_find_is_refused(

@@ -23,7 +23,6 @@ from nnunet_nacl.use._conformal import check_enough
 from nnunet_nacl.use._judging import (
     ALL,
     Judgement,
-    Outcome,
     ignored_text,
     judge_structures,
     judgement_table,
@@ -242,17 +241,19 @@ def _hold_out(
     counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[str]], coverage: float
 ) -> list[Judgement]:
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
+    from pandas import concat
+
     row_of = {case: row for row, case in enumerate(counted.cases)}
     rows = [[row_of[case] for case in part if case in row_of] for part in parts]
-    outcomes: list[Outcome] = []
+    outcomes = []
     for held_out in rows:
         others = [row for part in rows if part is not held_out for row in part]
         try:
             fits = _fit_structures(counted.counts.take(others), names, coverage)
         except ValueError:
             return []
-        outcomes += outcomes_of(counted.take(held_out), names, fits, coverage)
-    return judge_structures(outcomes)
+        outcomes.append(outcomes_of(counted.take(held_out), names, fits, coverage))
+    return judge_structures(concat(outcomes))
 
 
 def _shared_calibration(folders: Sequence[Path]) -> AppliedCalibration | None:

@@ -5,7 +5,6 @@ import json
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -192,16 +191,11 @@ class AppliedCalibration:
         by = ", each fold by its own fit" if self.per_fold else f" {self.fingerprint}"
         return " or ".join(self.methods) + by
 
-    def may_be(self, made: "AppliedCalibration | None") -> Literal["yes", "no", "unknown"]:
-        """Whether predictions are calibrated like this if their folder says ``made``.
-
-        It says nothing of those that nnU-Net predicts with the calibrated checkpoint of a fold.
-        """
-        if not self.per_fold:
-            return "yes" if made == self else "no"
-        if made is None:
-            return "unknown"
-        return "yes" if set(made.methods) <= set(self.methods) else "no"
+    def includes(self, other: "AppliedCalibration") -> bool:
+        """Whether the other is the same fit or, if each fold has its own, by the same methods."""
+        if self.per_fold:
+            return set(other.methods) <= set(self.methods)
+        return other == self
 
 
 def calibration_of(folder: Path) -> AppliedCalibration | None:

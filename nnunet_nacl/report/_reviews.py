@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnunet_nacl.use import Judgement, Outcome, judge, read_outcomes
+from nnunet_nacl.use import Judgement, judge, read_outcomes
 
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
@@ -38,60 +38,57 @@ def read_reviews(
         dices: method -> evaluated Dice, cases × structures (``Comparison.mask_dices``), which a review must have, too.
         folders: method -> where its reviews may be (``Comparison.review_folders``): in folders together, or in others.
     """
-    found: dict[str, dict[str, list[Outcome]]] = {}
+    found: dict[str, pd.DataFrame] = {}
     problems: list[str] = []
     for name, of_method in dices.items():
         try:
-            rows = _compared_rows(of_method, folders[name])
+            outcomes = _first_review(folders[name])
+            if outcomes is None:
+                continue
+            rows = _compared(outcomes, of_method)
         except (OSError, ValueError) as error:
             problems.append(f"{name}: {error}")
             continue
-        if rows:
+        if len(rows):
             found[name] = rows
     compared = next(iter(dices.values()))
     cases = [
-        case for case in compared.index if found and all(case in rows for rows in found.values())
+        case
+        for case in compared.index
+        if found and all(case in rows.index for rows in found.values())
     ]
     if found and not cases:
         problems.append("The reviews of the methods share no case.")
     # Structure by structure, as the rows of a review's judgement are.
-    structures = range(len(compared.columns))
-    shared = {
-        name: [rows[case][row] for row in structures for case in cases]
-        for name, rows in found.items()
-        if cases
-    }
-    frame = pd.DataFrame(
-        [{"method": name, **vars(row)} for name, rows in shared.items() for row in rows]
-    )
+    shown = [(case, structure) for structure in compared.columns for case in cases]
+    shared = {name: rows.loc[shown] for name, rows in found.items() if cases}
+    frame = pd.concat(shared, names=["method"]).reset_index() if shared else pd.DataFrame()
     judgements = {name: judge(rows) for name, rows in shared.items()}
     missing = [name for name in dices if name not in found]
     return Reviews(list(dices), frame, judgements, cases, missing, problems)
 
 
-def _compared_rows(
-    dices: pd.DataFrame, places: Sequence[Sequence[Path]]
-) -> dict[str, list[Outcome]]:
-    """Case -> rows of its compared structures, in their order; cases for which a review lacks any are left out."""
-    rows: list[Outcome] = []
+def _first_review(places: Sequence[Sequence[Path]]) -> pd.DataFrame | None:
+    """The outcomes of the first place whose folders all have a review, if there are any."""
     for folders in places:
         with suppress(FileNotFoundError):
-            rows = rows or [row for folder in folders for row in read_outcomes(folder)]
-    by_structure = {(row.case, row.structure): row for row in rows}
-    found = {}
-    for case, evaluated in dices.iterrows():
-        of_case = [
-            by_structure[case, structure]
-            for structure in dices.columns
-            if (case, structure) in by_structure
-        ]
-        if len(of_case) < len(dices.columns):
-            continue
-        found[case] = of_case
-        for row, dice in zip(of_case, evaluated, strict=True):
-            if abs(row.dice - dice) > _SAME_DICE:  # never of NaN: the structure is in neither
-                raise ValueError(
-                    f"the Dice of {row.structure} in {case} is {row.dice:.6g} in the review, {dice:.6g} in the "
-                    "evaluation. Review and evaluate the same predictions."
-                )
-    return found
+            outcomes = [read_outcomes(folder) for folder in folders]
+            if any(map(len, outcomes)):
+                return pd.concat(outcomes)
+    return None
+
+
+def _compared(outcomes: pd.DataFrame, evaluated: pd.DataFrame) -> pd.DataFrame:
+    """The outcomes of the compared structures, in their order; cases for which the review lacks any are left out."""
+    dices = evaluated.T.unstack().rename_axis(["case", "structure"])
+    rows = outcomes[~outcomes.index.duplicated(keep="last")].reindex(dices.index)
+    is_whole = rows.dice.notna().groupby("case").transform("all")
+    rows = rows[is_whole]
+    differs = (rows.dice - dices[is_whole]).abs() > _SAME_DICE  # never of NaN: it is in neither
+    if differs.any():
+        case, structure = differs.idxmax()  # the first one
+        raise ValueError(
+            f"the Dice of {structure} in {case} is {rows.dice[case, structure]:.6g} in the review, "
+            f"{dices[case, structure]:.6g} in the evaluation. Review and evaluate the same predictions."
+        )
+    return rows

@@ -7,7 +7,6 @@ from nnunet_nacl.use._doubt import most_doubtful
 from nnunet_nacl.use._fit import ReviewFit, fit_review
 from nnunet_nacl.use._judging import (
     Judgement,
-    Outcome,
     judge,
     judge_structures,
     judgement_table,
@@ -16,6 +15,7 @@ from nnunet_nacl.use._judging import (
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members, mean_pairwise_dice
 from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_outcomes, review_folder
+from nnunet_nacl.use._structures import Outcome
 
 __all__ = [
     "REVIEW_NAME",

@@ -112,17 +112,8 @@ def decode_folder(
 
 def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence[float]) -> str:
     """Why recall is refused for regions that label maps cannot hold, and what to do."""
-    maps = shlex.join(
-        [
-            "nnunet_nacl",
-            "maps",
-            str(folder),
-            "-o",
-            "FOLDER",
-            "--what",
-            *map("structure:{}".format, names),
-        ]
-    )
+    what = [f"structure:{name}" for name in names]
+    maps = shlex.join(["nnunet_nacl", "maps", str(folder), "-o", "FOLDER", "--what", *what])
     masks = ", ".join(
         f"{name} {threshold:.6g}" for name, threshold in zip(names, thresholds, strict=True)
     )

@@ -23,7 +23,6 @@ from nnunet_nacl.use._conformal import check_enough
 from nnunet_nacl.use._judging import (
     ALL,
     Judgement,
-    Outcome,
     ignored_text,
     judge_structures,
     judgement_table,
@@ -88,29 +87,30 @@ class ReviewFit:
             raise ValueError(
                 f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
             )
-        calibration = calibration_of(predictions.folder)
-        alike = self._calibrated_alike(calibration)
-        if alike == "no":
-            raise ValueError(
-                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', calibration)}."
+        made = calibration_of(predictions.folder)
+        if made is None and self._has_calibrated_checkpoint():
+            one = "one as trained" if self.calibration is None else "calibrated one"
+            warning = (
+                f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.folder} does not say "
+                f"which checkpoint made it: the fit is valid only for the {one}."
             )
-        if alike == "yes":
-            return []
-        one = "one as trained" if self.calibration is None else "calibrated one"
-        warning = (
-            f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.folder} does not say "
-            f"which checkpoint made it: the fit is valid only for the {one}."
-        )
-        return [warning]
+            return [warning]
+        alike = made == self.calibration
+        if made is not None and self.calibration is not None:
+            alike = self.calibration.includes(made)
+        if not alike:
+            raise ValueError(
+                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
+            )
+        return []
 
-    def _calibrated_alike(self, made: AppliedCalibration | None) -> Literal["yes", "no", "unknown"]:
-        """Whether the fit's predictions are calibrated as those of a folder that says ``made``."""
+    def _has_calibrated_checkpoint(self) -> bool:
+        """Whether nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder."""
         if self.calibration is not None:
-            return self.calibration.may_be(made)
-        if made is not None:
-            return "no"
-        twins = [Path(predicted).with_name(FOLD_CHECKPOINT) for predicted in self.pred_folders]
-        return "unknown" if any(twin.exists() for twin in twins) else "yes"
+            return self.calibration.per_fold
+        return any(
+            Path(predicted).with_name(FOLD_CHECKPOINT).exists() for predicted in self.pred_folders
+        )
 
     def ignored_notes(self) -> list[str]:
         """A warning, if the ground truth of the cases ignores voxels."""
@@ -242,17 +242,19 @@ def _hold_out(
     counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[str]], coverage: float
 ) -> list[Judgement]:
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
+    from pandas import concat
+
     row_of = {case: row for row, case in enumerate(counted.cases)}
     rows = [[row_of[case] for case in part if case in row_of] for part in parts]
-    outcomes: list[Outcome] = []
+    outcomes = []
     for held_out in rows:
         others = [row for part in rows if part is not held_out for row in part]
         try:
             fits = _fit_structures(counted.counts.take(others), names, coverage)
         except ValueError:
             return []
-        outcomes += outcomes_of(counted.take(held_out), names, fits, coverage)
-    return judge_structures(outcomes)
+        outcomes.append(outcomes_of(counted.take(held_out), names, fits, coverage))
+    return judge_structures(concat(outcomes))
 
 
 def _shared_calibration(folders: Sequence[Path]) -> AppliedCalibration | None:

@@ -21,15 +21,15 @@ from nnunet_nacl.use._doubt import doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._judging import (
     Judgement,
-    Outcome,
     ignored_text,
     judge_structures,
     judgement_table,
 )
 from nnunet_nacl.use._members import mean_pairwise_dice, read_members
 from nnunet_nacl.use._structures import (
-    Row,
+    Outcome,
     StructureFit,
+    outcome_frame,
     outcomes_of,
     predicted_columns,
     rows_of,
@@ -146,7 +146,7 @@ def review_folder(
     names = data_set.meaning.names
     fits = chosen.structures if chosen else {}
     table = _table(counted, names, fits, looks)
-    outcomes = [] if gt_folder is None else outcomes_of(counted, names, fits)
+    outcomes = outcomes_of(counted, names, fits)
     notes = [*_notes(counted, table), *notes]
     review = Review(table, judge_structures(outcomes), counted.cases, counted.skipped, notes, file)
     _write(review, outcomes, chosen)
@@ -186,13 +186,13 @@ def _look(
     return _Look(agreement, *shown)
 
 
-def ranked_cases(table: "DataFrame") -> dict[str, list[Row]]:
+def ranked_cases(table: "DataFrame") -> dict[str, list[Record]]:
     """The rows of each case, the structure with the lowest rank first; None where nothing is known.
 
     Cases are in the order of their lowest rank, ties in the order of their mean rank.
     """
     ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
-    cases: dict[str, list[Row]] = {name: [] for name in ranks.index}
+    cases: dict[str, list[Record]] = {name: [] for name in ranks.index}
     for row in rows_of(table.sort_values("rank", kind="stable")):
         cases[row["case"]].append(row)
     return cases
@@ -242,7 +242,7 @@ def _table(
     return table
 
 
-def _reasons(row: Row) -> list[str]:
+def _reasons(row: Record) -> list[str]:
     """Reasons to look at a structure."""
     if row["segmented_ml"] == 0:
         if row["max_probability"] < _PRESENT:
@@ -306,12 +306,14 @@ class _Stored:
     judged: list[Outcome]
 
 
-def read_outcomes(folder: Path) -> list[Outcome]:
+def read_outcomes(folder: Path) -> "DataFrame":
     """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
 
-    A FileNotFoundError says that the folder has no review, a ValueError that another version wrote it.
+    A row for each ``Outcome``, whose index is case and structure. A FileNotFoundError says that the folder has no
+    review, a ValueError that another version wrote it.
     """
-    return read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored).judged
+    stored = read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored)
+    return outcome_frame(map(vars, stored.judged))
 
 
 def _write_page(
@@ -343,7 +345,7 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write(review: Review, outcomes: Sequence[Outcome], fit: ReviewFit | None) -> None:
+def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None:
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
@@ -353,7 +355,7 @@ def _write(review: Review, outcomes: Sequence[Outcome], fit: ReviewFit | None) -
         "version": __version__,
         "fit": None if fit is None else str(fit.file),
         "judgements": list(map(asdict, review.judgements)),
-        "judged": list(map(asdict, outcomes)),
+        "judged": rows_of(outcomes.reset_index()),
         "notes": review.notes,
         "skipped": [asdict(case) for case in review.skipped],
     }

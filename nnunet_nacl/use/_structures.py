@@ -1,9 +1,9 @@
 """What is fitted to a structure, and what is predicted and true of it, column by column over cases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +11,10 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
 from nnunet_nacl.typing import Floats, Record
 from nnunet_nacl.use._conformal import DiceFit, VolumeFit, fit_dice, fit_volume, recall_threshold
-from nnunet_nacl.use._judging import Outcome
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
 
-Row = dict[str, Any]
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
 
 
@@ -107,21 +105,65 @@ def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> Record:
     }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What was predicted of a structure in a case, and what is true, over the voxels that are not ignored.
+
+    An entry of a review's JSON file; in data frames, a row, whose index is case and structure, with NaN for None.
+
+    Where voxels are ignored, the structure's true volume is unknown: it and its interval are None. What a fit predicts
+    is None without one.
+
+    Attributes:
+        dice_to_expect: the predicted Dice, or 1 − max p if nothing is segmented.
+        dice: 1 if the structure is in neither segmentation nor ground truth.
+        volume_ml: the expected volume.
+        true_ml: the volume in the ground truth.
+        volume_low_ml: lower end of the volume's interval.
+        volume_high_ml: upper end.
+        fitted_dice: the Dice to expect by the fit; None, too, if nothing is segmented.
+        dice_low: lower bound of the Dice, as ``fitted_dice``.
+        missed: share of the structure that the masks of the recall threshold miss; None if it was not measured.
+    """
+
+    case: str
+    structure: str
+    dice_to_expect: float
+    dice: float
+    volume_ml: float
+    true_ml: float | None
+    volume_low_ml: float | None
+    volume_high_ml: float | None
+    fitted_dice: float | None
+    dice_low: float | None
+    missed: float | None
+
+
+def outcome_frame(rows: "Iterable[Record] | DataFrame") -> "DataFrame":
+    """Rows with the fields of ``Outcome`` as a data frame of these columns, whose index is case and structure."""
+    from pandas import DataFrame
+
+    columns = [field.name for field in fields(Outcome)]
+    return DataFrame(rows, columns=columns).set_index(["case", "structure"]).astype(float)
+
+
 def outcomes_of(
     counted: FolderResult,
     names: Sequence[str],
     fits: Mapping[str, StructureFit],
     coverage: float | None = None,
-) -> list[Outcome]:
-    """What is predicted of each structure, by its fit if there is one, and what is true, without ignored voxels.
+) -> "DataFrame":
+    """The ``Outcome`` of each structure of each case, by the structure's fit if there is one.
 
-    Cases of which all is ignored are left out. With a coverage, also what the masks of the recall threshold miss.
+    Empty without ground truth; cases of which all is ignored are left out. With a coverage, also what the masks of the
+    recall threshold miss.
     """
     from pandas import DataFrame, concat
 
-    assert counted.counts.truth is not None
+    if counted.counts.truth is None:
+        return outcome_frame([])
     counted = counted.take(np.flatnonzero(counted.counts.truth.ignored < 1).tolist())
-    frames = []
+    tables = []
     for number, name in enumerate(names):
         fit = fits.get(name, StructureFit())
         counts = counted.counts.of_structure(number)
@@ -137,13 +179,13 @@ def outcomes_of(
         }
         for end in ("volume_low_ml", "volume_high_ml"):
             columns[end] = np.where(truth.ignored == 0, columns[end], np.nan)
-        frames.append(DataFrame(columns))
-    return [Outcome(**row) for row in rows_of(concat(frames))]
+        tables.append(DataFrame(columns))
+    return outcome_frame(concat(tables))
 
 
-def rows_of(table: "DataFrame") -> list[Row]:
+def rows_of(table: "DataFrame") -> list[Record]:
     """The rows of a table; None where nothing is known."""
-    rows: list[Row] = table.astype(object).where(table.notna(), None).to_dict("records")
+    rows: list[Record] = table.astype(object).where(table.notna(), None).to_dict("records")
     return rows
 
 

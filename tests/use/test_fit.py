@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.calibrate import apply_folder, calibrate_folder
+from nnunet_nacl.calibrate import AppliedCalibration, apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.metrics import THRESHOLDS
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
@@ -162,6 +162,9 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     as_trained = fit_review(uncalibrated, coverage=0.8, output=tmp_path / "as_trained.json")
     with pytest.raises(ValueError, match=r"not calibrated; these are predictions that are calibrated \(temper"):
         review_folder(marked, fit=as_trained.file)
+    of_one_fit = replace(found, calibration=AppliedCalibration(("temperature",), "1a"))
+    with pytest.raises(ValueError, match=r"calibrated \(temperature 1a\); these are predictions that are not calib"):
+        of_one_fit.check(Predictions.of_folder(None, new[1]))
     mixed = replace(predictions, pred_folders=(predictions.pred_folders[0], model[0] / "fold_1" / "validation"))
     with pytest.raises(ValueError, match="Some of the folders are calibrated, and some are not"):
         fit_review(mixed, output=tmp_path / "mixed.json")

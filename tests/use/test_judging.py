@@ -4,13 +4,14 @@ from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
-from nnunet_nacl.use import Judgement, Outcome, judge, judge_structures, judgement_table, risk_coverage_area
+from nnunet_nacl.use import Judgement, judge, judge_structures, judgement_table, risk_coverage_area
 
 FEW = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
@@ -38,14 +39,11 @@ def test_area_equals_the_benchmarks(confidence: np.ndarray, risk: np.ndarray) ->
     assert risk_coverage_area(-risk, risk) <= expected + 1e-12
 
 
-def outcomes(structure: str = "liver", **values: Sequence[float | None]) -> list[Outcome]:
+def outcomes(structure: str = "liver", **values: Sequence[float | None]) -> pd.DataFrame:
     """Volumes are 1 ml if they are not given."""
     unfitted: Any = dict.fromkeys(("fitted_dice", "dice_low", "volume_low_ml", "volume_high_ml", "missed"))
-    given = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-    return [
-        Outcome(**{"case": "a", "structure": structure, "volume_ml": 1.0, "true_ml": 1.0, **unfitted, **one})
-        for one in given
-    ]
+    columns = {"case": "a", "structure": structure, "volume_ml": 1.0, "true_ml": 1.0, **unfitted, **values}
+    return pd.DataFrame(columns).set_index(["case", "structure"]).astype(float)
 
 
 def test_judgement_by_hand() -> None:
@@ -83,12 +81,12 @@ def test_judgement_by_hand() -> None:
 
 def test_without_outcomes_there_is_nothing_to_judge() -> None:
     with pytest.raises(ValueError, match=r"^expected the outcome of at least one case; got none\.$"):
-        judge([])
+        judge(outcomes(dice_to_expect=[], dice=[]))
 
 
 def test_all_structures_together_and_the_table() -> None:
     spleen = outcomes("spleen", dice_to_expect=[0.5], dice=[0.7])
-    judgements = judge_structures([*outcomes(dice_to_expect=[0.9], dice=[0.8]), *spleen])
+    judgements = judge_structures(pd.concat([outcomes(dice_to_expect=[0.9], dice=[0.8]), spleen]))
     assert [one.structure for one in judgements] == ["liver", "spleen", "(all)"]
     assert judgements[-1].dice_error == pytest.approx(0.15)
     lines = [line.split() for line in judgement_table(judgements).splitlines()]

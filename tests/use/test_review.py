@@ -134,7 +134,7 @@ def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
     labels[::2] = 3
     write_labels(labels, truth / f"a{ENDING}")
     review_folder(predictions, gt_folder=truth)
-    judged = {(row.case, row.structure): row for row in read_outcomes(predictions)}["a", "one"]
+    judged = read_outcomes(predictions).loc["a", "one"]
     p, counted = probabilities(predictions, "a").astype(np.float64)[1], labels != 3
     inside = (saved == 1)[counted]
     assert judged.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
@@ -268,7 +268,7 @@ def test_a_case_of_ignored_voxels_alone_judges_nothing(folders: tuple[Path, Path
     review = review_folder(predictions, gt_folder=truth)
     assert {judgement.num_cases for judgement in review.judgements if judgement.structure != "(all)"} == {3}
     assert review.table.set_index("case").loc["a", ["dice", "true_ml"]].isna().all(axis=None)
-    assert not any(row.case == "a" for row in read_outcomes(predictions))
+    assert "a" not in read_outcomes(predictions).index
 
 
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

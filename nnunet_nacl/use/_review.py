@@ -1,6 +1,7 @@
 """Review a folder of predictions: count its cases, list them, and judge them if there is ground truth."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -95,7 +96,7 @@ def review_folder(
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations; or nnU-Net's validation folder of a fold.
-        output: the CSV; by default ``review.csv`` in ``pred_folder``, which a rerun replaces.
+        output: the CSV; by default ``review.csv`` in ``pred_folder``, where a review replaces an earlier one.
         html: a review page with pictures.
         images: folder of the images, for the page.
         members: two or more folders of other predictions of the same cases, by folds or seeds, for their agreement.
@@ -107,14 +108,17 @@ def review_folder(
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     folder = predictions.folder
     data_set = predictions.data_set
-    file = check_output(output or folder / REVIEW_NAME, overwrite=overwrite or output is None)
+    file = Path(output or folder / REVIEW_NAME)
+    described = file.with_suffix(".json")
+    is_rerun = output is None and _is_of_a_review(described)
+    check_output(file, overwrite=overwrite or is_rerun)
     if file.suffix.lower() in {".json", ".html"}:
         raise ValueError(
             f"{file}: expected a name that ends with .csv, since other files are written beside it."
         )
-    check_output(file.with_suffix(".json"), overwrite=overwrite or output is None)
+    check_output(described, overwrite=overwrite or is_rerun)
     page = None if html is None else check_output(html, overwrite=overwrite)
-    if page in {file, file.with_suffix(".json")}:
+    if page in {file, described}:
         raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
     if members:
         read_members(members, like=predictions)
@@ -299,11 +303,25 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """The part of the JSON file that ``read_outcomes`` returns."""
+class _Marked:
+    """What a review's JSON file of any version has."""
 
     format: Literal["review of nnunet_nacl"]
+
+
+@dataclass(frozen=True)
+class _Stored(_Marked):
+    """The part of the JSON file that ``read_outcomes`` returns."""
+
     judged: list[Outcome]
+
+
+def _is_of_a_review(file: Path) -> bool:
+    """Whether a JSON file is a review's, and so the list beside it."""
+    with suppress(OSError, ValueError):
+        read_json(file, _Marked)
+        return True
+    return False
 
 
 def read_outcomes(folder: Path) -> "DataFrame":
@@ -349,7 +367,6 @@ def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
-    write_csv(review.file, [table.columns, *table.to_numpy()])
     content = {
         "format": "review of nnunet_nacl",
         "version": __version__,
@@ -359,4 +376,6 @@ def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None
         "notes": review.notes,
         "skipped": [asdict(case) for case in review.skipped],
     }
+    # First, since it marks the list beside it as a review's, also if this process is killed in between
     write_json(review.file.with_suffix(".json"), content)
+    write_csv(review.file, [table.columns, *table.to_numpy()])

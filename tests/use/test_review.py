@@ -323,6 +323,28 @@ def test_outputs_that_exist_stay(
         review_folder(folders[1], output=output, html=output, overwrite=True)
 
 
+def test_a_review_replaces_a_review_and_nothing_else(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At its place in the folder of predictions."""
+    command = ["review", str(folders[1])]
+    for name, text in (("review.csv", "mine"), ("review.json", '{"mine": 1}')):
+        file = folders[1] / name
+        file.write_text(text)
+        assert main(command) == 1
+        assert f"{name} exists" in capsys.readouterr().err
+        assert file.read_text() == text
+        file.unlink()
+    assert main(command) == 0
+    written = folders[1] / "review.json"
+    earlier = json.loads(written.read_text())
+    written.write_text(json.dumps({"format": earlier["format"], "version": "0.1"}))  # as another version might
+    (folders[1] / "review.csv").unlink()  # as a process that was killed leaves it
+    assert main(command) == 0
+    assert json.loads(written.read_text()) == earlier
+    assert (folders[1] / "review.csv").is_file()
+
+
 def test_label_maps_are_no_images(folders: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"labels has no images of these cases: no a_0000\.nii\.gz\."):
         review_folder(folders[1], images=folders[0], html=tmp_path / "page.html")

@@ -328,3 +328,12 @@ def test_what_a_cap_costs_on_hippocampus() -> None:
     caps = rows["method"].map(lambda name: 1 - 0.1 * 2 / 3 if name == "LS" else 1 - 0.1 / 3)
     assert rows["NLL_cap"].to_list() == pytest.approx(-np.log(caps) * size, abs=0.0005)
     assert f"{size:.1f} voxels" in (ROOT / "docs" / "results" / "losses-short.md").read_text(encoding="utf-8")
+
+
+def test_what_was_not_run() -> None:
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 25000 and optimizer == 'Adam'")
+    trainings = rows.groupby("method")["training"].max()
+    once = trainings.reindex(["MbLS", "FL", "ECP", "LS", *(f"NACL, λ = {weight}" for weight in (0.01, 0.03, 0.2, 0.3))])
+    assert once.tolist() == [1] * 8
+    assert set(rows["fold"]) == {"0"}
+    said("results/losses.md", "at 25,000 steps: second trainings of MbLS, FL, ECP, LS and λ ≠ 0.1, other folds of all ")

@@ -134,6 +134,14 @@ def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, me
         Predictions.of_validation(*model, folds)
 
 
+def test_without_preprocessed_data(model: tuple[Path, Path]) -> None:
+    write_splits(model[1], ("c", "ab"))
+    (model[1] / "gt_segmentations").rename(model[1] / "elsewhere")
+    expected = r"gt_segmentations is not a folder; .* nnunet_nacl evaluate LABELS .*/fold_0/validation --chill"
+    with pytest.raises(FileNotFoundError, match=expected):
+        Predictions.of_validation(*model, [0])
+
+
 def test_trained_without_npz(model: tuple[Path, Path]) -> None:
     (model[0] / "fold_2" / "validation" / "c.npz").unlink()
     with pytest.raises(ValueError, match=r"fold_2/validation holds no probabilities \(\.npz\); .*nnUNetv2_train --val"):

@@ -220,8 +220,8 @@ class Predictions:
         ground_truth = preprocessed / "gt_segmentations"
         if not ground_truth.is_dir():
             raise FileNotFoundError(
-                f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, or "
-                f"evaluate a fold by itself: nnunet_nacl evaluate LABELS {model}/fold_{folds[0]}/{validation} --chill"
+                f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
+                f"or evaluate a fold by itself: nnunet_nacl evaluate LABELS {model}/fold_{folds[0]}/{validation} --chill"
             )
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])

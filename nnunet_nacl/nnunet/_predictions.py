@@ -221,7 +221,8 @@ class Predictions:
         if not ground_truth.is_dir():
             raise FileNotFoundError(
                 f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
-                f"or evaluate a fold by itself: nnunet_nacl evaluate LABELS {model}/fold_{folds[0]}/{validation} --chill"
+                "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
+                f"{model}/fold_{folds[0]}/{validation} --chill"
             )
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])

@@ -16,6 +16,7 @@ from nnunet_nacl.evaluation._origin import Origin, default_summary
 from nnunet_nacl.metrics import (
     METRICS,
     PAPER_METRICS,
+    SEGMENTATION_METRICS,
     SURFACE_METRICS,
     VOXEL_SETS,
     CalibrationTables,
@@ -143,12 +144,19 @@ class FolderResult:
     ) -> Floats:
         """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown.
 
-        Raises a ValueError for a metric or voxel set that does not exist.
+        A label is one of ``structures``, or 0 for the background's class. Raises a ValueError for a metric or label
+        that does not exist, or a voxel set that the metric does not have.
         """
-        if metric not in METRICS or voxels not in {"", *VOXEL_SETS}:
+        if metric not in METRICS:
+            raise ValueError(f"metric: expected one of {', '.join(METRICS)}; got {metric}.")
+        if metric in SEGMENTATION_METRICS and voxels:
+            raise ValueError(f"{metric} is of the segmentation, without a voxel set; got {voxels}.")
+        if metric not in SEGMENTATION_METRICS and voxels not in VOXEL_SETS:
             raise ValueError(
-                f"expected a metric of METRICS over {', '.join(VOXEL_SETS)}; got {metric} over {voxels}."
+                f"{metric}: expected the voxel set, one of {', '.join(VOXEL_SETS)}; got {voxels or 'none'}."
             )
+        if str(label) not in {"", *self._labels}:
+            raise ValueError(f"label: expected one of {', '.join(self._labels)}; got {label}.")
         return self.columns.get((voxels, str(label), metric), np.full(len(self.cases), np.nan))
 
     def estimate(
@@ -159,13 +167,17 @@ class FolderResult:
     ) -> Estimate:
         """A metric's value over the cases and its interval; NaN where it is unknown.
 
-        Scores per foreground voxel, and over near and image the calibration errors, are of all cases' voxels together.
-        Every other metric is a mean over cases, and that of a segmentation a mean over structures of such means.
+        Scores per foreground voxel, and over near and image ECE, CECE and confidence − accuracy, are of all cases'
+        voxels together (``MetricDefinition.is_pooled``). Every other metric is a mean over cases, and that of a
+        segmentation a mean over structures of such means.
 
         Args:
             metric: one of ``METRICS``.
             voxels: the voxel set; none for metrics of a segmentation.
             patients: (cases,) the number of each case's patient, from 0; by default, each case is a patient.
+
+        Raises:
+            ValueError: no such metric, or a voxel set that it does not have.
         """
         of_structures = self.counts.segmentation_metrics.get(metric)
         if of_structures is not None and not voxels:
@@ -229,13 +241,17 @@ class FolderResult:
         """
         return voxels == "image" and self.settings.counts_all_voxels
 
+    @property
+    def _labels(self) -> list[str]:
+        """Of the channels: the background's, for classes, and those of the structures."""
+        return ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
+
     def by_class(self, tables: CalibrationTables) -> dict[str, Record]:
         """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
-        names = ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
         metrics = tables.class_metrics()
         return {
             label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
-            for channel, label in enumerate(names)
+            for channel, label in enumerate(self._labels)
         }
 
     @cached_property

@@ -76,9 +76,9 @@ def dataset_name(dataset: str | int) -> str:
     try:
         return str(maybe_convert_to_dataset_name(dataset))
     except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"Data set {dataset!r}: {error} If several have the number, give the full name."
-        ) from error
+        several = str(error).startswith("More than one dataset name")
+        hint = " Or give the full name." if several else ""
+        raise ValueError(f"Data set {dataset!r}: {error}{hint}") from error
 
 
 def dataset_number(name: str) -> str:

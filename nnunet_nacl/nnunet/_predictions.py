@@ -1,5 +1,6 @@
 """Predictions that nnU-Net saved, of a folder or of a model's folds, and the ground truth of their cases, if any."""
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -222,7 +223,7 @@ class Predictions:
             raise FileNotFoundError(
                 f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
                 "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
-                f"{model}/fold_{folds[0]}/{validation} --chill"
+                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')} --chill"
             )
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
@@ -339,11 +340,12 @@ def _check_held_out(
     training = {*split["train"]} - {*split["val"]}
     trained = [case.name for case in cases if case.is_predicted and case.name in training]
     if trained:
+        gt_folder = preprocessed / "gt_segmentations"
+        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder), "--chill"])
         raise ValueError(
-            f"{folder} has {len(trained)} of fold {fold}'s training cases by {preprocessed / SPLITS_NAME}, such as "
-            f"{trained[0]}. If the fold was trained with these splits, they are left over from an earlier training: "
-            f"remove them. Otherwise, restore its splits, or evaluate the folder by itself: nnunet_nacl evaluate "
-            f"{preprocessed / 'gt_segmentations'} {folder} --chill"
+            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(trained)}. If "
+            "the fold was trained with these splits, they are left over from an earlier training: remove them. "
+            f"Otherwise, restore its splits, or evaluate the folder by itself: {command}"
         )
 
 

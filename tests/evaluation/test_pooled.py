@@ -59,7 +59,13 @@ def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
     assert dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], rel=1e-12)
     fewer = replace(result, counts=result.counts.without_truth())
     assert np.isnan([fewer.estimate("ECE", "near").value, fewer.estimate("Dice").value]).all()
-    with pytest.raises(ValueError, match="expected a metric of METRICS over foreground, union, near, image; got Dica"):
+    with pytest.raises(ValueError, match=r"metric: expected one of ECE, CECE, .*; got Dica\."):
         result.estimate("Dica")
+    with pytest.raises(ValueError, match=r"ECE: expected the voxel set, one of foreground, .*; got none\."):
+        result.estimate("ECE")
+    with pytest.raises(ValueError, match="Dice is of the segmentation, without a voxel set; got near"):
+        result.estimate("Dice", "near")
+    with pytest.raises(ValueError, match="label: expected one of 0, 1, 2; got cortex"):
+        result.values("Dice", label="cortex")
     patients = np.zeros(len(result.cases), np.intp)
     assert np.isnan(result.estimate("ECE", "near", patients).interval).all()

@@ -47,7 +47,7 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
     trained = model / f"fold_{fold}"
     has_changed = False
     if noted.is_file() and trained.is_dir():
-        has_changed = read_json(noted, Split) != split
+        has_changed = _cases(read_json(noted, Split)) != _cases(split)
     else:  # a training by hand
         has_changed = bool(cases_of_other_splits(trained, data.file_ending, split["val"]))
     if has_changed:
@@ -56,7 +56,12 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
             "Move it away to train anew, or restore the splits."
         )
     model.mkdir(parents=True, exist_ok=True)
-    write_json(noted, split)
+    write_json(noted, _cases(split))
+
+
+def _cases(split: Split) -> Split:
+    """What nnU-Net reads of a fold."""
+    return Split(train=split["train"], val=split["val"])
 
 
 def _what_trains(data: PreprocessedDataSet, file: Path) -> Record:

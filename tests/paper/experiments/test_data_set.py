@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
@@ -79,6 +80,9 @@ def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDat
     plans = json.loads((data_set.folder / "nnUNetPlans.json").read_text())
     plans["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
     (model / "plans.json").write_text(json.dumps(plans))
+    check_model(data_set, TRAINER, 0, split)
+    seeded: Any = {**split, "seed": 3}  # which nnU-Net does not read
+    check_model(data_set, TRAINER, 0, seeded)
     check_model(data_set, TRAINER, 0, split)
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
         check_model(data_set, TRAINER, 0, other)

@@ -33,6 +33,17 @@ COMMANDS = {command.name: command for group in _GROUPS.values() for command in m
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return _run(words)
+        finally:
+            print(end="", flush=True)  # here, not when the process ends
+    except BrokenPipeError:  # who reads the output has ended, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(words: Sequence[str]) -> int:
     command = find_command(words)
     if command is None and ("--version" in words or {"-h", "--help"} & {*words}):
         print(f"nnunet_nacl {__version__}\n" if "--version" in words else overview(), end="")
@@ -48,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.unraisablehook = partial(_interrupt_again, otherwise=hook)
     try:
         return command.run(words[len(command.name.split()) :])
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError, RuntimeError) as error:
         print(f"nnunet_nacl {command.name}: error: {error}", file=sys.stderr)
         return 1

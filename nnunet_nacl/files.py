@@ -22,6 +22,11 @@ _END = 1 << 16  # bytes in which a compressed file's checksums lie
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
 
 
+def unresolved(path: str | Path) -> Path:
+    """The absolute path without ``..`` in it, where links keep their names."""
+    return Path(os.path.normpath(Path(path).absolute()))
+
+
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
@@ -30,10 +35,12 @@ def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool
     output = Path(output)
     if output.is_dir() and not is_folder:
         raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
-    if not output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{output.absolute().parent} is not a folder.")
-    if not os.access(output.absolute().parent, os.W_OK):
-        raise PermissionError(f"{output.absolute().parent} may not be written to.")
+    parent = output.absolute().parent
+    if not parent.is_dir():
+        raise FileNotFoundError(f"{parent} is not a folder.")
+    written_to = output if output.is_dir() else parent
+    if not os.access(written_to, os.W_OK):
+        raise PermissionError(f"{written_to} may not be written to.")
     if (
         not overwrite
         and os.path.lexists(output)

@@ -25,7 +25,9 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
     Raises:
         ValueError: not a regular expression, the name of a case has no patient, or all cases are of one.
     """
-    pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
+    if not by_patient:
+        return {case: [case] for case in cases}
+    pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient
     try:
         expression = re.compile(pattern)
     except re.error as error:

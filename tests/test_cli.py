@@ -1,5 +1,6 @@
 import argparse
 import ctypes
+import os
 import re
 import signal
 import subprocess
@@ -242,3 +243,24 @@ def test_from_predictions_to_a_list_of_cases(
     assert "| before" in capsys.readouterr().out
     assert cli.main(["report", "maps"]) == 1
     assert re.fullmatch("nnunet_nacl report: error: .*\n", capsys.readouterr().err)
+
+
+def test_an_empty_argument_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of a shell's variable that is not set; as a path it would be the working folder."""
+    for words in (["review", ""], ["decode", str(tmp_path), "-o", ""]):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        assert "expected a text; got an empty one" in capsys.readouterr().err
+
+
+def test_who_reads_the_output_may_end(tmp_path: Path) -> None:
+    """As head does."""
+    for words in (["--help"], ["report", "--help"], ["experiment", "main"]):
+        read, write = os.pipe()
+        os.close(read)
+        log = tmp_path / "log"
+        with log.open("wb") as errors, os.fdopen(write, "wb") as output:
+            command = [sys.executable, "-m", "nnunet_nacl", *words]
+            status = subprocess.run(command, stdout=output, stderr=errors, check=False).returncode
+        assert status in {0, 1}  # argparse does not tell
+        assert log.read_text() == ""

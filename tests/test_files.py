@@ -97,6 +97,10 @@ def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(FileExistsError, match=rf"{name} exists\. Choose another name, or .* --overwrite\."):
             check_output(tmp_path / name, is_folder=True)
         check_output(tmp_path / name, overwrite=True, is_folder=True)
+    mounted = tmp_path / "mounted"  # in a folder of root's, as in a container
+    mounted.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path == mounted)
+    assert check_output(mounted, is_folder=True) == mounted
     monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
     with pytest.raises(PermissionError, match=rf"{tmp_path} may not be written to"):
         check_output(tmp_path / "new")

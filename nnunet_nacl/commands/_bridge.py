@@ -90,6 +90,13 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+def _text(value: str) -> str:
+    """A shell's variable that is not set gives an empty text, which as a path would be the working folder."""
+    if not value:
+        raise argparse.ArgumentTypeError("expected a text; got an empty one.")
+    return value
+
+
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
     """Declare one parameter's argument or option."""
     name = parameter.name
@@ -116,7 +123,10 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: st
         options["choices"] = get_args(kind)
     else:
         value = re.match(r"[A-Z][A-Z_]*(?:[.=]\w+)?(?=[\s,;:]|$)", text)
-        options.update(type=kind, metavar=value[0] if value and is_option else name.upper())
+        options.update(
+            type=_text if kind is str else kind,
+            metavar=value[0] if value and is_option else name.upper(),
+        )
     if is_option:
         options.update(dest=name, required=required)
         name = f"-{name}" if name in SINGLE_DASH else f"--{name}"

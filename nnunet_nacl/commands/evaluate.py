@@ -2,10 +2,10 @@
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl.commands._shared import Chosen, num_processes, print_skipped, say_next
+from nnunet_nacl.files import unresolved
 
 
 def evaluate(
@@ -67,7 +67,7 @@ def evaluate(
     )
     if result.cases:
         folder = chosen.pred_folder
-        name = chosen.tr if folder is None else Path(folder).resolve().name
+        name = chosen.tr if folder is None else unresolved(folder).name
         print(evaluation.format_table({name: result}))
         for note in result.notes:
             print(f"Note: {note}")

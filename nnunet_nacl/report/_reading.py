@@ -5,8 +5,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_parts
-from nnunet_nacl.files import printable
+from nnunet_nacl.files import printable, unresolved
 from nnunet_nacl.nnunet import dataset_in
 
 
@@ -33,28 +36,81 @@ def read_results(
         raise ValueError(
             f"names: expected one for each of the {len(files)} summaries; got {len(names)}."
         )
+    read = [_read(file) for file in files]
+    datasets = _datasets(read)
+    called = _names(files, read, datasets) if names is None else names
     results: dict[str, dict[str, list[FolderResult]]] = {}
-    models: dict[tuple[str, str], set[Path]] = {}
-    for number, file in enumerate(files):
-        read = _read(file)
-        name = default_name(file)
-        if calibrated := read[0].origin.calibration:
-            name = f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
-        name = printable(name if names is None else names[number])
-        truth = os.path.normpath(read[0].origin.folders[0].gt_folder)
-        dataset = printable(dataset_in(truth) or "")
-        results.setdefault(dataset, {}).setdefault(name, []).extend(read)
-        models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
-    for (dataset, name), folders in models.items():
-        if names is None and len(folders) > 1:
-            shown = ", ".join(str(result.file) for result in results[dataset][name])
-            raise ValueError(
-                f"{shown} would all be called {name!r}; name them with --names, or rename a folder."
-            )
+    for parts, dataset, name in zip(read, datasets, map(printable, called), strict=True):
+        results.setdefault(dataset, {}).setdefault(name, []).extend(parts)
     return {
         dataset: {name: _merged(name, parts) for name, parts in methods.items()}
         for dataset, methods in results.items()
     }
+
+
+def _datasets(read: Sequence[list[FolderResult]]) -> list[str]:
+    """The data set of each summary; if a path has none, the one that has the same cases, perhaps elsewhere a copy."""
+    paths = (os.path.normpath(results[0].origin.folders[0].gt_folder) for results in read)
+    named = [printable(dataset_in(path) or "") for path in paths]
+    found = []
+    for results, own in zip(read, named, strict=True):
+        alike = {own}
+        if not own:
+            alike = {
+                name
+                for others, name in zip(read, named, strict=True)
+                if name and _has_same_cases(results[0], others[0])
+            }
+        found.append(alike.pop() if len(alike) == 1 else own)
+    return found
+
+
+def _has_same_cases(one: FolderResult, other: FolderResult) -> bool:
+    """Whether two results share cases, in all of which the structures are equally large in the ground truth."""
+    shared = sorted({*one.cases} & {*other.cases})
+    if not shared or one.structures != other.structures:
+        return False
+    mine = _sizes(one, shared)
+    return np.array_equal(mine, _sizes(other, shared))
+
+
+def _sizes(result: FolderResult, cases: Sequence[str]) -> NDArray[np.int64]:
+    """(cases, structures) voxels in the ground truth."""
+    truth = result.counts.truth
+    assert truth is not None
+    return truth.voxels[[result.cases.index(case) for case in cases]]
+
+
+def _names(
+    files: Sequence[Path], read: Sequence[list[FolderResult]], datasets: Sequence[str]
+) -> list[str]:
+    """A name for each summary; models of one trainer are told apart by plans and configuration."""
+    names = []
+    folders = []
+    for file, results in zip(files, read, strict=True):
+        calibrated = results[0].origin.calibration
+        name = default_name(file)
+        if calibrated is not None:
+            name = f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
+        names.append(name)
+        folders.append(_method_folder(file) or file)
+    keys = list(zip(datasets, names, strict=True))
+    told_apart = []
+    for key, name, folder in zip(keys, names, folders, strict=True):
+        same = {other for other, its in zip(folders, keys, strict=True) if its == key}
+        settings = {one.name.partition("__")[2] for one in same}
+        if len(same) == 1:
+            told_apart.append(name)
+        elif len(settings) == len(same) and "" not in settings:
+            told_apart.append(f"{name}, {folder.name.partition('__')[2]}")
+        else:
+            shown = ", ".join(
+                str(file) for file, its in zip(files, keys, strict=True) if its == key
+            )
+            raise ValueError(
+                f"{shown} would all be called {name!r}; name them with --names, or rename a folder."
+            )
+    return told_apart
 
 
 def _read(file: Path) -> list[FolderResult]:
@@ -97,7 +153,7 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
 
 def default_name(file: Path) -> str:
     """The trainer, without ``nnUNetTrainer``, in a model's folder or a study's; else the summary's folder or file."""
-    path = file.resolve()
+    path = unresolved(file)
     folder = _method_folder(file)
     if folder is not None:
         trainer = folder.name.split("__")[0]
@@ -107,9 +163,12 @@ def default_name(file: Path) -> str:
 
 def _method_folder(file: Path) -> Path | None:
     """The folder that all folds of a method share: a model's, or ``TRAINER`` of ``TRAINER/fold_0`` in a study."""
-    folder, *above = file.resolve().parents
-    models = (
-        path for path in (folder, *above) if re.fullmatch(r"(?!Dataset\d)[^_].*__.+__.+", path.name)
-    )
-    in_study = folder.name.startswith("fold_") and above[0].name.startswith("nnUNetTrainer")
-    return next(models, above[0] if in_study else None)
+    named = unresolved(file)
+    for path in [named] if named.parent.is_symlink() else [named, named.resolve()]:
+        folder, *above = path.parents
+        for one in path.parents:
+            if re.fullmatch(r"(?!Dataset\d)[^_].*__.+__.+", one.name):
+                return one
+        if folder.name.startswith("fold_") and above[0].name.startswith("nnUNetTrainer"):
+            return above[0]
+    return None

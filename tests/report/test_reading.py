@@ -14,6 +14,7 @@ from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, read_result, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.report import answer, compare, read_results, table_text, write_plot, write_report
+from nnunet_nacl.report._reading import default_name
 from nnunet_nacl.report._slices import read_slices
 from tests.generated import write_model
 from tests.report.generated import NAMED, make_result
@@ -68,6 +69,56 @@ def test_what_was_evaluated_by_relative_paths_is_found_from_anywhere(
         "Dataset004_Copy": ["soft", "soft + temperature"]
     }
     assert answer(compare(results["Dataset004_Copy"])).before == {"soft + temperature": "soft"}
+
+
+def test_ground_truth_elsewhere_is_of_the_same_data_set(
+    copied: Path, runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As on another machine, in a folder whose path names no data set; only if it is the same ground truth."""
+    soft = copied / "predictions" / "soft"
+    labels, sharp = tmp_path / "mine" / "labels", tmp_path / "mine" / "sharp"
+    shutil.copytree(copied / "labelsTs", labels)
+    shutil.copytree(runs["sharp"], sharp)
+    evaluate(Predictions.of_folder(labels, sharp))
+    assert {name: [*methods] for name, methods in read_results([sharp, soft]).items()} == {
+        "Dataset004_Copy": ["sharp", "soft"]
+    }
+    assert list(read_results([sharp])) == [""]
+    assert cli.main(["table", str(soft), str(sharp), "--table", "differences"]) == 0
+    assert "sharp" in capsys.readouterr().out
+    shutil.copy(labels / "case_01.nii.gz", labels / "case_00.nii.gz")
+    evaluate(Predictions.of_folder(labels, sharp))
+    assert {name: [*methods] for name, methods in read_results([soft, sharp]).items()} == {
+        "Dataset004_Copy": ["soft"],
+        "": ["sharp"],
+    }
+
+
+def test_links_have_names_of_their_own(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "methods").mkdir()
+    for name, folder in {"DiceCE": runs["soft"], "CE": runs["sharp"]}.items():
+        (tmp_path / name / "pred").parent.mkdir()
+        (tmp_path / name / "pred").symlink_to(folder)
+        (tmp_path / "methods" / name).symlink_to(tmp_path / name / "pred")
+    (results,) = read_results([tmp_path / "methods" / "CE", tmp_path / "methods" / "DiceCE"]).values()
+    assert list(results) == ["CE", "DiceCE"]
+    model = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
+    model.mkdir()
+    (model / "fold_0").symlink_to(runs["soft"].parent)
+    assert default_name(model / "fold_0" / "soft" / SUMMARY_NAME) == "NACL"
+    (tmp_path / "model").symlink_to(model)
+    assert default_name(tmp_path / "model" / "fold_0" / "x.json") == "x"  # the path is that of a link
+    (model / "own").mkdir()
+    assert default_name(tmp_path / "model" / "own" / "x.json") == "NACL"
+
+
+def test_one_trainer_with_two_plans(runs: dict[str, Path], tmp_path: Path) -> None:
+    folders = []
+    for plans, run in {"nnUNetPlans": "soft", "nnUNetResEncUNetMPlans": "sharp"}.items():
+        folders.append(tmp_path / f"nnUNetTrainerNACL__{plans}__2d" / "test")
+        shutil.copytree(runs[run], folders[-1])
+    (results,) = read_results(folders).values()
+    assert list(results) == ["NACL, nnUNetPlans__2d", "NACL, nnUNetResEncUNetMPlans__2d"]
 
 
 def test_a_part_is_not_the_whole(copied: Path, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def test_what_readme_says() -> None:
         "and the same Dice. DiceCE has ACDC's highest Dice.",
         "`calibrate` gives an existing DiceCE model most of cross-entropy's gain, and hardly changes segmentations.",
     )
-    written = read("checkpoints", "checkpoint == 'best' and fold == '0' and training == 1").set_index("trainer")
+    written = read("checkpoints", "checkpoint == 'best' and fold == '0' and training == 1").set_index(
+        ["data_set", "trainer"]
+    )
     for rows in (long, acdc):
         dice_ce, ce, nacl = (rows.loc[name] for name in ("DiceCE", "CE", "NACL"))
         for metric in ("ECE_foreground", "ECE_union"):
@@ -38,7 +40,7 @@ def test_what_readme_says() -> None:
         assert max(ce["ECE_near"], rows.loc[small, "ECE_near"]) < 0.01
         assert ce["NLL"] < rows.loc[small, "NLL"]
         assert rows.loc[small, "Dice"] == pytest.approx(ce["Dice"], abs=0.001)
-        calibrated = written.loc[dice_ce["trainer"]]
+        calibrated = written.loc[(dice_ce["data_set"], dice_ce["trainer"])]
         assert dice_ce["NLL"] - calibrated["NLL"] > 0.7 * (dice_ce["NLL"] - ce["NLL"])
         assert dice_ce["ECE_near"] - calibrated["ECE"] > 0.7 * (dice_ce["ECE_near"] - ce["ECE_near"])
         assert dice_ce["Dice"] == pytest.approx(calibrated["Dice"], abs=0.001)
@@ -232,6 +234,9 @@ def test_what_the_short_trainings_say() -> None:
     ahead = [rows.loc["DiceCE", "Dice"] - rows.loc["NACL, λ = 0.01", "Dice"] for rows in (acdc, long)]
     nacl_6000, ce_6000 = long["NLL"][["NACL, λ = 0.01", "CE"]]
     long_wbc = trained("WBC", 6000)
+    best = read("checkpoints", "checkpoint == 'best' and data_set == 'Dataset052_WBC'")
+    best["method"] = best["trainer"].str.extract(r"nnUNetTrainer(\w+)_paperSchedule", expand=False)
+    written = best.set_index(["steps", "method"])["NLL"]
     assert long_wbc.loc["NACL", "Dice"] == pytest.approx(long_wbc.loc["DiceCE", "Dice"], abs=0.0005)
     wbc = trained("WBC", 2000)
     dice_ce, ce, nacl = (wbc.loc[name] for name in ("DiceCE", "CE", "NACL"))
@@ -246,7 +251,11 @@ def test_what_the_short_trainings_say() -> None:
         f"{nacl['ECE_near']:.3f}). Longer training does not change that: after 6,000 steps NACL and DiceCE have the "
         "same Dice ({:.3f}), ".format(long_wbc.loc["DiceCE", "Dice"])
         + "NACL's NLL is {:.3f} (DiceCE {:.3f}), ".format(*long_wbc.loc[["NACL", "DiceCE"], "NLL"])
-        + "its ECE near {:.3f} ({:.3f}).".format(*long_wbc.loc[["NACL", "DiceCE"], "ECE_near"]),
+        + "its ECE near {:.3f} ({:.3f}). Calibrated, ".format(*long_wbc.loc[["NACL", "DiceCE"], "ECE_near"])
+        + "NACL's NLL is {:.3f} after 2,000 steps (DiceCE {:.3f}, CE {:.3f}) and ".format(
+            *written.loc[2000].loc[["NACL", "DiceCE", "CE"]]
+        )
+        + "{:.3f} after 6,000 (DiceCE {:.3f}).".format(*written.loc[6000].loc[["NACL", "DiceCE"]]),
         "On ACDC, λ = 0.01 has a higher Dice than CE after 2,000 steps, by 0.014 (0.004 to 0.030), but not after "
         "6,000. There neither Dice nor ECE tells the two apart, and CE's NLL is lower by "
         f"{nacl_6000 - ce_6000:.3f}.",

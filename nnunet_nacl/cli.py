@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(words)
         finally:
             print(end="", flush=True)  # here, not when the process ends
-    except BrokenPipeError:  # who reads the output has ended, as head does
+    except BrokenPipeError:  # the reader of the output has ended, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from inspect import signature
+from itertools import product
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -254,14 +255,14 @@ def test_an_empty_argument_is_refused(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_who_reads_the_output_may_end(tmp_path: Path) -> None:
-    """As head does, before what is kept back is written at the end."""
-    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
-    for words in (["--help"], ["report", "--help"], ["experiment", "main"]):
+    """As head does, at once or before what is kept back is written at the end."""
+    for words, unbuffered in product((["--help"], ["report", "--help"], ["experiment", "main"]), ("", "1")):
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         read, write = os.pipe()
         os.close(read)
         log = tmp_path / "log"
         with log.open("wb") as errors, os.fdopen(write, "wb") as output:
             command = [sys.executable, "-m", "nnunet_nacl", *words]
-            status = subprocess.run(command, stdout=output, stderr=errors, env=buffered, check=False).returncode
+            status = subprocess.run(command, stdout=output, stderr=errors, env=environment, check=False).returncode
         assert status in {0, 1}  # argparse does not tell
         assert log.read_text() == ""

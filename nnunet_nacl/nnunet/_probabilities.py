@@ -76,7 +76,7 @@ class NpzChannels(Channels):
         with (
             naming(self._file, problem=" cannot be read"),
             zipfile.ZipFile(self._file) as archive,
-            _only_array(archive) as stream,
+            _opened_array(archive) as stream,
         ):
             member = archive.getinfo(_MEMBER)
             if member.compress_type == zipfile.ZIP_DEFLATED:
@@ -85,7 +85,7 @@ class NpzChannels(Channels):
             yield member, stream
 
 
-def _only_array(archive: zipfile.ZipFile) -> IO[bytes]:
+def _opened_array(archive: zipfile.ZipFile) -> IO[bytes]:
     held = archive.namelist()
     if _MEMBER not in held:
         arrays = ", ".join(name.removesuffix(".npy") for name in held)

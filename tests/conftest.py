@@ -42,6 +42,9 @@ KINDS: dict[str, tuple[str, dict[str, object]]] = {
     "ignore": ("Dataset903_Ignore", {"labels": {**LABELS, "ignore": 3}}),
     "regions_ignore": ("Dataset904_RegionsIgnore", {"labels": {**REGIONS, "ignore": 3}, "regions_class_order": [1, 2]}),
 }
+TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
+"""Of the model of labels, in 2D, that most tests share."""
+TRAINER_OF_REGIONS = "nnUNetTrainerDiceNACL_1epochs_2iterations"
 FINGERPRINT = {  # nnU-Net takes 15 s to extract it; it uses the intensities of CT alone
     "spacings": [[1, 1, 1]] * NUM_CASES,
     "shapes_after_crop": [SHAPE] * NUM_CASES,

@@ -256,7 +256,7 @@ def test_an_empty_argument_is_refused(capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_who_reads_the_output_may_end(tmp_path: Path) -> None:
     """As head does, at once or before what is kept back is written at the end."""
-    for words, unbuffered in product((["--help"], ["report", "--help"], ["experiment", "main"]), ("", "1")):
+    for words, unbuffered in product((["--help"], ["report", "--help"], ["paper", "networks"]), ("", "1")):
         environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
         read, write = os.pipe()
         os.close(read)

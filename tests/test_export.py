@@ -16,10 +16,9 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
 from nnunet_nacl.linking import trainers_path
 from tests.commands import run_forked
-from tests.conftest import KINDS, Planned, Trained
+from tests.conftest import KINDS, TRAINER, Planned, Trained
 from tests.test_files import at_most
 
-TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 CHECKPOINT = {"init_args": {"configuration": "2d"}, "network_weights": {}}
 # As nnUNetv2_predict_from_modelfolder does, in an nnU-Net that cannot import this package.
 STOCK = """

@@ -14,9 +14,6 @@ from nnunet_nacl.calibrate import TrainedFold, _search
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
-OURS = "nnUNetTrainerNACL_2epochs_2iterations"
-OF_REGIONS = "nnUNetTrainerDiceNACL_2epochs_2iterations"
-"""Both are trained for tests/trainers/test_commands.py, too."""
 CASES = [f"toy_{number}" for number in range(6)]
 
 

@@ -20,8 +20,8 @@ from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import Model, read_checkpoint
-from tests.calibrate.conftest import CASES, OF_REGIONS, OURS, Copy, forward, open_fold, rewrite
-from tests.conftest import write_summary
+from tests.calibrate.conftest import CASES, Copy, forward, open_fold, rewrite
+from tests.conftest import TRAINER, TRAINER_OF_REGIONS, write_summary
 
 pytestmark = pytest.mark.usefixtures("few_voxels")
 
@@ -39,7 +39,7 @@ def calibrate(model: Path, *folds: int | str, **options: object) -> list[tuple[F
     ],
 )
 def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, configuration: str) -> None:
-    copy = copy_of(kind, configuration, OF_REGIONS if "3d" in configuration else OURS)
+    copy = copy_of(kind, configuration, TRAINER_OF_REGIONS if "3d" in configuration else TRAINER)
     image = torch.from_numpy(
         np.random.default_rng(0).normal(size=(1, 1, *[16] * int(configuration[0]))).astype(np.float32)
     )
@@ -69,7 +69,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
 def test_a_stock_nnunet_predicts_with_it(
     copy_of: Callable[..., Copy], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     model = export_model(copy.model).rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     before = {file for file in model.rglob("*") if file.is_file()}
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "-f", "0"]
@@ -115,7 +115,7 @@ def test_a_stock_nnunet_predicts_with_it(
 
 
 def test_several_folds(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
     found = calibrate(copy.model, 0, 1, method="temperature")
     assert [fit.settings["fold"] for fit, _ in found] == ["0", "1"]
@@ -134,7 +134,7 @@ def files_of(model: Path) -> dict[str, bytes]:
 
 
 def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     fold = copy.model / "fold_0"
     calibrate(copy.model, 0, method="temperature", save_probabilities=True)
     assert (fold / "validation_calibrated").is_dir()
@@ -160,7 +160,7 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
 
 def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one would delete what the first has written so far."""
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     called = []
 
     def meanwhile(*arguments: object) -> object:
@@ -206,7 +206,7 @@ list(calibrate_model(sys.argv[1], [0], **options))
 
 @pytest.mark.slow
 def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     fold = copy.model / "fold_0"
     for renames in range(7):
         calibrate(copy.model, 0, method="vector", save_probabilities=True, overwrite=True)
@@ -227,7 +227,7 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     def out_of_memory(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     model = copy.model.rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     shutil.copytree(model / "fold_0", model / "fold_1")
     rewrite(model, lambda weights: {key: value * torch.nan for key, value in weights.items()})
@@ -262,13 +262,13 @@ def spoil(copy: Copy, case: str) -> None:
 def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
     copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": [], "val": CASES}]))
     spoil(copy, "toy_0")
     predicted: list[object] = []
     features = FeatureReader.features
     monkeypatch.setattr(FeatureReader, "features", lambda self, image: predicted.append(0) or features(self, image))
-    command = ["calibrate", "-d", "901", "-c", "2d_small", "-tr", OURS, "-device", "cpu", "-f", "0"]
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-tr", TRAINER, "-device", "cpu", "-f", "0"]
     command += ["--method", "head", "--npz", "--disable_tta", "--overwrite"]
     assert main(command) == 1
     assert "skipped toy_0: the preprocessed image holds a NaN or an infinity." in capfd.readouterr().err
@@ -291,7 +291,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
 
 
 def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     (copy.model / "fold_0").rename(copy.model / "fold_all")
     with pytest.raises(ValueError, match=r"with -i IMAGES -gt LABELS, or .* calibrate LABELS PREDICTIONS -o FIT\.json"):
         calibrate(copy.model, "all")
@@ -314,7 +314,7 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("label", [3, 9])
 def test_a_label_that_the_data_set_lacks(copy_of: Callable[..., Copy], tmp_path: Path, label: int) -> None:
     """Three would be the ignore label, if there were one."""
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     (copy.model / "fold_0").rename(copy.model / "fold_all")
     images, labels = unseen_cases(copy, tmp_path)
     file = labels / "new_toy_0.nii.gz"
@@ -340,22 +340,22 @@ def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
 
 @pytest.mark.slow
 def test_nnunets_own_commands_in_a_calibrated_model(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     calibrate(copy.model, 0, method="temperature")
     ours = {name: data for name, data in files_of(copy.model).items() if "calibrat" in name}
     run = copy.nnunet.run
 
     def predict(name: str, configuration: str, checkpoint: str, **changed: str) -> Path:
-        run("nnUNetv2_predict", "-d", 901, "-c", configuration, "-tr", OURS, "-f", 0, "-chk", checkpoint,
+        run("nnUNetv2_predict", "-d", 901, "-c", configuration, "-tr", TRAINER, "-f", 0, "-chk", checkpoint,
             "-i", copy.raw / "imagesTr", "-o", tmp_path / name, "-device", "cpu", "-npp", 1, "-nps", 1,
             "--save_probabilities", **changed)  # fmt: skip
         return tmp_path / name
 
-    train = "nnUNetv2_train", 901, "2d_small", 0, "-tr", OURS, "-device", "cpu", "--npz"
+    train = "nnUNetv2_train", 901, "2d_small", 0, "-tr", TRAINER, "-device", "cpu", "--npz"
     run(*train, "--val")
     before = predict("before", "2d_small", "checkpoint_final.pth")
     run(*train, "--c")
-    run("nnUNetv2_find_best_configuration", 901, "-c", "2d_small", "-tr", OURS, "-f", 0, "-np", 1)
+    run("nnUNetv2_find_best_configuration", 901, "-c", "2d_small", "-tr", TRAINER, "-f", 0, "-np", 1)
     after = predict("after", "2d_small", "checkpoint_final.pth")
     calibrated = predict("calibrated", "2d_small", "checkpoint_calibrated.pth")
     assert ours.items() <= files_of(copy.model).items()
@@ -363,7 +363,7 @@ def test_nnunets_own_commands_in_a_calibrated_model(copy_of: Callable[..., Copy]
     export_model(copy.model)
     checkpoints = "checkpoint_final.pth", "checkpoint_calibrated.pth"
     run("nnUNetv2_export_model_to_zip", "-d", 901, "-o", tmp_path / "model.zip", "-c", "2d_small_stock", "-f", 0,
-        "-tr", OURS, "-chk", *checkpoints)  # fmt: skip
+        "-tr", TRAINER, "-chk", *checkpoints)  # fmt: skip
     elsewhere = {"nnUNet_results": str(tmp_path / "installed"), "nnUNet_extTrainer": ""}
     (tmp_path / "installed").mkdir()
     run("nnUNetv2_install_pretrained_model_from_zip", tmp_path / "model.zip", **elsewhere)
@@ -378,7 +378,7 @@ def test_nnunets_own_commands_in_a_calibrated_model(copy_of: Callable[..., Copy]
 
 
 def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     validation = copy.model / "fold_0" / "validation"
     validation.mkdir()
     for case in [*CASES[1:5], "toy_5"]:
@@ -404,7 +404,7 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
 
 
 def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     with monkeypatch.context() as patch:
         patch.setattr("os.access", lambda *_: False)  # as in a read-only folder, which root may write to
         with pytest.raises(PermissionError, match="fold_0 may not be written to"):

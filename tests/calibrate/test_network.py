@@ -17,8 +17,9 @@ from nnunet_nacl.calibrate import Head, _search, judge
 from nnunet_nacl.calibrate._features import FeatureReader, Features, Kept
 from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint
-from tests.calibrate.conftest import OF_REGIONS, OURS, Copy, open_fold, rewrite
+from tests.calibrate.conftest import Copy, open_fold, rewrite
 from tests.commands import run_forked
+from tests.conftest import TRAINER, TRAINER_OF_REGIONS
 
 pytestmark = pytest.mark.usefixtures("few_voxels")
 USUAL_STEPS = _search.OPTIONS["maxiter"]
@@ -44,7 +45,7 @@ def test_trainers_are_not_imported(copy_of: Callable[..., Copy], tmp_path: Path,
 
     In a forked process, modules that it has already, such as of torch, do not import theirs again.
     """
-    command = ["-c", OPENED_WITHOUT, str(copy_of("labels", "2d_small", OURS).model)]
+    command = ["-c", OPENED_WITHOUT, str(copy_of("labels", "2d_small", TRAINER).model)]
     if anew:
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -64,7 +65,7 @@ def test_a_class_of_ones_own_builds_its_network(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("regions", "3d_small", OF_REGIONS)
+    copy = copy_of("regions", "3d_small", TRAINER_OF_REGIONS)
     reader = open_fold(copy.model, mirroring=True).reader
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)  # two tiles
     ours = reader.features(image).logits(reader.layer)
@@ -76,7 +77,7 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
 
 def test_the_network_is_opened_as_it_predicts(copy_of: Callable[..., Copy]) -> None:
     """A batch norm in training mode would change its statistics, and with them all features."""
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     plans = copy.model / "plans.json"
     plans.write_text(plans.read_text().replace("instancenorm.InstanceNorm2d", "batchnorm.BatchNorm2d"))
     network, _ = PlansJson.read(plans).build_network("2d_small", deep_supervision=False)
@@ -107,7 +108,7 @@ def test_features_beyond_half_precision(
     What brings such small features into its range is beyond it.
     """
     monkeypatch.setitem(_search.OPTIONS, "maxiter", USUAL_STEPS)  # minima are compared
-    copy = copy_of("labels", "2d_small", OURS)
+    copy = copy_of("labels", "2d_small", TRAINER)
     as_it_is = open_fold(copy.model)
     weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]
     norms = [key for key in weights if key.startswith("decoder.stages.1.") and ".norm." in key]

@@ -15,9 +15,8 @@ from nnunet_nacl.calibrate import calibrate_model
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint
-from tests.conftest import KINDS, Planned, Trained, copy_data_set
+from tests.conftest import KINDS, TRAINER, Planned, Trained, copy_data_set
 
-TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 SLIM = {"network_weights", "trainer_name", "init_args"}
 PREFIX = "cannot be read as a checkpoint of nnU-Net: "
 COMMANDS = {

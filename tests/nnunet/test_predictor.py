@@ -13,9 +13,8 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, load_predictor, read_checkpoint, write_checkpoint
-from tests.conftest import Trained
+from tests.conftest import TRAINER, Trained
 
-TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 OLD = """
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.get_network_from_plans import get_network_from_plans

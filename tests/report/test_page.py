@@ -273,6 +273,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
         assert re.search(rf"{re.escape(name)} \(0\.\d\d\d\)", page.text), name  # in the legends
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_names_of_colors(tmp_path: Path) -> None:
     """Of regions, a label has that of the smallest one that it belongs to."""
     regions = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3], "ignore": 4}

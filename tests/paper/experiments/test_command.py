@@ -17,7 +17,7 @@ import torch
 from nnunet_nacl import cli
 from nnunet_nacl.paper.experiments import _run
 from tests.commands import run_forked
-from tests.conftest import KINDS, NNUNet, Trained
+from tests.conftest import KINDS, TRAINER, NNUNet, Trained
 from tests.paper.experiments.conftest import NAME
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
@@ -58,7 +58,7 @@ def run(nnunet: NNUNet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def test_a_model_that_is_there_is_predicted_with(
     nnunet: NNUNet, trained: Trained, run: Command, tmp_path: Path
 ) -> None:
-    known = "{name: known, trainer: nnUNetTrainerNACL_2epochs_2iterations, group: A, value: 100}"
+    known = f"{{name: known, trainer: {TRAINER}, group: A, value: 100}}"
     broken = "{name: broken, trainer: nnUNetTrainerAdan, group: A, value: 50}"
     study = tmp_path / "toys.yaml"
     study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns: [{known}, {broken}]")
@@ -67,7 +67,7 @@ def test_a_model_that_is_there_is_predicted_with(
         study, "--dry_run"
     )
     assert not out.exists()
-    model = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    model = trained("labels", "2d_small", TRAINER)
     shutil.copytree(model, results / model.name)
     (results / "nnUNetTrainerAdan__nnUNetPlans__2d_small").touch()  # where a folder should be
     printed = run(study, status=1)
@@ -170,7 +170,7 @@ def test_data_sets_one_after_the_other(nnunet: NNUNet, capsys: pytest.CaptureFix
 @pytest.mark.slow
 def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
     """A model whose best checkpoint says ``shell`` everywhere: so do the test cases, and the last epoch's stay."""
-    source = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    source = trained("labels", "2d_small", TRAINER)
     fold = nnunet.folder / "results" / NAME / source.name / "fold_0"
     shutil.copytree(source, fold.parent)
     content = torch.load(fold / "checkpoint_best.pth", weights_only=False)
@@ -179,11 +179,11 @@ def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Tra
             weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
     torch.save(content, fold / "checkpoint_best.pth")
     study = tmp_path / "toys.yaml"
-    study.write_text("title: Toys\nruns: [{name: NACL, trainer: nnUNetTrainerNACL_2epochs_2iterations}]")
+    study.write_text(f"title: Toys\nruns: [{{name: NACL, trainer: {TRAINER}}}]")
     printed = run(study, "--checkpoint", "best")
     assert "NACL, fold 0: train" not in printed
     out = nnunet.folder / "out" / OUTPUT
-    files = sorted((out / "predictions_best" / "nnUNetTrainerNACL_2epochs_2iterations" / "fold_0").glob("*.nii.gz"))
+    files = sorted((out / "predictions_best" / TRAINER / "fold_0").glob("*.nii.gz"))
     assert [file.name for file in files] == ["toy_a.nii.gz", "toy_b.nii.gz"]
     for file in files:
         assert np.unique(sitk.GetArrayFromImage(sitk.ReadImage(str(file)))).tolist() == [1]

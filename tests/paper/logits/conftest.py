@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import Planned, Trained
-
-TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
+from tests.conftest import TRAINER, Planned, Trained
 
 
 def copy_of(model: Path, to: Path) -> Path:

@@ -13,9 +13,10 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.paper.logits import _compare, _measures, compare_logits, max_logit_history, mean_logits
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
+from tests.conftest import TRAINER
 from tests.paper.logits.conftest import change_checkpoint, copy_of
 
-NAME = "NACL_2epochs_2iterations"
+NAME = TRAINER.removeprefix("nnUNetTrainer")
 
 
 def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,10 +106,10 @@ class Thresholded(GivenLabels):
                 f"meaning: expected in written the label that each of the {len(meaning.structures)} regions writes to "
                 f"a segmentation, as regions_class_order of dataset.json; got {len(written)} labels."
             )
-        self._rules = [*of_background, *zip(written, thresholds, strict=True)]
+        self._writes = [*of_background, *zip(written, thresholds, strict=True)]
 
     def add(self, channel: int, part: slice, p: Floats) -> None:
-        written, threshold = self._rules[channel]
+        written, threshold = self._writes[channel]
         segmentation = self.segmentation[part]
         label = self.label[part]
         exact = p.astype(np.float64)  # or the threshold would be rounded

@@ -21,6 +21,7 @@ from nnunet_nacl.metrics._settings import Settings
 from nnunet_nacl.typing import Array, Floats, Labels, Mask, Numbers
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
+_MOST_MASKS = 63  # a bit each of a combination's number
 
 
 def evaluate_case(
@@ -72,15 +73,8 @@ def evaluate_case(
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
     predicted = None if prediction is None else to_numpy(prediction)
-    are_masks = truth.dtype == bool and truth.shape == p.shape
-    spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
-    if truth.shape == p.shape and not are_masks:
-        raise ValueError(f"the ground truth: expected masks of regions as bool; got {truth.dtype}.")
-    if channel_axis not in {0, 1} or (not are_masks and truth.shape != spatial):
-        raise ValueError(
-            "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
-            f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
-        )
+    _check_truth(truth, p.shape, channel_axis)
+    are_masks = _are_masks(truth, p.shape)
     if are_masks:
         _check_masks(truth, predicted, ignore_label)
     elif predicted is not None:
@@ -105,11 +99,10 @@ def evaluate_case(
     channels = Channels(p)
     if are_masks:
         labeled = _of_masks(truth, p > 0.5 if predicted is None else predicted)
-    elif regions is None:
-        classes = LabelMeaning(tuple(range(len(p))))
-        labeled = _Labeled(truth, p.argmax(0) if predicted is None else predicted, classes)
-    else:
+    elif regions is not None:
         labeled = _of_regions(truth, predicted, regions, ignore_label)
+    else:
+        labeled = _of_classes(truth, p.argmax(0) if predicted is None else predicted, len(p))
     check_shape(channels, labeled.meaning, labeled.segmentation.shape, "the prediction")
     spacing = [1.0] * labeled.truth.ndim if spacing_mm is None else spacing_mm
     check_spacing(spacing, labeled.truth.ndim)
@@ -126,6 +119,23 @@ def evaluate_case(
     )
     result = evaluate_arrays(case)
     return replace(result, structures=tuple(range(1, len(p) + 1))) if are_masks else result
+
+
+def _are_masks(truth: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    return truth.dtype == bool and truth.shape == shape
+
+
+def _check_truth(truth: NDArray[Any], shape: tuple[int, ...], channel_axis: int) -> None:
+    """Raise a ValueError unless ground truth fits probabilities of this shape, as labels or as masks."""
+    are_masks = _are_masks(truth, shape)
+    if truth.shape == shape and not are_masks:
+        raise ValueError(f"the ground truth: expected masks of regions as bool; got {truth.dtype}.")
+    spatial = (*shape[:channel_axis], *shape[channel_axis + 1 :])
+    if channel_axis not in {0, 1} or (not are_masks and truth.shape != spatial):
+        raise ValueError(
+            "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
+            f"(b, K, *spatial) and (b, *spatial); got {shape} and {truth.shape} with channel_axis={channel_axis}."
+        )
 
 
 def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int | None) -> None:
@@ -148,6 +158,10 @@ class _Labeled(NamedTuple):
     meaning: LabelMeaning
 
 
+def _of_classes(truth: Labels, predicted: Labels, num_classes: int) -> _Labeled:
+    return _Labeled(truth, predicted, LabelMeaning(tuple(range(num_classes))))
+
+
 def _of_regions(
     truth: Labels,
     predicted: Labels | None,
@@ -168,6 +182,10 @@ def _of_regions(
 
 def _of_masks(truth: Mask, predicted: Mask) -> _Labeled:
     """Of masks (R, *spatial): each combination of regions that occurs is a label."""
+    if len(truth) > _MOST_MASKS:
+        raise ValueError(
+            f"expected at most {_MOST_MASKS} masks; got {len(truth)}. Evaluate them in groups."
+        )
     bits = 1 << np.arange(len(truth))
     codes = [np.tensordot(bits, masks.astype(np.int64), 1) for masks in (truth, predicted)]
     known = np.unique(np.concatenate([bits, *(code.reshape(-1) for code in codes)]))

@@ -100,12 +100,12 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
             }
         )
     del near
+    p_0_at = {part.start: p for _, part, p in background}
     argmax = Argmax(segmentation, meaning, dtype)
     takers: list[GivenLabels] = [argmax]
     if case.thresholds is not None:
         takers.append(Thresholded(segmentation, meaning, case.thresholds))
-    for number, (channel, part, p) in enumerate(chain(background, blocks)):
-        _, _, p_0 = background[number % len(background)]
+    for channel, part, p in chain(background, blocks):
         for taker in takers:
             taker.add(channel, part, p)
         if channel > 0:
@@ -113,7 +113,7 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         sums.entropy[channel] += count_class(
             channel,
             p,
-            p_0,
+            p_0_at[part.start],
             truth[part],
             segmentation[part],
             cells[part],

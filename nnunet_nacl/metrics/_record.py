@@ -123,8 +123,12 @@ class Counts:
         sets = [f"{voxels}: {self[voxels]}" for voxels in self.calibration]
         return "\n".join([f"Dice {self.Dice:.3f}", *sets])
 
-    def __len__(self) -> int:
+    @property
+    def num_cases(self) -> int:
+        """How many cases were counted."""
         return len(self.voxel_ml)
+
+    __iter__ = None  # neither over cases nor over voxel sets
 
     def __getitem__(self, voxels: Voxels) -> CalibrationTables:
         return self.calibration[voxels].sum()

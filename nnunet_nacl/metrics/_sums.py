@@ -147,15 +147,7 @@ class CellSums:
         found = {}
         for voxels in settings.voxels:
             inside = _COUNTED & (_CELLS & _MEMBERS[voxels] > 0)
-            expected_top = None
-            expected_channels = None
-            if settings.counts_all_voxels and voxels in {"foreground", "union"}:
-                surely = _PREDICTED & (voxels == "union")
-                right = np.tile(_COUNTED, (len(channels), 1))
-                # Only voxels that are surely in the set can be background.
-                right[: self._first] = surely
-                expected_channels = _expected(channels, surely, right)
-                expected_top = _expected(top, surely, _PREDICTED[np.newaxis])
+            expected_top, expected_classwise = self._expected_tables(voxels, channels, top)
             # Σ(c − hit)² = Σc² − 2 Σ c·hit + Σ hit; of classes, over the channels
             all_of_set = channels[:, inside].sum((1, 2))
             hits = channels[:, inside & _HIT].sum((1, 2))
@@ -169,9 +161,21 @@ class CellSums:
                 activation=activation,
                 image_voxels=top[..., COUNT][:, _COUNTED].sum((1, 2)).astype(np.int64),
                 expected_top=expected_top,
-                expected_classwise=expected_channels,
+                expected_classwise=expected_classwise,
             )
         return found
+
+    def _expected_tables(
+        self, voxels: Voxels, channels: Floats, top: Floats
+    ) -> tuple[BinCounts | None, BinCounts | None]:
+        """Of the label and of each channel, if the probabilities are right; None for sets without a closed form."""
+        if not self._settings.counts_all_voxels or voxels not in {"foreground", "union"}:
+            return None, None
+        surely = _PREDICTED & (voxels == "union")
+        right = np.tile(_COUNTED, (len(channels), 1))
+        right[: self._first] = surely  # only voxels that are surely in the set can be background
+        of_label = _expected(top, surely, _PREDICTED[np.newaxis])
+        return of_label, _expected(channels, surely, right)
 
 
 def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:

@@ -25,7 +25,8 @@ from nnunet_nacl.trainers._recipes import (
 )
 
 if TYPE_CHECKING:
-    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss, default_of
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
+    from nnunet_nacl.trainers._losses import build_loss, default_of
 
 __all__ = [
     "LOSSES",
@@ -43,12 +44,19 @@ __all__ = [
     "trainer_names",
 ]
 
+_LOADED_LATE = {
+    "CalibratedLossMixin": "_calibrated",
+    "build_loss": "_losses",
+    "default_of": "_losses",
+}
+
 
 def __getattr__(name: str) -> Any:
     value: Any = None
-    if not name.startswith("_"):
-        module = import_module(f"{__name__}._calibrated")
-        value = getattr(module, name) if name in __all__ else module.trainer_class(name)
+    if name in _LOADED_LATE:
+        value = getattr(import_module(f"{__name__}.{_LOADED_LATE[name]}"), name)
+    elif not name.startswith("_"):
+        value = import_module(f"{__name__}._classes").trainer_class(name)
     if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # one class object per name, so that pickling and isinstance work

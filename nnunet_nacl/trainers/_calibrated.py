@@ -1,33 +1,24 @@
-"""The mix-in that gives an nnU-Net trainer one of our losses, and the trainer classes made with it."""
+"""The mix-in that gives an nnU-Net trainer one of our losses."""
 
-import inspect
 import math
 import time
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from nnunetv2.configuration import default_num_processes
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 from torch.optim import Optimizer
-from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.metrics import MARGIN_MM
 from nnunet_nacl.nnunet import Predictions, allowed_in_checkpoints, hooks
 from nnunet_nacl.trainers._logged import MAX_LOGIT_HISTOGRAM, VALUES
+from nnunet_nacl.trainers._losses import build_loss
 from nnunet_nacl.trainers._plot import plot_progress
 from nnunet_nacl.trainers._progress import EpochCalibration, covers
-from nnunet_nacl.trainers._recipes import (
-    LOSSES,
-    PAPER_EPOCHS,
-    Recipe,
-    recipe_of,
-    without_budget,
-)
+from nnunet_nacl.trainers._recipes import PAPER_EPOCHS, Recipe
 from nnunet_nacl.typing import Record
 
 PICTURE_EVERY = 300
@@ -219,79 +210,3 @@ class HalfTimeLRScheduler:
         rate = FIRST_HALF_LR if epoch < self.num_epochs / 2 else SECOND_HALF_LR
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-
-
-def build_loss(
-    recipe: Recipe,
-    loss_class: type[losses.SegmentationLoss] | None = None,
-    **shared: Unpack[losses.Shared],
-) -> losses.SegmentationLoss:
-    """The loss of a recipe; raises a ValueError for settings that the loss does not allow.
-
-    Args:
-        recipe: what names the loss and its settings.
-        loss_class: the loss, for a recipe that names none.
-        shared: settings of ``SegmentationLoss``.
-    """
-    if recipe.loss is not None:
-        if loss_class is not None:
-            raise ValueError(
-                f"The recipe names {recipe.loss}, and loss_class is {loss_class.__name__}: keep one."
-            )
-        loss_class = getattr(losses, LOSSES[recipe.loss].class_name)
-    if loss_class is None:
-        raise ValueError(
-            'There is no loss: set the trainer\'s loss_class, or name one, as in Recipe("NACL").'
-        )
-    try:
-        return loss_class(**recipe.settings, **shared)
-    except TypeError as error:
-        given = {**recipe.settings, **shared}
-        settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        raise ValueError(f"{loss_class.__name__} does not take {settings}: {error}") from error
-
-
-def default_of(loss: str, setting: str) -> object:
-    """The default of one of our losses' settings, as its class has it."""
-    parameters = inspect.signature(getattr(losses, LOSSES[loss].class_name)).parameters
-    return parameters[setting].default
-
-
-def trainer_class(name: str) -> type | None:
-    """The class for one of our names, or for another trainer's name with a budget; None if there is no such trainer."""
-    recipe = recipe_of(name)
-    if recipe is None:
-        return _with_budget(name)
-    # A value that the loss does not allow should fail here, before any data is loaded
-    build_loss(recipe)
-    attributes = {
-        "recipe": recipe,
-        "__module__": "nnunet_nacl.trainers",
-        "__doc__": f"nnUNetTrainer with {recipe}.",
-    }
-    return type(name, (CalibratedLossMixin,), attributes)
-
-
-def _with_budget(name: str) -> type | None:
-    """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None."""
-    base_name, budget = without_budget(name)
-    if not budget:
-        return None
-    try:
-        base = recursive_find_trainer_class_by_name(base_name)
-    except (AssertionError, RuntimeError):
-        return None
-
-    def initialize(self: Any) -> None:
-        vars(self).update(budget)
-        base.initialize(self)
-        for setting, value in budget.items():
-            if vars(self)[setting] != value:
-                raise ValueError(
-                    f"{name}: {base_name} sets {setting} itself, to {vars(self)[setting]}; train it by its own name."
-                )
-
-    # A trainer with a recipe takes its budget from that.
-    ours = issubclass(base, CalibratedLossMixin)
-    attributes = {"recipe": replace(base.recipe, **budget)} if ours else {"initialize": initialize}
-    return type(name, (base,), {**attributes, "__module__": "nnunet_nacl.trainers"})

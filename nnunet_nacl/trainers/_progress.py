@@ -73,13 +73,22 @@ class EpochCalibration:
         channels = logits.shape[1]
         rows = logits.movedim(1, -1).reshape(-1, channels)
         labels = target.movedim(1, -1).reshape(len(rows), -1)
-        if self._ignore_label is None:
-            valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-        elif self._activation.exclusive:
-            valid = labels[:, 0] != self._ignore_label
-        else:
-            valid = labels[:, -1] == 0
+        valid = self._valid(labels)
         max_logits = rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy()
+        near = self._near(logits).movedim(1, -1).reshape(len(rows), -1)
+        tables = _near_tables(rows, labels, near & valid[:, None], self._activation)
+        self._batches.append(_Batch(*tables, max_logits))
+
+    def _valid(self, labels: Tensor) -> Tensor:
+        """Which voxels of a target (n, 1 or R [+ 1]) are not ignored, (n,)."""
+        if self._ignore_label is None:
+            return torch.ones(len(labels), dtype=torch.bool, device=labels.device)
+        if self._activation.exclusive:
+            return labels[:, 0] != self._ignore_label
+        return labels[:, -1] == 0
+
+    def _near(self, logits: Tensor) -> Tensor:
+        """Which voxels are near, (b, 1 or R, *spatial)."""
         above = logits
         if self._activation.exclusive:
             # ln((1 - p_0) / p_0), a patch at a time, so that all logits are never held in single precision
@@ -88,12 +97,8 @@ class EpochCalibration:
         core = ~(above <= _CORE_LOGIT)  # NaN, after divergence, is in the core
         # On a CPU near_core takes a tenth of the time; a GPU would wait for it
         if core.is_cuda:
-            near = near_core_on_device(core, self._spacing_mm)
-        else:
-            near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM)).to(core.device)
-        chosen = near.movedim(1, -1).reshape(len(rows), -1) & valid[:, None]
-        tables = _near_tables(rows, labels, chosen, self._activation)
-        self._batches.append(_Batch(*tables, max_logits))
+            return near_core_on_device(core, self._spacing_mm)
+        return torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM)).to(core.device)
 
     def gather(self) -> None:
         """Add what the other processes of a distributed training counted."""
@@ -179,6 +184,8 @@ def _near_tables(
         few = _spread(chosen[:, number], rows.shape[1] if activation.exclusive else 1)
         logits = (rows[few] if activation.exclusive else rows[few, number, None]).float().T
         truth = labels[few, number].cpu().numpy()[None]
+        if not activation.exclusive:
+            truth = truth > 0  # masks may be of any dtype, as for the losses
         # After divergence 1/2: it shows in the values
         p = np.nan_to_num(activation.probabilities(logits).cpu().numpy(), nan=0.5)
         (hits,) = activation.predicted(logits.cpu().numpy()) == truth

@@ -205,14 +205,16 @@ def without_budget(name: str) -> tuple[str, dict[str, object]]:
     ('nnUNetTrainerDA5', {'num_iterations_per_epoch': 10, 'num_epochs': 20})
     """
     budget: dict[str, object] = {}
-    base, _, suffix = name.rpartition("_")
-    for setting in BUDGET * len(BUDGET):  # in any order
-        value = setting.read(suffix)
-        if value is not None and setting.name not in budget:
-            budget[setting.name] = value
-            name = base
-            base, _, suffix = name.rpartition("_")
-    return name, budget
+    while True:
+        base, _, suffix = name.rpartition("_")
+        read = {
+            setting.name: setting.read(suffix) for setting in BUDGET if setting.name not in budget
+        }
+        found = {setting: value for setting, value in read.items() if value is not None}
+        if not found:
+            return name, budget
+        budget |= found
+        name = base
 
 
 def schedule_suffix(

@@ -231,7 +231,7 @@ def fit_review(
 def _fit_structures(
     counts: Counts, names: Sequence[str], coverage: float
 ) -> dict[str, StructureFit]:
-    check_enough(len(counts), coverage)
+    check_enough(counts.num_cases, coverage)
     return {
         name: StructureFit.of(counts.of_structure(number), coverage)
         for number, name in enumerate(names)

@@ -88,6 +88,15 @@ def test_masks_of_regions() -> None:
     assert np.isnan(apart.by_structure[3]["Dice"])
 
 
+def test_many_masks() -> None:
+    """A combination of them is a number of 63 bits."""
+    masks = np.arange(8) < np.arange(1, 65)[:, None] % 8 + 1
+    right = evaluate_case(masks[:63].astype(float), masks[:63])
+    assert {of_region["Dice"] for of_region in right.by_structure.values()} == {1}
+    with pytest.raises(ValueError, match=r"^expected at most 63 masks; got 64\. Evaluate them in groups\.$"):
+        evaluate_case(masks.astype(float), masks)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_logits(dtype: torch.dtype) -> None:
     p, y = structure_case(1.5)
@@ -116,6 +125,10 @@ def test_shapes_that_do_not_fit() -> None:
         evaluate_case(np.stack([p, p]), np.stack([y, y]), y[None], channel_axis=1)
     with pytest.raises(ValueError, match="or the ground truth as bool masks"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
+    with pytest.raises(ValueError, match=r"^the probabilities: expected voxels; got an array \(3, 0, 48, 72\)\.$"):
+        evaluate_case(p[:, :0], y[:0])
+    with pytest.raises(TypeError, match="'Counts' object is not iterable"):
+        list(evaluate_case(p, y))
     masks = np.stack([y > 0, y > 1])
     with pytest.raises(ValueError, match=r"prediction: expected bool masks .*; got float64"):
         evaluate_case(p[1:], masks, p[1:].astype(float))

@@ -24,7 +24,14 @@ from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.losses import FocalLoss, NACLLoss, SegmentationLoss, Shared, Target, _compiled, _gradient, _target
 from nnunet_nacl.nnunet import hooks
-from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
+from nnunet_nacl.trainers import (
+    MAX_LOGIT_HISTOGRAM,
+    MAX_LOGIT_QUANTILES,
+    CalibratedLossMixin,
+    Recipe,
+    _calibrated,
+    _classes,
+)
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
@@ -284,7 +291,7 @@ def test_the_schedule(make: Make, suffix: str, epochs: int) -> None:
 def test_a_budget_for_any_trainer(make: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A trainer of nnU-Net, and one with a recipe whose schedule has a budget of its own."""
     found = {"nnUNetTrainerPaperCE": mixed(nnUNetTrainer, Recipe("CE", paper_schedule=True))}
-    monkeypatch.setattr(_calibrated, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
+    monkeypatch.setattr(_classes, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
     trainer = make(name)
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (8, 5)
 
@@ -295,7 +302,7 @@ def test_a_trainer_that_sets_its_own_budget(make: Make, monkeypatch: pytest.Monk
             self.num_epochs = 3
             super().initialize()
 
-    monkeypatch.setattr(_calibrated, find.__name__, lambda _: Stubborn)
+    monkeypatch.setattr(_classes, find.__name__, lambda _: Stubborn)
     with pytest.raises(ValueError, match="nnUNetTrainerStubborn sets num_epochs itself, to 3; train it by its own"):
         make("Stubborn_8epochs")
 

@@ -76,6 +76,15 @@ def test_figures(regions: bool, ignore: bool) -> None:
     assert epoch.histogram() == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
 
 
+def test_masks_of_any_dtype() -> None:
+    """As the losses take them."""
+    of_bools, of_floats = (EpochCalibration(regions=True, ignore_label=None, spacing_mm=SPACING) for _ in range(2))
+    for logits, target in batches(2, regions=True, ignore=False):
+        of_bools.add(logits, target)
+        of_floats.add(logits, target.float())
+    assert of_floats.values() == of_bools.values()
+
+
 def test_few_of_many_voxels_are_as_good() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(3, (1, 1, 400, 500), generator=generator)

@@ -104,17 +104,15 @@ def only(sample: Sample, chosen: Any) -> Sample:
     return replace(part, case=np.searchsorted(chosen, part.case).astype(np.int32), names=names)
 
 
-def nested_nll(sample: Sample, layer: Any, model: Any) -> float:
+def nested_nll(sample: Sample, layer: Any) -> float:
     """NLL of the chosen method on cases that neither its fit nor the choice has seen; the whole five times over."""
     logits = np.empty_like(sample.logits)
     for part in split_cases(sample.names):
         is_held_out = np.isin(sample.names, part)
-        method = try_methods(only(sample, np.flatnonzero(~is_held_out)), layer).choose(
-            None, model, {}
-        )
+        method = try_methods(only(sample, np.flatnonzero(~is_held_out)), layer).best(None)
         inside = is_held_out[sample.case]
         held_out = sample.take(inside)
-        logits[:, inside] = calibrated_logits(method.calibration, held_out)
+        logits[:, inside] = calibrated_logits(method, held_out)
     return judge(sample, logits).NLL
 
 
@@ -136,22 +134,22 @@ def measure(options: argparse.Namespace) -> None:
         features_start = time.time()
         sample, _ = fold.sample()
         fits_start = time.time()
-        trials = try_methods(sample, fold.reader.layer)
+        trials = try_methods(sample, fold.reader.to_logits)
         print(
             f"{fold.folder.name}: features {fits_start - features_start:.1f} s, "
             f"fits {time.time() - fits_start:.1f} s"
         )
-        fitted.append({**trials.fitted, **fits(sample, fold.reader.layer)})
+        fitted.append({**trials.fitted, **fits(sample, fold.reader.to_logits)})
         if len(opened) == 1:
-            held_out = {**trials.scores, **held_out_scores(sample, fold.reader.layer)}
-            chosen = trials.choose(None, fold.model, {}).method
+            held_out = {**trials.scores, **held_out_scores(sample, fold.reader.to_logits)}
+            chosen = trials.best(None).method
             choice = {
                 "written": chosen,
                 "held_out_NLL_written": trials.scores[chosen].NLL,
-                "nested_NLL": nested_nll(sample, fold.reader.layer, fold.model),
+                "nested_NLL": nested_nll(sample, fold.reader.to_logits),
             }
             if options.counts:
-                few = few_cases(sample, fold.reader.layer)
+                few = few_cases(sample, fold.reader.to_logits)
     fit_seconds = time.time() - start
 
     raw = Path(nnUNet_raw) / model.parent.name
@@ -164,7 +162,7 @@ def measure(options: argparse.Namespace) -> None:
         image, labels, properties = cases.load(name)
         features = [fold.reader.features(image) for fold in opened]
         trained = [
-            of_fold.logits(fold.reader.layer)
+            of_fold.logits(fold.reader.to_logits)
             for of_fold, fold in zip(features, opened, strict=True)
         ]
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)

@@ -46,10 +46,10 @@ class Features:
 
     def logits(self, layer: Layer) -> Singles:
         """(C, *spatial), what a layer makes of them."""
-        logits: Singles = self.of_logits(layer, lambda block: block.cpu().numpy(), len(layer[1]))
+        logits: Singles = self.map_logits(layer, lambda block: block.cpu().numpy(), len(layer[1]))
         return logits
 
-    def of_logits(
+    def map_logits(
         self,
         layer: Layer,
         function: Callable[["Tensor"], Floats],
@@ -73,7 +73,7 @@ class Features:
         return values.float() / self.scale[:, None]
 
 
-class Kept:
+class FeatureStore:
     """Features in a temporary folder, so that no case is predicted twice.
 
     In memory, those of all cases would take up to 1 GB a case. They may take half of what is free on the disk; cases
@@ -114,11 +114,11 @@ class FeatureReader:
     Attributes:
         predictor: nnU-Net's.
         device: of the predictor.
-        last: that convolution.
-        weights: its weight (C, F · kernel) and bias (C,).
+        convolution: that one.
+        last_layer: its weight (C, F · kernel) and bias (C,).
         has_features: whether it is 1×1, so that its input can be calibrated.
-        layer: what turns features into logits: the same weight and bias; or, for a convolution larger than 1×1, the
-            identity, and its features are then the logits.
+        to_logits: what turns features into logits: the same weight and bias; or, for a convolution larger than 1×1,
+            the identity, and its features are then the logits.
     """
 
     def __init__(self, predictor: Any, device: str) -> None:
@@ -126,13 +126,14 @@ class FeatureReader:
 
         self.predictor = predictor
         self.device = torch.device(device)
-        self.last = last = _last_layer(predictor, self.device)
-        self.weights = flat_layer(last.weight, last.bias)
+        self.convolution = last = _last_convolution(predictor, self.device)
+        self.last_layer = flat_layer(last.weight, last.bias)
         self.has_features = set(last.kernel_size) == {1}
-        self.layer = self.weights
+        self.to_logits = self.last_layer
         if not self.has_features:
-            self.layer = np.eye(last.out_channels), np.zeros(last.out_channels)
-        self._scale = torch.ones(len(self.layer[0][0]), device=self.device)
+            self.to_logits = np.eye(last.out_channels), np.zeros(last.out_channels)
+        weight, _ = self.to_logits
+        self._scale = torch.ones(weight.shape[1], device=self.device)
         self._largest = torch.zeros_like(self._scale)
 
     def features(self, image: Singles) -> Features:
@@ -152,8 +153,10 @@ class FeatureReader:
             return Features(logits, self._scale.to(logits.device))
         # Let the last layer return its input, and tell the predictor the input's number of channels.
         label_manager = self.predictor.label_manager
-        self.predictor.label_manager = SimpleNamespace(num_segmentation_heads=self.last.in_channels)
-        self.last.forward = lambda features: features
+        self.predictor.label_manager = SimpleNamespace(
+            num_segmentation_heads=self.convolution.in_channels
+        )
+        self.convolution.forward = lambda features: features
         hook = self.predictor.network.register_forward_hook(self._scaled)
         try:
             values = None
@@ -163,7 +166,7 @@ class FeatureReader:
             return Features(values, self._scale.to(values.device))
         finally:
             hook.remove()
-            del self.last.forward
+            del self.convolution.forward
             self.predictor.label_manager = label_manager
 
     def _predicted(self, image: Singles) -> "Tensor | None":
@@ -204,7 +207,7 @@ class FeatureReader:
         return True
 
 
-def _last_layer(predictor: Any, device: "torch.device") -> Any:
+def _last_convolution(predictor: Any, device: "torch.device") -> Any:
     """The convolution whose output is the network's, and whose weight and bias are parameters."""
     import torch
 

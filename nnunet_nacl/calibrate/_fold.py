@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._features import FeatureReader, Features, Kept
+from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
@@ -80,7 +80,7 @@ class TrainedFold:
         mirroring: bool,
         unseen: tuple[str | Path, str | Path] | None = None,
     ) -> "TrainedFold":
-        """Look for all that a calibration needs, of which nothing is loaded but the checkpoint."""
+        """Look for all that a calibration needs; of it, the checkpoint is loaded, and tried on one patch."""
         source = find_checkpoint(model_folder, fold, checkpoint)
         content = read_checkpoint(source)
         if _MARK in content:
@@ -120,10 +120,10 @@ class TrainedFold:
             content,
         )
 
-    def sample(self, kept: Kept | None = None) -> tuple[Sample, list[Skipped]]:
+    def sample(self, kept: FeatureStore | None = None) -> tuple[Sample, list[Skipped]]:
         """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
         cases = self.cases
-        layer = self.reader.layer
+        layer = self.reader.to_logits
         most = voxels_per_case(len(layer[0][0]) + self.meaning.num_channels, len(cases.names))
         weight, bias = (part.astype(np.float32) for part in layer)
 
@@ -166,7 +166,7 @@ class TrainedFold:
             p = activation.probabilities(logits)[:tops]
             return activation.foreground(p.cpu().numpy())
 
-        found = features.of_logits(self.reader.layer, foreground, tops, np.float64)
+        found = features.map_logits(self.reader.to_logits, foreground, tops, np.float64)
         if not np.isfinite(found).all():
             raise ValueError("the network's output is not finite.")
         return found
@@ -199,7 +199,7 @@ class TrainedFold:
         """Copy the checkpoint with another last layer."""
         import torch
 
-        last = self.reader.last
+        last = self.reader.convolution
         weights = dict(self.checkpoint["network_weights"])
         for key, parameter in self.reader.predictor.network.state_dict(keep_vars=True).items():
             for old, new in zip((last.weight, last.bias), layer, strict=True):

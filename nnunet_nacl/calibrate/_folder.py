@@ -16,7 +16,7 @@ from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import write_folder
-from nnunet_nacl.metrics import segment
+from nnunet_nacl.metrics import Activation, segment
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -24,6 +24,7 @@ from nnunet_nacl.nnunet import (
     DataSet,
     Predictions,
 )
+from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
 
@@ -63,7 +64,7 @@ def calibrate_folder(
     sample = Sample.join(list(samples.values()))
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
-    fit = try_methods(sample).choose(method, predictions.model, settings, skipped)
+    fit = Fit.of(try_methods(sample), method, predictions.model, settings, skipped)
     fit.write(file)
     return fit
 
@@ -152,22 +153,25 @@ def _apply(files: CaseFiles, folder: Path, *, calibration: Calibration, data_set
     case = SavedCase(files, data_set)
     probabilities = case.probabilities(np.float32)
     meaning = data_set.meaning
-    activation = meaning.activation
-    keeps = calibration.keeps_labels and files.thresholds is None
-    removed = None
-    if not keeps and files.thresholds is None:  # by postprocessing, whose work is not undone
-        removed = (case.labels == 0) & (segment(probabilities, meaning) > 0)
+    if calibration.keeps_labels and files.thresholds is None:
+        _calibrate(probabilities, calibration, meaning.activation)
+        labels = None
+    else:
+        before = segment(probabilities, meaning)
+        _calibrate(probabilities, calibration, meaning.activation)
+        labels = segment(probabilities, meaning)
+        if files.thresholds is None:  # what postprocessing removed stays removed
+            labels[(case.labels == 0) & (before > 0)] = 0
+    files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
+
+
+def _calibrate(probabilities: Floats, calibration: Calibration, activation: Activation) -> None:
+    """In place, and in double precision, so that rounding does not swap two classes."""
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]
-        # In double precision, so that rounding does not swap two classes: a temperature keeps the segmentation.
-        part[:] = activation.probabilities(
-            calibration.logits(activation.logits(part.astype(np.float64)))
-        )
-    labels = None if keeps else segment(probabilities, meaning)
-    if labels is not None and removed is not None:
-        labels[removed] = 0
-    files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
+        logits = activation.logits(part.astype(np.float64))
+        part[:] = activation.probabilities(calibration.logits(logits))
 
 
 def _check_uncalibrated(folder: Path) -> None:

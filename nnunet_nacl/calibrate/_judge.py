@@ -64,15 +64,15 @@ def judge(sample: Sample, logits: Floats) -> Score:
     nll = _nll(sample, logits)
     tables = _near_tables(sample, logits)
     predicted = sample.structures(sample.activation.predicted(logits))
-    kept = sample.structures(sample.kept)
-    changed = _of_cases(sample, (predicted != kept).max(0)).sum()
+    as_trained = sample.structures(sample.as_trained)
+    changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
     return Score(
         NLL=nll.value,
         NLL_change=nll.minus(_nll(sample, sample.logits)).interval,
         ECE=float(mean_of_known(expected_calibration_error(tables))),
         over_confidence=float(mean_of_known(tables.over_confidence)),
         Dice=_dice(sample, logits, predicted),
-        changed=float(changed) / max(float(_of_cases(sample, kept.max(0)).sum()), 1),
+        changed=float(changed) / max(float(_of_cases(sample, as_trained.max(0)).sum()), 1),
     )
 
 

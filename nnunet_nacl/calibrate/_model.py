@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate._features import Kept
+from nnunet_nacl.calibrate._features import FeatureStore
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._trials import Fit, Trials, check_method, try_methods
@@ -138,11 +138,11 @@ def _calibrate_fold(
         only_writer(checkpoint),
         hidden_folder(fold.folder / _UNFINISHED) as written,
     ):
-        kept = Kept(written / "features") if save_probabilities else None
+        kept = FeatureStore(written / "features") if save_probabilities else None
         sample, skipped = fold.sample(kept)
-        trials = try_methods(sample, reader.layer if reader.has_features else None)
-        fit = trials.choose(method, fold.model, fold.settings, skipped)
-        layer = fit.calibration.layer(*reader.weights)
+        trials = try_methods(sample, reader.to_logits if reader.has_features else None)
+        fit = Fit.of(trials, method, fold.model, fold.settings, skipped)
+        layer = fit.calibration.layer(*reader.last_layer)
         fold.write(layer, fit.method, written / FOLD_CHECKPOINT)
         fit.write(written / FOLD_FIT)
         if kept is not None:
@@ -168,7 +168,7 @@ def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
 
 
 def _predict_validation(
-    fold: TrainedFold, trials: Trials, fit: Fit, kept: Kept, folder: Path
+    fold: TrainedFold, trials: Trials, fit: Fit, kept: FeatureStore, folder: Path
 ) -> None:
     """Predict each validation case with the fit that was made without it."""
     folder.mkdir()
@@ -176,6 +176,6 @@ def _predict_validation(
     doing = f"{fold.folder.name}: calibrated validation cases"
     for name in tqdm(fit.cases, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
-        layer = trials.unseen[name][fit.method].layer(*fold.reader.layer)
+        layer = trials.unseen[name][fit.method].layer(*fold.reader.to_logits)
         logits = (kept.load(name) or fold.reader.features(image)).logits(layer)
         save_prediction(fold.reader.predictor, logits, properties, folder / name)

@@ -25,7 +25,7 @@ from nnunet_nacl.metrics.counting import to_numpy
 from nnunet_nacl.typing import Array, Floats, Labels, Mask, Record, Singles
 
 NUM_VALUES = 4_000_000
-"""How many logits and features are held in total: 16 MB."""
+"""About how many logits and features are held in total: 16 MB. Each case has 1000 voxels, whatever that takes."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
 
@@ -69,7 +69,7 @@ class Sample:
         return self.meaning.activation
 
     @property
-    def kept(self) -> Truth:
+    def as_trained(self) -> Truth:
         """What the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n)."""
         return self.activation.predicted(self.logits)
 
@@ -77,7 +77,8 @@ class Sample:
         """What a calibration minimizes over these voxels."""
         share = self.weights / self.weights.sum()
         parts = (
-            on_device(np.asarray(values), self.device) for values in (self.truth, self.kept, share)
+            on_device(np.asarray(values), self.device)
+            for values in (self.truth, self.as_trained, share)
         )
         return Objective(self.activation, *parts)
 
@@ -161,20 +162,12 @@ class Sample:
         whole = np.shape(logits)
         spatial = tuple(np.delete(whole, channel_axis).tolist())
         rows = flattened(logits, channel_axis)
-        size = rows.shape[1]
+        voxels = rows.shape[1]
         meaning, truth, counted = _truth_of(labels, whole, channel_axis, ignore_label)
-        images = spatial[:1] if channel_axis == 1 else ()
-        if cases is None:
-            cases = np.arange(math.prod(images)).reshape(images)
-        named = _shaped("cases", cases, spatial, images)
-        of_images = named.reshape(*named.shape, *[1] * (len(spatial) - named.ndim))
-        of_voxels = np.broadcast_to(of_images, spatial).reshape(-1)
-        names, number = np.unique(of_voxels, return_inverse=True)
-        around = _shaped("near", np.ones(spatial, bool) if near is None else near, spatial, whole)
-        if around.dtype != bool:
-            raise ValueError(f"near: expected bool; got {around.dtype}.")
-        if around.shape == whole:
-            around = flattened(around, channel_axis)
+        names, number = _numbered(cases, spatial, spatial[:1] if channel_axis == 1 else ())
+        around = (
+            np.ones((1, voxels), bool) if near is None else _near_rows(near, whole, channel_axis)
+        )
         given = np.ones(spatial) if weights is None else weights
         represented = _shaped("weights", given, spatial).reshape(-1).astype(np.float32)
         used = represented[counted]
@@ -200,7 +193,7 @@ class Sample:
             meaning.activation.centered(rows),
             truth,
             represented,
-            np.broadcast_to(around.reshape(-1, size), (meaning.num_tops, size)),
+            np.broadcast_to(around, (meaning.num_tops, voxels)),
             number.astype(np.int32),
             tuple(map(str, names.tolist())),
             of_features,
@@ -299,6 +292,27 @@ def _shaped(name: str, values: Array, *expected: tuple[int, ...]) -> NDArray[Any
             "Of a batch (b, K, *spatial), give channel_axis=1."
         )
     return array
+
+
+def _numbered(
+    cases: Array | None, spatial: tuple[int, ...], images: tuple[int, ...]
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The cases' names, and each voxel's number (n,) among them; by default each image is a case."""
+    given = np.arange(math.prod(images)).reshape(images) if cases is None else cases
+    named = _shaped("cases", given, spatial, images)
+    of_images = named.reshape(*named.shape, *[1] * (len(spatial) - named.ndim))
+    of_voxels = np.broadcast_to(of_images, spatial).reshape(-1)
+    names, number = np.unique(of_voxels, return_inverse=True)
+    return names, number
+
+
+def _near_rows(near: Array, whole: tuple[int, ...], channel_axis: int) -> Mask:
+    """Which voxels are near, (1, n), or of regions (R, n)."""
+    spatial = tuple(np.delete(whole, channel_axis).tolist())
+    around = _shaped("near", near, spatial, whole)
+    if around.dtype != bool:
+        raise ValueError(f"near: expected bool; got {around.dtype}.")
+    return flattened(around, channel_axis) if around.shape == whole else around.reshape(1, -1)
 
 
 def _check_finite(name: str, values: NDArray[Any]) -> None:

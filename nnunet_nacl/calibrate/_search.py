@@ -30,13 +30,13 @@ class Objective:
     Attributes:
         activation: softmax or sigmoid.
         truth: (n,) classes, or bool (R, n).
-        kept: likewise, the labels as trained.
+        as_trained: likewise, the labels as trained.
         share: (n,) the voxels' weights, whose sum is 1.
     """
 
     activation: Activation
     truth: "Tensor"
-    kept: "Tensor"
+    as_trained: "Tensor"
     share: "Tensor"
 
     def __call__(self, logits: "Tensor", keeping: float) -> "Tensor":
@@ -55,10 +55,10 @@ class Objective:
         if self.activation.exclusive:
             below = logits - logits.amax(0)  # the highest
             nll = below.exp().sum(0).log() - below.gather(0, self.truth[None])[0]
-            loss = nll - keeping * below.gather(0, self.kept[None])[0]
+            loss = nll - keeping * below.gather(0, self.as_trained[None])[0]
         else:
             nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
-            gap = torch.where(self.kept, -logits, logits).relu()
+            gap = torch.where(self.as_trained, -logits, logits).relu()
             loss = (nll + keeping * gap).sum(0)
         return (loss * self.share).sum(dtype=torch.float64)
 

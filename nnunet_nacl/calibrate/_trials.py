@@ -69,6 +69,19 @@ class Fit:
                 f"the {self.method} has {channels} channels, the model has {self.model.channels}"
             )
 
+    @classmethod
+    def of(
+        cls,
+        trials: "Trials",
+        method: str | None,
+        model: Model,
+        settings: Record,
+        skipped: Sequence[Skipped],
+    ) -> "Fit":
+        """The fit of a method, or of the best one; see ``Trials.best``."""
+        best: Any = trials.best(method)
+        return cls(best, model, sorted(trials.unseen), trials.scores, settings, list(skipped))
+
     @property
     def method(self) -> str:
         """``temperature``, ``vector`` or ``head``; without a fit ``as trained``."""
@@ -122,14 +135,8 @@ class Trials:
     unseen: dict[str, Calibrations]
     scores: dict[str, Score]
 
-    def choose(
-        self,
-        wanted: str | None,
-        model: Model,
-        settings: Record,
-        skipped: Sequence[Skipped] = (),
-    ) -> Fit:
-        """Choose the wanted method, or else the best one.
+    def best(self, wanted: str | None) -> Calibration:
+        """What the wanted method fitted, or else the best one.
 
         The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
         there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
@@ -147,10 +154,7 @@ class Trials:
             keeps = calibration.keeps_labels or (score.Dice >= least and score.changed <= CHANGED)
             if score.improves and keeps:
                 candidates.append(method)
-        chosen = wanted or min(candidates, key=lambda method: self.scores[method].NLL)
-        cases = sorted(self.unseen)
-        best: Any = self.fitted[chosen]
-        return Fit(best, model, cases, self.scores, settings, list(skipped))
+        return self.fitted[wanted or min(candidates, key=lambda method: self.scores[method].NLL)]
 
 
 def check_method(method: str | None, *, with_features: bool) -> None:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses._formula import Formula, dice_term, surrounded, total, without_border
+from nnunet_nacl.losses._formula import Formula, Sums, dice_term, surrounded, total, without_border
 
 BACKEND = "inductor"
 """Of torch.compile."""
@@ -16,17 +16,15 @@ _Kind = tuple[torch.Size, torch.dtype, torch.dtype]
 """Shape and dtype of the logits, and dtype of the target."""
 
 
-def compiled_sum(
-    loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient.
+def compiled_sum(loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool) -> Sums:
+    """The sums; with Dice, the value is that of the voxels plus Dice times their number.
 
-    The gradient comes in validation, too: without it would be one more thing to compile. With Dice, the sum is that of
-    the voxels plus Dice times their number. Raises an exception of any kind if torch cannot compile it here.
+    The gradient comes in validation, too: without it would be one more thing to compile. Raises an exception of any
+    kind if torch cannot compile it here.
     """
     if loss not in _compiled:
         _compiled[loss] = _Compiled()
-    return _compiled[loss](loss, logits, target, with_dice=with_dice and loss.dice is not None)
+    return _compiled[loss](loss, logits, target, with_dice=with_dice)
 
 
 class _Compiled:
@@ -42,9 +40,7 @@ class _Compiled:
         self._for_others = _compile(dynamic=None)
         self._known: set[_Kind] = set()
 
-    def __call__(
-        self, loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool) -> Sums:
         """See ``compiled_sum``."""
         kind = logits.shape, logits.dtype, target.dtype
         if self._first is None:
@@ -53,14 +49,14 @@ class _Compiled:
         # Without what differs between training and validation: torch would compile once more for that
         with torch.no_grad():
             if kind in self._known:
-                return function(loss, logits.detach(), target, with_dice)[:3]
+                return Sums(*function(loss, logits.detach(), target, with_dice)[:3])
             # Torch warns of its own code while it compiles. Only then: each catch_warnings makes all warnings that
             # Python shows once be shown once more.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found = function(loss, logits.detach(), target, with_dice)
         self._known.add(kind)
-        return found[:3]
+        return Sums(*found[:3])
 
 
 def _compile(

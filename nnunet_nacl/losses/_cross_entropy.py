@@ -147,7 +147,7 @@ class SVLSLoss(SegmentationLoss):
 
     @property
     def neighborhood(self) -> Neighborhood:
-        # For Gaussians this border replicates what lies at the image's border.
+        # As the authors' code: with Gaussians, "background" replicates what lies at the border
         return Neighborhood("gaussian", self.sigma, self.kernel_size, border="background")
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:

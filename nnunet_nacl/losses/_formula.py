@@ -6,7 +6,7 @@ Of a ``Formula``, `_gradient.py` computes the value and its gradient in less tim
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class Formula(nn.Module, ABC):
 
     @property
     def neighborhood(self) -> Neighborhood | None:
-        """Of a loss that takes class shares around a voxel from ``neighborhood.tau``, which also knows other rows."""
+        """The window from which ``voxel_loss`` takes class shares; None for a loss that looks at each voxel alone."""
         return None
 
     @property
@@ -63,6 +63,19 @@ class Formula(nn.Module, ABC):
             if not name.startswith("_") and name not in {"training", "tell"}
         }
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+
+class Sums(NamedTuple):
+    """A loss summed over the voxels that count, how many those are (at least 1), and the sum's gradient, if wanted."""
+
+    value: Tensor
+    voxels: Tensor
+    gradient: Tensor | None
+
+    @property
+    def mean(self) -> Tensor:
+        """The loss."""
+        return self.value / self.voxels
 
 
 def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool = True) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor
 from nnunet_nacl.losses._compiled import compiled_sum
 from nnunet_nacl.losses._formula import (
     Formula,
+    Sums,
     at_once,
     dice_term,
     surrounded,
@@ -27,9 +28,6 @@ from nnunet_nacl.losses._formula import (
     without_border,
 )
 from nnunet_nacl.losses._target import Target
-
-Sums = tuple[Tensor, Tensor, Tensor | None]
-"""The sum of a loss over the voxels that count, how many those are (at least 1), and the sum's gradient, perhaps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +84,15 @@ def _in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
 
 
 def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
-    # Any other module may wait for other processes, count its calls, or have parameters
-    with_dice = not getattr(loss.dice, "ddp", loss.dice is not None)
+    # Any module but nnU-Net's Dice may wait for other processes, count its calls, or have parameters
+    with_dice = loss.dice is not None and not getattr(loss.dice, "ddp", True)
     way = _Way(
         partial(compiled_sum, loss, with_dice=with_dice),
         partial(at_once, loss, with_dice=with_dice),
     )
     sums = way.sums(logits, target)
     value = _with_gradient(way, logits, target, sums)
-    if with_dice:
+    if loss.dice is None or with_dice:
         return value
     return value + dice_term(loss, logits, without_border(loss, target, logits.shape[1]))
 
@@ -102,7 +100,7 @@ def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
 def sum_in_pieces(
     loss: Formula, logits: Tensor, target: Tensor | Target, *, with_gradient: bool
 ) -> Sums:
-    """Of a target as it comes, or in the form that ``without_border`` gives it."""
+    """The sums, piece by piece; the target is as given, or as ``without_border`` returns it."""
     gradient = torch.empty_like(logits) if with_gradient else None
     totals = []
     counts = []
@@ -127,7 +125,7 @@ def sum_in_pieces(
                 part.zero_()
     # In double precision, so that many pieces of a large sum keep its digits.
     of_all = torch.stack(totals).double().sum().to(totals[0].dtype)
-    return of_all, torch.stack(counts).sum().clamp_min(1), gradient
+    return Sums(of_all, torch.stack(counts).sum().clamp_min(1), gradient)
 
 
 def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[int, int]]]]:
@@ -153,18 +151,16 @@ def _with_gradient(way: _Way, logits: Tensor, target: Tensor, sums: Sums) -> Ten
     if _is_asked_for(logits):
         value: Tensor = _WithGradient.apply(logits, target, way, sums)
         return value
-    of_all, count, _ = sums
-    return of_all / count
+    return sums.mean
 
 
 class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, way: _Way, sums: Sums) -> Tensor:
-        of_all, count, gradient = sums
-        ctx.save_for_backward(logits, target, count)
+        ctx.save_for_backward(logits, target, sums.voxels)
         ctx.way = way
-        ctx.gradient = gradient
-        return of_all / count
+        ctx.gradient = sums.gradient
+        return sums.mean
 
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None, None]:
@@ -178,7 +174,7 @@ class _WithGradient(torch.autograd.Function):
         gradient = ctx.gradient
         ctx.gradient = None
         if gradient is None:
-            gradient = ctx.way.sums(logits, target)[2]
+            gradient = ctx.way.sums(logits, target).gradient
             assert gradient is not None
         # Divided only here: in half precision the mean's gradient alone would be 0.
         return gradient.mul_(outer / count).to(logits.dtype), None, None, None

@@ -126,9 +126,14 @@ class Neighborhood:
             target.map, target.regions, target.valid, target.num_channels, around, target.wrong
         )
 
+    @property
+    def _replicates(self) -> bool:
+        """Whether what lies at the image's border continues outside, as with the Gaussians of the authors' code."""
+        return self.border == "background" and self.prior != "mean"
+
     def _pad(self, values: Tensor, value: int) -> Tensor:
         sides = [self.kernel_size // 2] * 2 * (values.ndim - 2)
-        if self.border == "background" and self.prior != "mean":
+        if self._replicates:
             # Through float32, which holds every label: torch replicates no bytes.
             return F.pad(values.float(), sides, mode="replicate").to(values.dtype)
         return F.pad(values, sides, value=value)

@@ -65,20 +65,28 @@ class Target:
         return replace(
             self,
             map=self.map[chosen],
-            valid=None if self.valid is None else self.valid[chosen],
-            wrong=None if self.wrong is None else self.wrong[chosen],
+            valid=_part(self.valid, chosen),
+            wrong=_part(self.wrong, chosen),
         )
 
     def rows(self, start: int, stop: int) -> "Target":
         """The part from ``start`` to ``stop`` along the first spatial axis."""
-        border = 0 if self.around is None else self.around.map.shape[2] - self.map.shape[2]
+        around = self.around
+        if around is not None:
+            border = around.map.shape[2] - self.map.shape[2]
+            around = around.rows(start, stop + border)
+        chosen = (slice(None), slice(None), slice(start, stop))
         return replace(
             self,
-            map=self.map[:, :, start:stop],
-            valid=None if self.valid is None else self.valid[:, :, start:stop],
-            around=None if self.around is None else self.around.rows(start, stop + border),
-            wrong=None if self.wrong is None else self.wrong[:, :, start:stop],
+            map=self.map[chosen],
+            valid=_part(self.valid, chosen),
+            around=around,
+            wrong=_part(self.wrong, chosen),
         )
+
+
+def _part(mask: Tensor | None, chosen: slice | tuple[slice, ...]) -> Tensor | None:
+    return None if mask is None else mask[chosen]
 
 
 def canonical_target(

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from nnunet_nacl.calibrate import (
     Calibration,
+    Fit,
     Head,
     Sample,
     Score,
@@ -162,7 +163,7 @@ def test_an_inverted_model_gets_no_vector(features: np.ndarray) -> None:
     assert trials.scores["vector"].NLL < trials.scores["temperature"].NLL
     assert trials.scores["vector"].remark == "changes too many labels"
     model = Model(labels={"background": 0, "one": 1, "two": 2}, regions_class_order=None, channels=3)
-    fit = trials.choose(None, model, {})
+    fit = Fit.of(trials, None, model, {}, [])
     assert fit.method == "temperature"
     assert "changes too many labels" in fit.table()
     assert "T is at the bound of the search, 100" in fit.table()
@@ -346,9 +347,8 @@ def test_a_method_that_was_not_tried(features: np.ndarray) -> None:
     """The head is tried only with features."""
     right = LAYER[0] @ features[:, :2000] + LAYER[1][:, None]
     trials = try_methods(sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right)))
-    model = Model(labels={"background": 0, "one": 1, "two": 2}, regions_class_order=None, channels=3)
     with pytest.raises(ValueError, match="method: expected one of as trained, temperature, vector; got 'head'"):
-        trials.choose("head", model, {})
+        trials.best("head")
 
 
 def test_the_layer_as_trained_is_flat_too() -> None:
@@ -370,8 +370,7 @@ def choose(scores: dict[str, Score], wanted: str | None = None) -> str:
         "vector": Vector([1.0, 1.0], [0.0, 0.0], SOFTMAX),
         "head": Head([[1.0], [1.0]], [0.0, 0.0]),
     }
-    model = Model(labels={"background": 0, "one": 1}, regions_class_order=None, channels=2)
-    return Trials(methods, {"a": methods}, scores).choose(wanted, model, {}).method
+    return Trials(methods, {"a": methods}, scores).best(wanted).method
 
 
 def test_which_method_is_written() -> None:

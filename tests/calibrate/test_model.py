@@ -53,7 +53,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
         its = {name: np.array(value) for name, value in vars(fit.calibration).items()}
         if method == "head":
             reader = open_fold(copy.model).reader
-            reader.last.forward = lambda features: features
+            reader.convolution.forward = lambda features: features
             with torch.no_grad():
                 features = reader.predictor.network(image)[0].numpy().astype(float)
             expected = its["weight"] @ features.reshape(len(features), -1) + its["bias"][:, None]

@@ -14,7 +14,7 @@ from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
 from nnunet_nacl.calibrate import Head, _search, judge
-from nnunet_nacl.calibrate._features import FeatureReader, Features, Kept
+from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
 from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint
 from tests.calibrate.conftest import Copy, open_fold, rewrite
@@ -68,7 +68,7 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     copy = copy_of("regions", "3d_small", TRAINER_OF_REGIONS)
     reader = open_fold(copy.model, mirroring=True).reader
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)  # two tiles
-    ours = reader.features(image).logits(reader.layer)
+    ours = reader.features(image).logits(reader.to_logits)
     logits = reader.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
     gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
     assert gap.max() < 0.01
@@ -121,7 +121,7 @@ def test_features_beyond_half_precision(
     rewrite(copy.model, lambda _: weights)
     changed = open_fold(copy.model)
     if in_half:
-        changed.reader.last.register_forward_pre_hook(lambda _, inputs: inputs[0].half())
+        changed.reader.convolution.register_forward_pre_hook(lambda _, inputs: inputs[0].half())
     image = as_it_is.cases.load("toy_0")[0]
     expected, found = (fold.reader.features(image) for fold in (as_it_is, changed))
     every = np.arange(expected.values[0].numel())
@@ -132,7 +132,7 @@ def test_features_beyond_half_precision(
     for fold in (as_it_is, changed):
         sample, _ = fold.sample()
         trained.append(judge(sample, sample.logits).NLL)
-        head = Head.of(sample, fold.reader.layer, keeping=0)  # smooth: kinks end a search elsewhere
+        head = Head.of(sample, fold.reader.to_logits, keeping=0)  # smooth: kinks end a search elsewhere
         fitted.append(judge(sample, head.logits(sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-4)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
@@ -141,7 +141,7 @@ def test_features_beyond_half_precision(
 def test_features_take_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A case for which that is too little is not kept, a smaller one after it is."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2 * 4 * 150))
-    kept = Kept(tmp_path / "kept")
+    kept = FeatureStore(tmp_path / "kept")
     for name, voxels in (("first", 100), ("too_large", 60), ("small", 50)):
         kept.save(name, Features(torch.arange(voxels, dtype=torch.float32)[None], torch.ones(1)))
     assert kept.load("too_large") is None

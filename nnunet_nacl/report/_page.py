@@ -1,6 +1,5 @@
 """The page: one self-contained HTML file. Its sentences stand in ``templates/report.html.j2``."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -251,6 +250,19 @@ def _over_set(view: View, *, is_main: bool) -> OverSet:
 
 def _settings(origin: Origin) -> dict[str, str]:
     settings = {**origin.settings_json(), "versions": origin.versions}
-    return {
-        key: json.dumps(value, ensure_ascii=False).strip('"{}') for key, value in settings.items()
-    }
+    return {name: _setting_text(value) for name, value in settings.items()}
+
+
+def _setting_text(value: object) -> str:
+    """``background: 0, whole: [1, 2]``; – for nothing."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_bracketed(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_bracketed, value)) or "–"
+    return "–" if value is None else str(value)
+
+
+def _bracketed(value: object) -> str:
+    """The text of a value within another, a list in brackets."""
+    text = _setting_text(value)
+    return f"[{text}]" if isinstance(value, (list, tuple)) else text

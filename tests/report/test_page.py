@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import FolderResult, Folders
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import Metric, View, answer, compare, read_results, write_report
@@ -256,6 +256,31 @@ def test_not_a_number_everywhere(tmp_path: Path) -> None:
     empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
     page = write(tmp_path, dict.fromkeys(("one", "other", "third"), empty))
     assert "–" in page.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_settings_read_as_text(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Of a real result, and of a merged one with regions."""
+    write(tmp_path, read_results([runs["soft"]])["Dataset004_Demo"])
+    shown = settings_of(tmp_path / "page.html")
+    assert shown["pred_folder"] == str(runs["soft"])
+    assert shown["voxels"] == "foreground, union, near, image"
+    assert (shown["num_bins"], shown["margin_mm"], shown["surface"], shown["part"]) == ("15", "5.0", "True", "–")
+    assert (shown["labels"], shown["regions"]) == ("background: 0, cortex: 1, medulla: 2, core: 3", "–")
+    assert re.fullmatch(r"python: 3\S+, nnunet-nacl: \S+, nnunetv2: \S+, numpy: \S+, scipy: \S+", shown["versions"])
+    labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
+    folds = tuple(Folders("labelsTr", f"fold_{fold}/validation") for fold in range(2))
+    write(tmp_path, {"one": with_origin(make_result(labels=labels, settings=QUICK), folders=folds)})
+    shown = settings_of(tmp_path / "page.html")
+    assert (shown["gt_folder"], shown["pred_folder"]) == ("labelsTr", "fold_0/validation, fold_1/validation")
+    assert shown["labels"] == "background: 0, whole: [1, 2, 3], core: [2, 3], inner: [3]"
+    assert shown["regions"] == "[1, 2, 3], [2, 3], [3]"
+
+
+def settings_of(file: Path) -> dict[str, str]:
+    """What stands under "How it was made", of the first method."""
+    listed = file.read_text().partition('<dl class="settings">')[2].partition("</dl>")[0]
+    return dict(re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed))
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

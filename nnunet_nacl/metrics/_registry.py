@@ -153,6 +153,7 @@ class MetricDefinition:
             cases' voxels together; ``sums``: of all cases' sums, over the image alone.
         higher_is_better: None if neither direction is.
         digits: after the decimal point.
+        signed: whether a value above 0 is shown with a plus sign.
         unit: of the value.
         further: whether the report's table of further metrics shows it, ``pooled`` or as a ``mean`` over cases.
     """
@@ -168,6 +169,7 @@ class MetricDefinition:
     over_cases: Literal["mean", "pooled", "sums"] = "mean"
     higher_is_better: bool | None = False
     digits: int = 3
+    signed: bool = False
     unit: str = ""
     further: Literal["pooled", "mean"] | None = None
 
@@ -295,6 +297,7 @@ _CALIBRATION = (
         of=lambda tables: tables.top.over_confidence,
         over_cases="pooled",
         higher_is_better=None,
+        signed=True,
         further="pooled",
     ),
     MetricDefinition(

@@ -52,6 +52,13 @@ class Limits:
 LIMITS = Limits()
 
 
+class ScoreParts(NamedTuple):
+    """Two parts of a score: low calibration and high discrimination are good."""
+
+    calibration: float
+    discrimination: float
+
+
 class Accuracy(NamedTuple):
     """How often a model is right, and the ends of the 95 % interval."""
 
@@ -169,7 +176,7 @@ class Reliability:
         return error_by_chance(self.tables.top)
 
     @cached_property
-    def parts(self) -> Numbers:
+    def parts(self) -> dict[str, ScoreParts]:
         """NLL and Brier split in two: see ``split_scores``."""
         of_classes = self.tables.classwise[:, : self.tables.num_classes.max()]
         return split_scores(of_classes.sum(), self.tables.activation)
@@ -271,8 +278,8 @@ def error_by_chance(tables: BinCounts) -> Interval:
     return Estimate(errors, np.arange(len(gaps)), np.asarray(tables.total.any(1))).interval
 
 
-def split_scores(tables: BinCounts, activation: Activation) -> Numbers:
-    """NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
+def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScoreParts]:
+    """``NLL`` and ``Brier`` of bins, split into calibration and discrimination.
 
     With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
     and the share ``a_k`` of all voxels,
@@ -299,11 +306,14 @@ def split_scores(tables: BinCounts, activation: Activation) -> Numbers:
     def of_both_sides(p: Floats, other: Floats) -> Floats:
         return divergence(p, other) + divergence(1 - p, 1 - other)
 
-    of_regions = not activation.exclusive
-    nll = of_both_sides if of_regions else divergence
-    found = {}
-    for score, of in (("NLL", nll), ("Brier", lambda p, other: (p - other) ** 2)):
-        for part, other in (("calibration", sure), ("discrimination", base)):
-            by_channel = (share * of(hit, other)).sum(-1)
-            found[f"{score} {part}"] = float(by_channel.mean() if of_regions else by_channel.sum())
-    return found
+    def mean_over_voxels(distances: Floats) -> float:
+        by_channel = (share * distances).sum(-1)
+        return float(by_channel.sum() if activation.exclusive else by_channel.mean())
+
+    nll = divergence if activation.exclusive else of_both_sides
+    return {
+        "NLL": ScoreParts(mean_over_voxels(nll(hit, sure)), mean_over_voxels(nll(hit, base))),
+        "Brier": ScoreParts(
+            mean_over_voxels((hit - sure) ** 2), mean_over_voxels((hit - base) ** 2)
+        ),
+    }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,11 +20,27 @@ from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
 from nnunet_nacl.report._reviews import Reviews
 
+
+class _Reviewed(NamedTuple):
+    """A column of the table of reviews: a field of ``Judgement``, and how it is shown."""
+
+    name: str
+    title: str
+    arrow: str = ""
+    signed: bool = False
+    needs_fit: bool = False
+
+
 _REVIEWED = (
-    ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),
-    ("excess_aurc", "excess AURC", "↓"), ("volume_bias_share", "volume bias (share)", ""),
-    ("interval_coverage", "interval held", ""), ("interval_width_ml", "width (ml)", ""),
-)  # fmt: skip
+    _Reviewed("dice_error", "Dice MAE", arrow="↓"),
+    _Reviewed("dice_bias", "bias", signed=True),
+    _Reviewed("spearman", "Spearman", arrow="↑"),
+    _Reviewed("aurc", "AURC", arrow="↓"),
+    _Reviewed("excess_aurc", "excess AURC", arrow="↓"),
+    _Reviewed("volume_bias_share", "volume bias (share)", signed=True),
+    _Reviewed("interval_coverage", "interval held", needs_fit=True),
+    _Reviewed("interval_width_ml", "width (ml)", needs_fit=True),
+)
 _BOLD = "Bold: significantly better than all others on these cases."
 
 
@@ -156,17 +173,17 @@ def scores_table(view: View) -> Table:
                 Column(
                     title=f"pooled {title}" if metric.titled(voxels) != title else title,
                     values=[method.pooled.get(metric.name, np.nan) for method in methods],
-                    signed=metric.name == "over_confidence",
+                    signed=metric.signed,
                 )
             )
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "mean":
             estimates = comparison.by_metric[Metric(metric.name, voxels)].estimates.values()
             columns.append(Column(metric.titled(), [estimate.value for estimate in estimates]))
-    parts = pd.DataFrame(method.parts for method in methods)
-    for title, values in parts.items():
-        arrow = "↓" if "calibration" in title else "↑"
-        columns.append(Column(title, list(values), digits=4, arrow=arrow))
+    for score in ("NLL", "Brier"):
+        for part, arrow in (("calibration", "↓"), ("discrimination", "↑")):
+            values = [getattr(method.parts[score], part) for method in methods]
+            columns.append(Column(f"{score} {part}", values, digits=4, arrow=arrow))
     note = (
         "MCE and ACE: means over cases; the others: over the voxels of all cases together. But for what lies within "
         "bins, NLL and Brier are calibration (low is good) − discrimination (high is good) + a part that depends on "
@@ -193,11 +210,12 @@ def cases_table(view: View) -> Table:
 def review_table(reviews: Reviews) -> Table:
     """Predicted Dice, expected volumes and intervals of each method, judged by the ground truth."""
     frame = pd.DataFrame(map(vars, reviews.judgements.values()))
-    columns = [
-        Column(title, list(frame[name].astype(float)), signed="bias" in title, arrow=arrow)
-        for name, title, arrow in _REVIEWED
-        if not name.startswith("interval") or frame[name].notna().any()
-    ]
+    columns = []
+    for shown in _REVIEWED:
+        values = frame[shown.name].astype(float)
+        if shown.needs_fit and values.isna().all():
+            continue
+        columns.append(Column(shown.title, list(values), signed=shown.signed, arrow=shown.arrow))
     note = (
         f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: predicted minus true Dice. AURC: "
         "area under the risk–coverage curve; excess: AURC minus that of the best order. Volume bias: expected over "

@@ -3,6 +3,8 @@
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -36,33 +38,57 @@ def read_results(
         raise ValueError(
             f"names: expected one for each of the {len(files)} summaries; got {len(names)}."
         )
-    read = [_read(file) for file in files]
-    datasets = _datasets(read)
-    called = _names(files, read, datasets) if names is None else names
+    summaries = _summaries(files)
+    called = _names(summaries) if names is None else names
     results: dict[str, dict[str, list[FolderResult]]] = {}
-    for parts, dataset, name in zip(read, datasets, map(printable, called), strict=True):
-        results.setdefault(dataset, {}).setdefault(name, []).extend(parts)
+    for summary, name in zip(summaries, map(printable, called), strict=True):
+        results.setdefault(summary.dataset, {}).setdefault(name, []).extend(summary.results)
     return {
         dataset: {name: _merged(name, parts) for name, parts in methods.items()}
         for dataset, methods in results.items()
     }
 
 
-def _datasets(read: Sequence[list[FolderResult]]) -> list[str]:
-    """The data set of each summary; if a path has none, the one that has the same cases, perhaps elsewhere a copy."""
-    paths = (os.path.normpath(results[0].origin.folders[0].gt_folder) for results in read)
-    named = [printable(dataset_in(path) or "") for path in paths]
-    found = []
-    for results, own in zip(read, named, strict=True):
-        alike = {own}
-        if not own:
-            alike = {
-                name
-                for others, name in zip(read, named, strict=True)
-                if name and _has_same_cases(results[0], others[0])
-            }
-        found.append(alike.pop() if len(alike) == 1 else own)
-    return found
+@dataclass(frozen=True)
+class _Summary:
+    """What ``evaluate`` wrote to a file, and its data set, empty if not known."""
+
+    file: Path
+    results: list[FolderResult]
+    dataset: str
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the method, unless another one has it, too."""
+        calibrated = self.results[0].origin.calibration
+        if calibrated is None:
+            return default_name(self.file)
+        return f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
+
+    @cached_property
+    def folder(self) -> Path:
+        """The same for all folds of a method, and for no other method."""
+        return _method_folder(self.file) or self.file
+
+
+def _summaries(files: Sequence[Path]) -> list[_Summary]:
+    """The summaries in these files; if a path names no data set, that of the others with the same cases."""
+    read = []
+    for file in files:
+        results = _read(file)
+        path = os.path.normpath(results[0].origin.folders[0].gt_folder)
+        read.append(_Summary(file, results, printable(dataset_in(path) or "")))
+    return [replace(one, dataset=one.dataset or _dataset_like(one, read)) for one in read]
+
+
+def _dataset_like(summary: _Summary, others: Sequence[_Summary]) -> str:
+    """The only data set of which others have the same cases, perhaps elsewhere a copy; empty if there are more."""
+    alike = {
+        other.dataset
+        for other in others
+        if other.dataset and _has_same_cases(summary.results[0], other.results[0])
+    }
+    return alike.pop() if len(alike) == 1 else ""
 
 
 def _has_same_cases(one: FolderResult, other: FolderResult) -> bool:
@@ -81,36 +107,29 @@ def _sizes(result: FolderResult, cases: Sequence[str]) -> NDArray[np.int64]:
     return truth.voxels[[result.cases.index(case) for case in cases]]
 
 
-def _names(
-    files: Sequence[Path], read: Sequence[list[FolderResult]], datasets: Sequence[str]
-) -> list[str]:
+def _names(summaries: Sequence[_Summary]) -> list[str]:
     """A name for each summary; models of one trainer are told apart by plans and configuration."""
     names = []
-    folders = []
-    for file, results in zip(files, read, strict=True):
-        calibrated = results[0].origin.calibration
-        name = default_name(file)
-        if calibrated is not None:
-            name = f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
-        names.append(name)
-        folders.append(_method_folder(file) or file)
-    keys = list(zip(datasets, names, strict=True))
-    told_apart = []
-    for key, name, folder in zip(keys, names, folders, strict=True):
-        same = {other for other, its in zip(folders, keys, strict=True) if its == key}
-        settings = {one.name.partition("__")[2] for one in same}
-        if len(same) == 1:
-            told_apart.append(name)
-        elif len(settings) == len(same) and "" not in settings:
-            told_apart.append(f"{name}, {folder.name.partition('__')[2]}")
+    for summary in summaries:
+        key = (summary.dataset, summary.name)
+        alike = [other for other in summaries if (other.dataset, other.name) == key]
+        folders = {other.folder for other in alike}
+        settings = {_settings_of(folder) for folder in folders}
+        if len(folders) == 1:
+            names.append(summary.name)
+        elif len(settings) == len(folders) and "" not in settings:
+            names.append(f"{summary.name}, {_settings_of(summary.folder)}")
         else:
-            shown = ", ".join(
-                str(file) for file, its in zip(files, keys, strict=True) if its == key
-            )
+            shown = ", ".join(str(other.file) for other in alike)
             raise ValueError(
-                f"{shown} would all be called {name!r}; name them with --names, or rename a folder."
+                f"{shown} would all be called {summary.name!r}; name them with --names, or rename a folder."
             )
-    return told_apart
+    return names
+
+
+def _settings_of(folder: Path) -> str:
+    """Plans and configuration of a model, ``PLANS__CONFIGURATION``; empty for other folders."""
+    return folder.name.partition("__")[2]
 
 
 def _read(file: Path) -> list[FolderResult]:

@@ -237,13 +237,18 @@ def _shown_case(view: View, case: str, title: str, images: Path | None) -> Shown
 
 
 def _over_set(view: View, *, is_main: bool) -> OverSet:
-    has_diagrams = view.main != "image" or is_main
-    overlaid = has_diagrams and not is_main
+    is_telling = view.main != "image"
+    overlaid = []
+    single = []
+    if is_telling and not is_main:
+        overlaid = panels.reliability_panels(view, overlaid=True)
+    if is_telling or is_main:
+        single = panels.reliability_panels(view)
     return OverSet(
         voxels=view.main,
         scores=tables.scores_table(view),
-        overlaid=panels.reliability_panels(view, overlaid=True) if overlaid else [],
-        single=panels.reliability_panels(view) if has_diagrams else [],
+        overlaid=overlaid,
+        single=single,
         by_label=view.main not in LABEL_FREE,
     )
 

@@ -264,7 +264,7 @@ class View:
         return self.comparison.segmentation_metrics + judging
 
     @property
-    def shown_cases(self) -> dict[str, str]:
+    def cases_by_role(self) -> dict[str, str]:
         """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
         names = self.comparison.names
         by_case = self.comparison.values_of(Metric("ECE", self.main))[""]

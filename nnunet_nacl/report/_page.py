@@ -208,7 +208,7 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
         answer=answer(comparison),
         reviews=reviews,
         shown_cases=[
-            _shown_case(view, case, role, images) for role, case in view.shown_cases.items()
+            _shown_case(view, case, role, images) for role, case in view.cases_by_role.items()
         ],
         settings={name: _settings(origin) for name, origin in comparison.origins.items()},
         methods=tables.methods_table(view),

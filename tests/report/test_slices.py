@@ -58,7 +58,7 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    chosen = View(comparison, "foreground").shown_cases
+    chosen = View(comparison, "foreground").cases_by_role
     differ, worst, median, best = chosen.values()
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]

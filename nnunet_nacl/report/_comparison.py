@@ -27,6 +27,7 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.nnunet import CaseStates
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Reliability
+from nnunet_nacl.report._reviews import ReviewPlaces
 from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.typing import Floats
 
@@ -135,13 +136,15 @@ class Comparison:
         return {name: result.evaluate_command for name, result in self.results.items()}
 
     @property
-    def review_folders(self) -> dict[str, list[list[Path]]]:
-        """Of each method, where its reviews may be: in the folders of its predictions, or else its summary's."""
-        found = {}
-        for name, result in self.results.items():
-            predictions = [Path(pair.pred_folder) for pair in result.origin.folders]
-            found[name] = [predictions, [] if result.file is None else [result.file.parent]]
-        return found
+    def review_places(self) -> dict[str, ReviewPlaces]:
+        """Method -> where its reviews may be."""
+        return {
+            name: ReviewPlaces(
+                predictions=[Path(pair.pred_folder) for pair in result.origin.folders],
+                beside_summary=[] if result.file is None else [result.file.parent],
+            )
+            for name, result in self.results.items()
+        }
 
     @property
     def wide(self) -> list[str]:

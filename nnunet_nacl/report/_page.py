@@ -198,7 +198,7 @@ def _percent(share: float) -> str:
 
 def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Section:
     view = View(comparison)
-    reviews = read_reviews(comparison.mask_dices, comparison.review_folders)
+    reviews = read_reviews(comparison.mask_dices, comparison.review_places)
     several = len(comparison.names) > 1
     paper_leads = not view.judging_metrics
     needs_paper = view.paper_metrics and not paper_leads

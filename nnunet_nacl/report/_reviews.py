@@ -1,9 +1,10 @@
 """Reviews beside the predictions show what their confidences are good for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -11,6 +12,13 @@ from nnunet_nacl.use import Judgement, judge, read_outcomes
 
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
+
+
+class ReviewPlaces(NamedTuple):
+    """Where a method's reviews may be: one in each folder of its predictions, or else one beside its summary."""
+
+    predictions: list[Path]
+    beside_summary: list[Path]
 
 
 @dataclass(frozen=True)
@@ -29,20 +37,18 @@ class Reviews:
     problems: list[str]
 
 
-def read_reviews(
-    dices: Mapping[str, pd.DataFrame], folders: Mapping[str, Sequence[Sequence[Path]]]
-) -> Reviews:
+def read_reviews(dices: Mapping[str, pd.DataFrame], places: Mapping[str, ReviewPlaces]) -> Reviews:
     """Read the reviews of methods, in the order of their cases and structures.
 
     Args:
         dices: method -> evaluated Dice, cases × structures (``Comparison.mask_dices``), which a review must have, too.
-        folders: method -> where its reviews may be (``Comparison.review_folders``): in folders together, or in others.
+        places: method -> where its reviews may be (``Comparison.review_places``).
     """
     found: dict[str, pd.DataFrame] = {}
     problems: list[str] = []
     for name, of_method in dices.items():
         try:
-            outcomes = _first_review(folders[name])
+            outcomes = _first_review(places[name])
             if outcomes is None:
                 continue
             rows = _compared(outcomes, of_method)
@@ -68,9 +74,9 @@ def read_reviews(
     return Reviews(list(dices), frame, judgements, cases, missing, problems)
 
 
-def _first_review(places: Sequence[Sequence[Path]]) -> pd.DataFrame | None:
+def _first_review(places: ReviewPlaces) -> pd.DataFrame | None:
     """The outcomes of the first place whose folders all have a review, if there are any."""
-    for folders in places:
+    for folders in (places.predictions, places.beside_summary):
         with suppress(FileNotFoundError):
             outcomes = [read_outcomes(folder) for folder in folders]
             if any(map(len, outcomes)):

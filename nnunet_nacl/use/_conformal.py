@@ -95,14 +95,17 @@ def fit_volume(
     difference of volume that matters; it keeps the ratio finite where a structure is absent.
 
     Raises:
-        ValueError: fewer than 2/α − 1 cases, or a volume that is not known.
+        ValueError: fewer than 2/α − 1 cases, or a volume that is below 0 or not known.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
     expected, true = _checked(expected_ml, true_ml, coverage)
-    if epsilon_ml <= 0:
-        raise ValueError(f"epsilon_ml must be above 0; got {epsilon_ml}.")
+    for name, volumes in (("expected_ml", expected), ("true_ml", true)):
+        if (volumes < 0).any():
+            raise ValueError(f"{name}: expected volumes of at least 0; got {volumes.min():g}.")
+    if not 0 < epsilon_ml < math.inf:
+        raise ValueError(f"epsilon_ml must be above 0 and finite; got {epsilon_ml}.")
     rank = check_enough(expected.size, coverage)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)

@@ -52,8 +52,18 @@ def test_what_cannot_be_fitted(fit: Callable[..., object]) -> None:
     for coverage in (0.0, 1.0, 90):
         with pytest.raises(ValueError, match="coverage must be above 0 and below 1"):
             fit(known, known, coverage=coverage)
-    with pytest.raises(ValueError, match=r"epsilon_ml must be above 0; got 0\.0"):
-        fit_volume(known, known, epsilon_ml=0.0)
+
+
+def test_volumes_below_0_and_no_epsilon_are_refused() -> None:
+    """Their logarithms would be NaN, and so the intervals."""
+    known = np.linspace(0.0, 0.9, 40)
+    for epsilon in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=rf"^epsilon_ml must be above 0 and finite; got {epsilon}\.$"):
+            fit_volume(known, known, epsilon_ml=epsilon)
+    with pytest.raises(ValueError, match=r"^expected_ml: expected volumes of at least 0; got -1\.$"):
+        fit_volume(known - 1, known, epsilon_ml=1.0)
+    with pytest.raises(ValueError, match=r"^true_ml: expected volumes of at least 0; got -1\.$"):
+        fit_volume(known, known - 1, epsilon_ml=1.0)
 
 
 def test_same_as_mapie() -> None:

@@ -1,6 +1,6 @@
 """What the confidences are good for: which cases to look at, volumes, guarantees, better segmentations, ensembles."""
 
-from nnunet_nacl.use._conformal import fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use._conformal import TooFewCasesError, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._doubt import most_doubtful
@@ -22,6 +22,7 @@ __all__ = [
     "Judgement",
     "Outcome",
     "ReviewFit",
+    "TooFewCasesError",
     "combine_members",
     "decode_folder",
     "dice_optimal_labels",

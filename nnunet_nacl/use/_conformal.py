@@ -21,6 +21,10 @@ _ROUNDING = 1e-9
 """(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
 
 
+class TooFewCasesError(ValueError):
+    """There are too few calibration cases for what is to be guaranteed."""
+
+
 def recall_threshold(
     mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = THRESHOLDS
 ) -> float:
@@ -33,7 +37,7 @@ def recall_threshold(
     have it.
 
     Raises:
-        ValueError: fewer than 1/α − 1 cases.
+        TooFewCasesError: fewer than 1/α − 1 cases; like every error here, a ValueError.
 
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
@@ -49,7 +53,7 @@ def recall_threshold(
 
 
 def check_enough(num_cases: int, coverage: float) -> int:
-    """The rank of an interval's ends among the scores of so many cases; a ValueError if these are too few."""
+    """The rank of an interval's ends among the scores of so many cases; a TooFewCasesError if it has none."""
     return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
 
 
@@ -95,7 +99,8 @@ def fit_volume(
     difference of volume that matters; it keeps the ratio finite where a structure is absent.
 
     Raises:
-        ValueError: fewer than 2/α − 1 cases, or a volume that is below 0 or not known.
+        TooFewCasesError: fewer than 2/α − 1 cases.
+        ValueError: a volume that is below 0 or not known.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
@@ -148,8 +153,8 @@ def fit_dice(
     line, by least squares.
 
     Raises:
-        ValueError: fewer than twice 1/α − 1 cases, or a Dice that is NaN; where a structure is in neither segmentation
-            nor ground truth, count it as 1.
+        TooFewCasesError: fewer than twice 1/α − 1 cases.
+        ValueError: a Dice that is NaN; where a structure is in neither segmentation nor ground truth, count it as 1.
 
     References:
         Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
@@ -183,9 +188,14 @@ def _linear(x: Floats, y: Floats) -> DiceFit:
 
 
 def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:
-    """⌊(n + 1) α / tails⌋: with that rank, from 1, a new value is below with a probability of at most α / tails."""
+    """⌊(n + 1) α / tails⌋: with that rank, from 1, a new value is below with a probability of at most α / tails.
+
+    Without such a rank, a TooFewCasesError says that what was ``asked`` needs more cases.
+    """
     rank = math.floor((n + 1) * alpha / tails + _ROUNDING)
     if rank < 1:
         needed = math.ceil(tails / alpha - 1 - _ROUNDING)
-        raise ValueError(f"{n} calibration cases are too few: {asked} needs at least {needed}.")
+        raise TooFewCasesError(
+            f"{n} calibration cases are too few: {asked} needs at least {needed}."
+        )
     return rank

@@ -19,7 +19,7 @@ from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.metrics import Counts
 from nnunet_nacl.nnunet import Model, Predictions, decoding_of
-from nnunet_nacl.use._conformal import check_enough
+from nnunet_nacl.use._conformal import TooFewCasesError, check_enough
 from nnunet_nacl.use._judging import (
     ALL,
     Judgement,
@@ -251,7 +251,7 @@ def _hold_out(
         others = [row for part in rows if part is not held_out for row in part]
         try:
             fits = _fit_structures(counted.counts.take(others), names, coverage)
-        except ValueError:
+        except TooFewCasesError:
             return []
         outcomes.append(outcomes_of(counted.take(held_out), names, fits, coverage))
     return judge_structures(concat(outcomes))

@@ -10,7 +10,14 @@ import numpy as np
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
 from nnunet_nacl.typing import Floats, Record
-from nnunet_nacl.use._conformal import DiceFit, VolumeFit, fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use._conformal import (
+    DiceFit,
+    TooFewCasesError,
+    VolumeFit,
+    fit_dice,
+    fit_volume,
+    recall_threshold,
+)
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -39,7 +46,7 @@ class StructureFit:
         assert truth is not None
         is_whole = truth.ignored == 0
         volume = None
-        with suppress(ValueError):  # too few are without ignored voxels
+        with suppress(TooFewCasesError):  # too few are without ignored voxels
             volume = fit_volume(
                 (counts.voxel_ml * truth.sums.probability)[is_whole],
                 (counts.voxel_ml * truth.voxels)[is_whole],
@@ -48,7 +55,7 @@ class StructureFit:
             )
         segmented = truth.sums.segmented > 0
         dice = None
-        with suppress(ValueError):  # too few have something segmented
+        with suppress(TooFewCasesError):  # too few have something segmented
             dice = fit_dice(
                 truth.sums.predicted_dice[segmented],
                 _dice_of(truth)[segmented],
@@ -60,14 +67,14 @@ class StructureFit:
         return cls(volume, dice, missed, int(present.sum()))
 
     def recall_threshold(self, alpha: float) -> float:
-        """The λ of ``use.recall_threshold``; a ValueError if too few cases have the structure."""
+        """The λ of ``use.recall_threshold``; a TooFewCasesError if too few have the structure."""
         return recall_threshold(self.missed, self.num_present, alpha)
 
     def share_missed(self, truth: TruthCounts, alpha: float) -> Floats:
         """(cases,) the share that masks p ≥ λ miss; NaN if a case lacks the structure, or too few had it to fit λ."""
         try:
             threshold = self.recall_threshold(alpha)
-        except ValueError:
+        except TooFewCasesError:
             return np.full(truth.voxels.shape, np.nan)
         at = int(np.searchsorted(THRESHOLDS, threshold))
         return ratio(truth.missed[:, at].astype(np.float64), truth.voxels)

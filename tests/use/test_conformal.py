@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -7,8 +8,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
 from nnunet_nacl.commands.calibrate import _FOR_INTERVALS
-from nnunet_nacl.metrics import THRESHOLDS
-from nnunet_nacl.use import fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.metrics import THRESHOLDS, Counts, evaluate_case
+from nnunet_nacl.use import TooFewCasesError, fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use._structures import StructureFit
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
 
@@ -30,15 +32,36 @@ def test_recall_threshold_by_hand() -> None:
 
 
 def test_too_few_cases_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^18 calibration cases are too few: alpha 0.05 needs at least 19\.$"):
+    with pytest.raises(TooFewCasesError, match=r"^18 calibration cases are too few: alpha 0.05 needs at least 19\.$"):
         recall_threshold(np.zeros(4), 18, 0.05, GRID)
     assert _FOR_INTERVALS == 19  # from which on calibrate tells to fit reviews
     fit_volume(np.ones(19), np.ones(19), epsilon_ml=1, coverage=0.9)
-    with pytest.raises(ValueError, match=r"^18 calibration cases are too few: a coverage of 0.9 needs at least 19\.$"):
+    with pytest.raises(
+        TooFewCasesError, match=r"^18 calibration cases are too few: a coverage of 0.9 needs at least 19\.$"
+    ):
         fit_volume(np.ones(18), np.ones(18), epsilon_ml=1, coverage=0.9)
     fit_dice(np.ones(17), np.ones(17), coverage=0.9)
-    with pytest.raises(ValueError, match=r"^8 calibration cases are too few: the half .* needs at least 9\.$"):
+    with pytest.raises(TooFewCasesError, match=r"^8 calibration cases are too few: the half .* needs at least 9\.$"):
         fit_dice(np.ones(16), np.ones(16), coverage=0.9)
+
+
+def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
+    p = np.array([[0.8, 0.3, 0.1], [0.2, 0.7, 0.9]])[:, None, None]
+    case = evaluate_case(p, np.array([[[0, 1, 1]]], np.uint8))
+    counts = Counts.joined([case] * 20).of_structure(0)
+    fit = StructureFit.of(counts, 0.9)
+    assert fit.volume is not None
+    assert fit.dice is not None
+    few = counts.take(slice(5))
+    too_few = StructureFit.of(few, 0.9)
+    assert (too_few.volume, too_few.dice) == (None, None)
+    assert np.isnan(too_few.share_missed(few.truth, 0.1)).all()
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        StructureFit.of(replace(counts, voxel_ml=np.full(20, np.nan)), 0.9)
+    with pytest.raises(ValueError, match="coverage must be above 0 and below 1; got 1"):
+        StructureFit.of(counts, 1)
+    with pytest.raises(ValueError, match="alpha must be above 0 and below 1; got 1"):
+        fit.share_missed(counts.truth, 1)
 
 
 @pytest.mark.parametrize("fit", [partial(fit_volume, epsilon_ml=1.0), fit_dice])

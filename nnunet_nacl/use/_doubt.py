@@ -8,7 +8,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import Floats, Mask, Record
 from nnunet_nacl.use._uncertainty import Confidence
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
@@ -56,17 +56,24 @@ def doubtful_slices(
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
     """(Z, Y, X) 1 − confidence in near, 0 elsewhere; of regions the largest."""
-    doubt: Floats = np.zeros(case.labels.size, np.float32)
-    for channel, p in case.whole_channels():
-        if channel == 0 or not activation.exclusive:
-            core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
-            near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
-            confidence = Confidence(p.size, activation)
-        confidence.add(p)
-        if not activation.exclusive:
-            doubt = np.maximum(doubt, (1 - confidence.values) * near)
+
+    def near_of(p: Floats) -> Mask:
+        core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
+        return near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
+
+    channels = case.whole_channels()
     if activation.exclusive:
+        _, background = next(channels)
+        near = near_of(background)
+        confidence = Confidence(background.size, activation)
+        confidence.add(background)
+        for _, p in channels:
+            confidence.add(p)
         doubt = (1 - confidence.values) * near
+    else:
+        doubt = np.zeros(case.labels.size, np.float32)
+        for _, p in channels:
+            doubt = np.maximum(doubt, (1 - np.maximum(p, 1 - p)) * near_of(p))
     return doubt.reshape(case.labels.shape)
 
 

@@ -157,13 +157,14 @@ def _for_recall(
         lost = np.array(reached) & ~meaning.masks(labels)
         shared = int(np.count_nonzero(lost.any(0)))
         return labels, DecodedCase(list(thresholds), shared_voxels=shared)
-    # The background is below a class that is reached, and above one that is not
-    probabilities[0] = -0.5
-    for p, mask in zip(of_structures, reached, strict=True):
-        p[~mask] = -1
+    labels = np.zeros(of_structures.shape[1:], np.min_scalar_type(max(meaning.known)))
+    highest = np.full_like(of_structures[0], -1)
+    for label, (p, mask) in enumerate(zip(of_structures, reached, strict=True), start=1):
+        higher = mask & (p > highest)  # of equally probable classes the first wins
+        highest[higher] = p[higher]
+        labels[higher] = label
     shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
-    of_case = DecodedCase(list(thresholds), shared_voxels=shared)
-    return segment(probabilities, meaning), of_case
+    return labels, DecodedCase(list(thresholds), shared_voxels=shared)
 
 
 def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:

@@ -13,8 +13,10 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
+from nnunet_nacl.use._decode import _for_recall
 from tests.generated import (
     STRUCTURES,
     change,
@@ -94,6 +96,15 @@ def test_recall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regions: bool) 
         assert decoded.results["a"].shared_voxels == shared > 0
         assert f"In {shared} voxels several structures reach their thresholds" in decoded.summary()
     check_all(tmp_path / "out")
+
+
+def test_of_the_classes_that_are_reached_the_most_probable_wins_and_of_equal_ones_the_first() -> None:
+    p = np.array([[0.2, 0, 0.9, 0.1], [0.4, 0.5, 0.05, 0.3125], [0.4, 0.5, 0.05, 0.6]], np.float16)[:, None, None]
+    given = p.copy()
+    meaning = LabelMeaning.of_names({"background": 0, "one": 1, "two": 2}, None)
+    labels, decoded = _for_recall(p, meaning, [0.3, 0.45])
+    assert (labels.dtype, labels.tolist(), decoded.shared_voxels) == (np.uint8, [[[1, 1, 0, 2]]], 2)
+    np.testing.assert_array_equal(p, given)
 
 
 @pytest.mark.parametrize("regions", [False, True])

@@ -95,14 +95,16 @@ class ReviewFit:
                 f"which checkpoint made it: the fit is valid only for the {one}."
             )
             return [warning]
-        alike = made == self.calibration
-        if made is not None and self.calibration is not None:
-            alike = self.calibration.includes(made)
-        if not alike:
+        if not self._is_calibrated_like(made):
             raise ValueError(
                 f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
             )
         return []
+
+    def _is_calibrated_like(self, made: AppliedCalibration | None) -> bool:
+        if made is None or self.calibration is None:
+            return made is self.calibration
+        return self.calibration.includes(made)
 
     def _has_calibrated_checkpoint(self) -> bool:
         """Whether nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder."""

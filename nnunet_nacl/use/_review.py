@@ -106,32 +106,20 @@ def review_folder(
         overwrite: replace outputs that exist.
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
-    folder = predictions.folder
     data_set = predictions.data_set
-    file = Path(output or folder / REVIEW_NAME)
-    described = file.with_suffix(".json")
-    is_rerun = output is None and _is_of_a_review(described)
-    check_output(file, overwrite=overwrite or is_rerun)
-    if file.suffix.lower() in {".json", ".html"}:
-        raise ValueError(
-            f"{file}: expected a name that ends with .csv, since other files are written beside it."
-        )
-    check_output(described, overwrite=overwrite or is_rerun)
-    page = None if html is None else check_output(html, overwrite=overwrite)
-    if page in {file, described}:
-        raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
+    outputs = _Outputs.checked(predictions.folder, output, html, overwrite=overwrite)
     if members:
         read_members(members, like=predictions)
     chosen = None if fit is None else ReviewFit.read(fit)
-    notes = ["Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."]
-    if chosen is not None:
-        notes = [*chosen.quality_notes(), *chosen.ignored_notes(), *chosen.check(predictions)]
+    fit_notes = _fit_notes(chosen, predictions)
     image_folder = _checked_images(images, predictions.cases)
     counted = count_for_review(
-        predictions, output=None if output is None else file, num_processes=num_processes
+        predictions,
+        output=None if output is None else outputs.table,
+        num_processes=num_processes,
     )
     looks: dict[str, _Look] = {}
-    if members or page is not None:
+    if members or outputs.page is not None:
         looks, unseen = each_case(
             counted.files,
             partial(
@@ -139,7 +127,7 @@ def review_folder(
                 data_set=data_set,
                 members=list(map(Path, members)),
                 images=image_folder,
-                slices=0 if page is None else _SLICES,
+                slices=0 if outputs.page is None else _SLICES,
             ),
             doing="looking",
             num_processes=num_processes,
@@ -151,12 +139,60 @@ def review_folder(
     fits = chosen.structures if chosen else {}
     table = _table(counted, names, fits, looks)
     outcomes = outcomes_of(counted, names, fits)
-    notes = [*_notes(counted, table), *notes]
-    review = Review(table, judge_structures(outcomes), counted.cases, counted.skipped, notes, file)
-    _write(review, outcomes, chosen)
-    if page is not None:
-        _write_page(page, review, looks, data_set.meaning, folder.resolve())
+    review = Review(
+        table=table,
+        judgements=judge_structures(outcomes),
+        cases=counted.cases,
+        skipped=counted.skipped,
+        notes=[*_notes(counted, table), *fit_notes],
+        file=outputs.table,
+    )
+    _write(review, outputs.described, outcomes, chosen)
+    if outputs.page is not None:
+        _write_page(outputs.page, review, looks, data_set.meaning, predictions.folder.resolve())
     return review
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The files that a review writes: the list, the JSON file beside it, and the page if one is asked for."""
+
+    table: Path
+    described: Path
+    page: Path | None
+
+    @classmethod
+    def checked(
+        cls, folder: Path, output: str | Path | None, html: str | Path | None, *, overwrite: bool
+    ) -> "_Outputs":
+        """The files of a review of this folder; an error if one has an unsuitable name or exists already.
+
+        By default the list is in the folder, where it replaces that of an earlier review.
+        """
+        table = Path(output or folder / REVIEW_NAME)
+        described = table.with_suffix(".json")
+        replaces = overwrite or (output is None and _is_of_a_review(described))
+        check_output(table, overwrite=replaces)
+        if table.suffix.lower() in {".json", ".html"}:
+            raise ValueError(
+                f"{table}: expected a name that ends with .csv, since other files are written beside it."
+            )
+        check_output(described, overwrite=replaces)
+        page = None if html is None else check_output(html, overwrite=overwrite)
+        if page in {table, described}:
+            raise ValueError(
+                f"{page}: the page needs another name than the list and its .json file."
+            )
+        return cls(table, described, page)
+
+
+def _fit_notes(fit: ReviewFit | None, predictions: Predictions) -> list[str]:
+    """What to know of the fit, if there is one; a ValueError if it must not be used for these predictions."""
+    if fit is None:
+        return [
+            "Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."
+        ]
+    return [*fit.quality_notes(), *fit.ignored_notes(), *fit.check(predictions)]
 
 
 @dataclass(frozen=True)
@@ -363,7 +399,8 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None:
+def _write(review: Review, described: Path, outcomes: "DataFrame", fit: ReviewFit | None) -> None:
+    """Write the list and, into ``described``, what ``read_outcomes`` reads."""
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
@@ -377,5 +414,5 @@ def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None
         "skipped": [asdict(case) for case in review.skipped],
     }
     # First, since it marks the list beside it as a review's, also if this process is killed in between
-    write_json(review.file.with_suffix(".json"), content)
+    write_json(described, content)
     write_csv(review.file, [table.columns, *table.to_numpy()])

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nnunet_nacl.nnunet import Predictions
 
 _CHECKPOINT = "checkpoint_final.pth"
-_FOR_INTERVALS = 19  # cases that review fit needs for its usual coverage
 
 
 def calibrate(
@@ -133,8 +132,10 @@ def _of_model(
             f"{predict} -prev_stage_predictions FIRST_STAGE",
         ]
     if npz:
+        from nnunet_nacl.use import fewest_cases
+
         following.append(f"nnunet_nacl evaluate {selected} --calibrated")
-        if num_cases >= _FOR_INTERVALS:
+        if num_cases >= fewest_cases():
             following.append(f"nnunet_nacl review fit {selected} --calibrated")
     say_next(*following)
     return status

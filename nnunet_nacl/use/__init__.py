@@ -1,6 +1,12 @@
 """What the confidences are good for: which cases to look at, volumes, guarantees, better segmentations, ensembles."""
 
-from nnunet_nacl.use._conformal import TooFewCasesError, fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use._conformal import (
+    TooFewCasesError,
+    fewest_cases,
+    fit_dice,
+    fit_volume,
+    recall_threshold,
+)
 from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._doubt import most_doubtful
@@ -27,6 +33,7 @@ __all__ = [
     "decode_folder",
     "dice_optimal_labels",
     "dice_optimal_mask",
+    "fewest_cases",
     "fit_dice",
     "fit_review",
     "fit_volume",

@@ -52,6 +52,22 @@ def recall_threshold(
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
+def fewest_cases(coverage: float = 0.9) -> int:
+    """How many calibration cases ``fit_review`` and ``fit_volume`` need at least: 2/α − 1, where α is 1 − coverage.
+
+    >>> fewest_cases()
+    19
+    """
+    check_coverage(coverage)
+    return _fewest(1 - coverage, tails=2)
+
+
+def check_coverage(coverage: float) -> None:
+    """Raise a ValueError unless a coverage is above 0 and below 1."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
+
+
 def check_enough(num_cases: int, coverage: float) -> int:
     """The rank of an interval's ends among the scores of so many cases; a TooFewCasesError if it has none."""
     return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
@@ -59,8 +75,7 @@ def check_enough(num_cases: int, coverage: float) -> int:
 
 def _checked(predicted: ArrayLike, true: ArrayLike, coverage: float) -> tuple[Floats, Floats]:
     """Both as arrays (n,); a ValueError unless they are, of finite numbers, and the coverage is a share."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
+    check_coverage(coverage)
     x = np.asarray(predicted, np.float64)
     y = np.asarray(true, np.float64)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite([x, y]).all():
@@ -194,8 +209,13 @@ def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:
     """
     rank = math.floor((n + 1) * alpha / tails + _ROUNDING)
     if rank < 1:
-        needed = math.ceil(tails / alpha - 1 - _ROUNDING)
+        needed = _fewest(alpha, tails)
         raise TooFewCasesError(
             f"{n} calibration cases are too few: {asked} needs at least {needed}."
         )
     return rank
+
+
+def _fewest(alpha: float, tails: int) -> int:
+    """The fewest cases for which ``_low_rank`` has a rank."""
+    return math.ceil(tails / alpha - 1 - _ROUNDING)

@@ -19,7 +19,7 @@ from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.metrics import Counts
 from nnunet_nacl.nnunet import Model, Predictions, decoding_of
-from nnunet_nacl.use._conformal import TooFewCasesError, check_enough
+from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, check_enough
 from nnunet_nacl.use._judging import (
     ALL,
     Judgement,
@@ -34,9 +34,23 @@ FIT_NAME = "review_fit.json"
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What ``fit_review`` returns; ``held_out`` judges each part of the cases, say a fold, by a fit to the rest.
+    """What ``fit_review`` fits to predictions with ground truth, and writes as JSON.
 
-    ``ignored`` is the share of ignored voxels in each of the ``cases``.
+    Attributes:
+        model: that made the predictions; the fit is for its predictions of other cases.
+        calibration: how the predictions were calibrated; None if they were not.
+        decoded: what the segmentations were decoded for, such as ``dice``; None if they are nnU-Net's own.
+        coverage: of the volume intervals and of the lower bound of the Dice.
+        structures: what was fitted, by the structure's name.
+        held_out: judges each part of the cases, say a fold, by a fit to the rest; empty if a rest is too small.
+        cases: names of the cases that it is fitted to.
+        ignored: the share of ignored voxels in each of them.
+        gt_folder: their ground truth.
+        pred_folders: several, if the folds of a model are fitted together.
+        skipped: cases that could not be used.
+        version: of this package.
+        format: marks the file.
+        file: where it was written, or read from.
     """
 
     model: Model
@@ -191,8 +205,7 @@ def fit_review(
         num_processes: how many cases are counted at a time.
         overwrite: replace an output that exists.
     """
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
+    check_coverage(coverage)
     if predictions.are_of_training_cases:
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."

@@ -7,9 +7,8 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
-from nnunet_nacl.commands.calibrate import _FOR_INTERVALS
 from nnunet_nacl.metrics import THRESHOLDS, Counts, evaluate_case
-from nnunet_nacl.use import TooFewCasesError, fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use import TooFewCasesError, fewest_cases, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._structures import StructureFit
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
@@ -34,7 +33,7 @@ def test_recall_threshold_by_hand() -> None:
 def test_too_few_cases_are_refused() -> None:
     with pytest.raises(TooFewCasesError, match=r"^18 calibration cases are too few: alpha 0.05 needs at least 19\.$"):
         recall_threshold(np.zeros(4), 18, 0.05, GRID)
-    assert _FOR_INTERVALS == 19  # from which on calibrate tells to fit reviews
+    assert (fewest_cases(), fewest_cases(0.5), fewest_cases(0.95)) == (19, 3, 39)
     fit_volume(np.ones(19), np.ones(19), epsilon_ml=1, coverage=0.9)
     with pytest.raises(
         TooFewCasesError, match=r"^18 calibration cases are too few: a coverage of 0.9 needs at least 19\.$"

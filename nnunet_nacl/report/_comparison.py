@@ -58,7 +58,7 @@ class Comparison:
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """Of the cases. NaN where not defined.
+        """The metrics of each case, NaN where not defined.
 
         Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric, structure (empty for what
         belongs to no single structure).
@@ -109,7 +109,7 @@ class Comparison:
 
     @property
     def names(self) -> list[str]:
-        """Of the methods."""
+        """The names of the methods, the baseline first."""
         return list(self.results)
 
     @property
@@ -118,7 +118,7 @@ class Comparison:
 
     @property
     def meaning(self) -> LabelMeaning:
-        """Of the labels."""
+        """The meaning of the labels, which is that of the baseline's result."""
         return self.results[self.baseline].meaning
 
     @property
@@ -173,13 +173,13 @@ class Comparison:
         return [DICE, Metric("HD95")] if self.has_surface else [DICE]
 
     def of_methods(self, names: Collection[str]) -> "Comparison":
-        """Some of the methods, on the same cases."""
+        """The comparison of some of the methods, on the same cases."""
         return replace(
             self, results={name: self.results[name] for name in self.names if name in names}
         )
 
     def of_case(self, case: str) -> "Comparison":
-        """A single case."""
+        """The comparison of all methods on a single case."""
         row = self.cases.index(case)
         results = {name: result.take([row]) for name, result in self.results.items()}
         return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
@@ -191,7 +191,7 @@ class Comparison:
 
     @property
     def mask_dices(self) -> dict[str, pd.DataFrame]:
-        """Of each method: Dice of what probabilities alone segment, cases × structures; of classes, the label map's."""
+        """Method -> Dice of what probabilities alone segment, cases × structures; of classes, the label map's."""
         of_masks = self.values_of(Metric("Dice_mask"))
         of_labels = self.values_of(DICE)
         return {
@@ -290,5 +290,5 @@ class View:
 
 
 def of_each(make: Callable[[View], Made]) -> Callable[[Sequence[View]], list[Made]]:
-    """From what shows a data set to what shows each of several."""
+    """A function that shows each of several data sets, from one that shows a single one."""
     return lambda views: [make(view) for view in views]

@@ -94,7 +94,7 @@ class Curve:
 
     @cached_property
     def accuracy_where_stated(self) -> Accuracy:
-        """At the stated confidence, on the line between the points; NaN if hardly any voxel has it."""
+        """The accuracy at the stated confidence, on the line between the points; NaN if hardly any voxel has it."""
         holds = (self.edges[:-1] <= LIMITS.stated) & (
             self.edges[1:] >= LIMITS.stated
         )  # at an edge, two do
@@ -154,12 +154,12 @@ class Reliability:
 
     @cached_property
     def pooled(self) -> Numbers:
-        """The metrics."""
+        """The metrics of all cases' voxels together."""
         return self.tables.sum().metrics()
 
     @cached_property
     def curves(self) -> list[Curve]:
-        """Of max_k p_k against argmax being right: one, or with regions one for each."""
+        """The curves of max_k p_k against argmax being right: one, or with regions one for each."""
         tables = self.tables
         by_model = tables.expected_top
         of_what = [""] if tables.activation.exclusive else self.structures

@@ -249,7 +249,7 @@ def slice_layers(data: Slices, row: int) -> SliceLayers:
 
 
 def confidence_colors() -> list[tuple[int, ...]]:
-    """From unsure (dark) to sure (bright)."""
+    """The colors of confidence, from unsure (dark) to sure (bright)."""
     colors = matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True)
     return [tuple(color) for color in np.asarray(colors).tolist()]
 

@@ -88,7 +88,7 @@ def _checked(predicted: ArrayLike, true: ArrayLike, coverage: float) -> tuple[Fl
 
 @dataclass(frozen=True)
 class VolumeFit:
-    """Intervals for volumes, from ``fit_volume``."""
+    """Intervals for volumes, from ``fit_volume``: the ends ``low`` and ``high`` of its scores r, and its ε."""
 
     low: float
     high: float

@@ -26,7 +26,7 @@ from nnunet_nacl.use._fit import ReviewFit
 Decoded = tuple[Labels, DecodedCase]
 """Labels, and what the folder's mark says about the case."""
 Decode = Callable[[Floats, LabelMeaning], Decoded]
-"""From probabilities (C, Z, Y, X)."""
+"""Decodes probabilities (C, Z, Y, X)."""
 
 
 def decode_folder(

@@ -92,7 +92,7 @@ def tradeoff_scatter(
 
 
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
-    """A point with its intervals."""
+    """Draw a point with its intervals."""
     style |= {"markersize": 7, "linewidth": 0.8, "linestyle": "none"}
     ax.errorbar(x.value, y.value, y.reach, x.reach, **style)
 

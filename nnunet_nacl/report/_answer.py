@@ -72,11 +72,10 @@ def answer(comparison: Comparison) -> Answer:
     origins = comparison.origins
     judged_by = None
     order = None
-    error_set = view.main
+    error_set = view.judging_set or view.main
     assessments = []
     if judging := view.judging_metrics:  # Without near and image, nothing is judged
         judged_by = judging[0]
-        error_set = judging[-1].voxels or error_set
         order = comparison.by_metric[judged_by].order
         names = order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]

@@ -241,15 +241,23 @@ class View:
         return self.asked or usual
 
     @property
+    def judging_set(self) -> Voxels | None:
+        """The voxel set whose ECE judges calibration: near, else the image, else none; or the one that is asked for."""
+        usual = [one for one in LABEL_FREE if one in self.comparison.voxels]
+        return self.asked or next(iter(usual), None)
+
+    @property
     def judging_metrics(self) -> list[Metric]:
-        """NLL per foreground voxel, and ECE near, else over the image, else nowhere; or over the set that is asked for.
+        """NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a set.
 
         A perfectly calibrated model has the lowest.
         """
-        usual = [one for one in LABEL_FREE if one in self.comparison.voxels]
-        sets = [self.asked] if self.asked else usual
-        scores = [Metric("NLL_per_foreground", "image")] if self.comparison.has_scores else []
-        return scores + [Metric("ECE", one) for one in sets[:1]]
+        if self.judging_set is None:
+            return []
+        error = Metric("ECE", self.judging_set)
+        if not self.comparison.has_scores:
+            return [error]
+        return [Metric("NLL_per_foreground", "image"), error]
 
     @property
     def paper_metrics(self) -> list[Metric]:

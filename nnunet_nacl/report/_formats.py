@@ -66,7 +66,9 @@ class Column:
         """The cell of a row of this name."""
         digits = self.digits if digits is None else digits
         p = np.nan if self.p is None else self.p[row]
-        value = number_text(self.values[row], digits, signed=self.signed) + "*" * bool(p < LEVEL)
+        value = number_text(self.values[row], digits, signed=self.signed)
+        if p < LEVEL:
+            value += "*"
         interval = ""
         if intervals and self.intervals is not None and not np.isnan(self.intervals[row][0]):
             ends = (number_text(end, digits, signed=self.signed) for end in self.intervals[row])

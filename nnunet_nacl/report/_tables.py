@@ -86,9 +86,10 @@ def methods_table(view: View) -> Table:
     ordered = comparison.by_metric[(judging or metrics)[0]].order.names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=not judging)
-    if judging and (error := judging[-1].voxels) in LABEL_FREE:
-        chance = [comparison.reliability[error][name].by_chance[1] for name in rows]
-        columns.append(Column(f"ECE {error} by chance up to", chance))
+    judged = view.judging_set
+    if judged is not None and judged in LABEL_FREE:
+        chance = [comparison.reliability[judged][name].by_chance[1] for name in rows]
+        columns.append(Column(f"ECE {judged} by chance up to", chance))
     note = (
         f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases; the "
         "interval of an ECE below that lies too high. "

@@ -66,7 +66,8 @@ class Review:
         """A text for users: the first cases with their lowest-ranked structure, judgements and notes."""
         lines = ["trust  structure, rank  case"]
         total = len(self.cases)
-        for row, *_ in [*ranked_cases(self.table).values()][:_LISTED]:
+        for rows in list(ranked_cases(self.table).values())[:_LISTED]:
+            row = rows[0]
             rank = f"{row['trust']:5.2f}  {row['structure']}, {row['rank']} of {total}"
             lines.append("  ".join([rank, row["case"], *row["reasons"]]))
         if total > _LISTED:

@@ -38,6 +38,7 @@ def recall_threshold(
 
     Raises:
         TooFewCasesError: fewer than 1/α − 1 cases; like every error here, a ValueError.
+        ValueError: not a known share for each threshold.
 
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
@@ -48,7 +49,12 @@ def recall_threshold(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be above 0 and below 1; got {alpha}.")
     _low_rank(num_cases, alpha, f"alpha {alpha:g}")
-    bound = (num_cases * np.asarray(mean_missed, np.float64) + 1) / (num_cases + 1)
+    missed = np.asarray(mean_missed, np.float64)
+    if missed.shape != thresholds.shape or not ((missed >= 0) & (missed <= 1)).all():
+        raise ValueError(
+            f"mean_missed: expected a share for each of {thresholds.size} thresholds; got {missed}."
+        )
+    bound = (num_cases * missed + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 

@@ -76,6 +76,12 @@ def test_what_cannot_be_fitted(fit: Callable[..., object]) -> None:
             fit(known, known, coverage=coverage)
 
 
+def test_what_is_missed_is_a_share_for_each_threshold() -> None:
+    for missed in (np.full(4, np.nan), np.zeros(3), [0, 0.5, 0.7, 1.5]):
+        with pytest.raises(ValueError, match=r"^mean_missed: expected a share for each of 4 thresholds; got "):
+            recall_threshold(missed, 19, 0.1, GRID)
+
+
 def test_volumes_below_0_and_no_epsilon_are_refused() -> None:
     """Their logarithms would be NaN, and so the intervals."""
     known = np.linspace(0.0, 0.9, 40)

@@ -76,17 +76,18 @@ def evaluate(
     is_updated = is_default or any(_is_of(other, origin, cases) for other in earlier)
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_updated)
-    stored = None if overwrite else earlier
+    reused = [] if overwrite else earlier
     with _counted(
         cases,
         predictions.data_set,
         origin,
         summary,
-        stored,
+        reused,
         num_processes=num_processes,
+        afresh=overwrite,
     ) as result:
         # A part may have no case that can be used, but then replaces no record that has some
-        if num_parts == 1 or (result.skipped and any(other.cases for other in stored or ())):
+        if num_parts == 1 or (result.skipped and any(other.cases for other in reused)):
             check_any_used(result.cases, result.skipped)
         missing = {case.name for case in cases if not case.is_predicted}
         skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
@@ -157,22 +158,23 @@ def _counted(
     data_set: DataSet,
     origin: Origin,
     summary: Path,
-    stored: Sequence[FolderResult] | None,
+    stored: Sequence[FolderResult],
     *,
     num_processes: int,
+    afresh: bool = False,
     is_review: bool = False,
 ) -> Iterator[FolderResult]:
     """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
 
     Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review
-    has its own, which does not end that of an evaluation. Cases that are ``stored`` are not counted again; if it is
-    None, those of the journals are.
+    has its own, which does not end that of an evaluation. Cases that are ``stored`` are not counted again; if
+    ``afresh``, the journals are emptied first.
     """
     with only_writer(summary):
         of_evaluation = Journal[FolderResult](summary, write_record, read_record)
         of_review = replace(of_evaluation, output=record_file(summary))
         journal = of_review if is_review else of_evaluation
-        if stored is None:
+        if afresh:
             journal.remove()
             of_review.remove()
         finished = [*of_evaluation.finished(), *of_review.finished()]
@@ -182,7 +184,7 @@ def _counted(
             doing="reviewing" if is_review else "evaluating",
             num_processes=num_processes,
             journal=journal,
-            known=_known(cases, origin, chain(stored or (), finished)),
+            known=_known(cases, origin, chain(stored, finished)),
         )
         if not results:
             journal.remove()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._files import (
@@ -110,33 +111,59 @@ def count_for_review(
         output: of the review, if it is not at its default place; the record is then written beside it.
         num_processes: how many cases are counted at a time.
     """
-    default = default_summary(predictions.pred_folders)
-    of_reviews = default.with_name(f"review{default.name.removeprefix('calibration')}")
-    summary = default if output is None else output.with_suffix(".json")
-    stored = _stored(*dict.fromkeys((default, of_reviews, summary)))
+    places = _Places.of(predictions, output)
+    stored = _stored(*dict.fromkeys(places))
     like = [result.settings for result in stored if _is_for_reviews(result.settings)]
     with _counted(
         predictions.cases,
         predictions.data_set,
         Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
-        summary,
+        places.summary,
         stored,
         num_processes=num_processes,
         is_review=True,
     ) as result:
         check_any_used(result.cases, result.skipped)
-        target = summary
-        evaluated = [other for other in stored if other.file == default and default.is_file()]
-        if summary == default and evaluated:
-            if _known(predictions.cases, result.origin, evaluated).keys() >= {*result.cases}:
-                return result
-            target = of_reviews
-        has_truth = any(other.origin.has_truth for other in stored if other.file == target)
-        if result.origin.has_truth or not has_truth:
+        target = _review_target(result, stored, places, predictions.cases)
+        if target is not None:
             without = [Skipped(name, _UNPREDICTED, missing=True) for name in predictions.missing]
             with whole_file(record_file(target)) as file:
                 write_record(replace(result, skipped=[*result.skipped, *without]), file)
     return result
+
+
+class _Places(NamedTuple):
+    """Summaries beside which a review finds records, or writes its own: by default that of ``evaluate``.
+
+    ``summary`` is the default, or one beside the review if that is written elsewhere.
+    """
+
+    default: Path
+    of_reviews: Path
+    summary: Path
+
+    @classmethod
+    def of(cls, predictions: Predictions, output: Path | None) -> "_Places":
+        default = default_summary(predictions.pred_folders)
+        of_reviews = default.with_name(f"review{default.name.removeprefix('calibration')}")
+        return cls(default, of_reviews, default if output is None else output.with_suffix(".json"))
+
+
+def _review_target(
+    result: FolderResult,
+    stored: Sequence[FolderResult],
+    places: _Places,
+    cases: Sequence[CaseFiles],
+) -> Path | None:
+    """The summary beside which a review's record is written; None if what is there has all of it, or more."""
+    target = places.summary
+    evaluated = [one for one in stored if one.file == places.default and places.default.is_file()]
+    if target == places.default and evaluated:
+        if _known(cases, result.origin, evaluated).keys() >= {*result.cases}:
+            return None
+        target = places.of_reviews
+    has_truth = any(one.origin.has_truth for one in stored if one.file == target)
+    return target if result.origin.has_truth or not has_truth else None
 
 
 def _is_for_reviews(settings: Settings) -> bool:

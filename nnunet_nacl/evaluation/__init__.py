@@ -1,5 +1,6 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
+from nnunet_nacl.evaluation._commands import evaluate_command, model_options, review_command
 from nnunet_nacl.evaluation._files import read_parts, read_result, write_result
 from nnunet_nacl.evaluation._folder import count_for_review, evaluate
 from nnunet_nacl.evaluation._origin import (
@@ -24,9 +25,12 @@ __all__ = [
     "count_for_review",
     "default_summary",
     "evaluate",
+    "evaluate_command",
     "format_table",
+    "model_options",
     "read_parts",
     "read_result",
+    "review_command",
     "summary_of",
     "write_result",
 ]

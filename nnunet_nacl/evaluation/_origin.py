@@ -1,14 +1,13 @@
 """What a result was computed from."""
 
 import platform
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import CalibratedMark, Predictions, dataset_number, names_in, nnunet_folder
+from nnunet_nacl.nnunet import CalibratedMark, Predictions
 from nnunet_nacl.typing import Record
 
 SUMMARY_NAME = "calibration_summary.json"
@@ -69,75 +68,6 @@ class Origin:
     def calibration(self) -> CalibratedMark | None:
         """How the first folder of predictions was calibrated, if it was."""
         return CalibratedMark.read(Path(self.folders[0].pred_folder))
-
-    @property
-    def evaluate_command(self) -> str:
-        """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
-        return "\n".join(
-            shlex.join(
-                [
-                    "nnunet_nacl",
-                    "evaluate",
-                    pair.gt_folder,
-                    pair.pred_folder,
-                    *self.evaluate_options,
-                ]
-            )
-            for pair in self.folders
-        )
-
-    @property
-    def evaluate_options(self) -> list[str]:
-        """The options of ``nnunet_nacl evaluate`` that differ from its defaults."""
-        usual = USUAL_SETTINGS
-        options = [] if self.settings.surface else ["--no_surface"]
-        if self.settings.num_bins != usual.num_bins:
-            options += ["--bins", str(self.settings.num_bins)]
-        if self.settings.margin_mm != usual.margin_mm:
-            options += ["--margin", f"{self.settings.margin_mm:g}"]
-        if self.settings.protocol != usual.protocol:
-            options += ["--protocol", self.settings.protocol]
-        if self.settings.ignore_geometry:
-            options.append("--ignore_geometry")
-        if self.part is not None:
-            options += ["--num_parts", str(self.part[1]), "--part_id", str(self.part[0])]
-        return options
-
-    @property
-    def model_options(self) -> list[str]:
-        """``-d -c -tr -p -f`` of the model in ``nnUNet_results`` whose folds were validated in these folders, if any.
-
-        For what ``calibrate --npz`` has written, with ``--calibrated``.
-        """
-        folders = [Path(pair.pred_folder) for pair in self.folders]
-        kinds = {folder.name for folder in folders}
-        models = {folder.parent.parent for folder in folders}
-        names = names_in(folders[0].parent.parent)
-        folds = [folder.parent.name.removeprefix("fold_") for folder in folders]
-        is_validation = all(folder.parent.name.startswith("fold_") for folder in folders)
-        if not is_validation or len(models) > 1 or "dataset" not in names:
-            return []
-        try:
-            results = nnunet_folder("nnUNet_results").resolve()
-        except RuntimeError:  # it is not set
-            return []
-        if models.pop().resolve().parent.parent != results:
-            return []
-        if kinds not in ({"validation"}, {"validation_calibrated"}):
-            return []
-        return [
-            *("-d", dataset_number(names["dataset"]), "-c", names["configuration"]),
-            *("-tr", names["trainer"], "-p", names["plans"], "-f", *folds),
-            *(["--calibrated"] if kinds == {"validation_calibrated"} else []),
-        ]
-
-    @property
-    def review_command(self) -> str:
-        """The ``nnunet_nacl review`` command that judges these predictions; a line for each folder."""
-        return "\n".join(
-            shlex.join(["nnunet_nacl", "review", pair.pred_folder, "-gt", pair.gt_folder])
-            for pair in self.folders
-        )
 
     def difference(self, other: "Origin") -> str | None:
         """The first difference that changes what is counted, if any: settings, labels or counting."""

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped
+from nnunet_nacl.evaluation._commands import evaluate_folders
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.files import check_input
@@ -43,7 +44,7 @@ def read_record(file: Path) -> FolderResult:
         origin, cases, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
     if origin.counting != COUNTING:
         raise ValueError(
-            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {origin.evaluate_command} (into a "
+            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {evaluate_folders(origin)} (into a "
             "file that -o named, with --overwrite)"
         )
     with _reading(file):

@@ -1,6 +1,5 @@
 """The result of a folder: its cases, means over them, and all their voxels together."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._origin import Origin, default_summary
+from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.metrics import (
     METRICS,
     PAPER_METRICS,
@@ -104,23 +103,6 @@ class FolderResult:
     def structures(self) -> list[Structure]:
         """Foreground labels, or regions."""
         return self.meaning.structures
-
-    @property
-    def evaluate_command(self) -> str:
-        """The command that evaluates these predictions again, into the same file if that is not its default."""
-        origin = self.origin
-        command = origin.evaluate_command
-        if self.file is None:
-            return command
-        if len(origin.folders) > 1 and origin.model_options:
-            words = ["nnunet_nacl", "evaluate", *origin.model_options, *origin.evaluate_options]
-            command = shlex.join(words)
-        part = "" if origin.part is None else "_part{}of{}".format(*origin.part)
-        file = self.file.absolute().with_name(self.file.name.replace(part, ""))
-        default = default_summary([Path(pair.pred_folder) for pair in origin.folders])
-        if file == default or "\n" in command:
-            return command
-        return f"{command} -o {shlex.quote(str(file))}"
 
     def take(self, rows: Sequence[int]) -> "FolderResult":
         """Some of the cases."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.evaluation import Origin
+from nnunet_nacl.evaluation import Origin, model_options
 from nnunet_nacl.metrics import LABEL_FREE, Voxels
 from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._metrics import DICE, Metric
@@ -110,7 +110,7 @@ def _calibrating(name: str, origin: Origin) -> list[str]:
 
     Of validation cases, those of the model, which holds them out; fold all has none.
     """
-    model = origin.model_options
+    model = model_options(origin)
     if model and "all" not in model:
         return [
             shlex.join(["nnunet_nacl", "calibrate", *model, "--npz"]),

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import FolderResult, Origin
+from nnunet_nacl.evaluation import FolderResult, Origin, evaluate_command, review_command
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     LABEL_FREE,
@@ -133,7 +133,12 @@ class Comparison:
     @property
     def evaluate_commands(self) -> dict[str, str]:
         """The commands that evaluate each method's predictions again."""
-        return {name: result.evaluate_command for name, result in self.results.items()}
+        return {name: evaluate_command(result) for name, result in self.results.items()}
+
+    @property
+    def review_commands(self) -> dict[str, str]:
+        """The commands that review each method's predictions."""
+        return {name: review_command(origin) for name, origin in self.origins.items()}
 
     @property
     def review_places(self) -> dict[str, ReviewPlaces]:

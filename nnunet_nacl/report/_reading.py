@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_parts
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate_command, read_parts
 from nnunet_nacl.files import printable, unresolved
 from nnunet_nacl.nnunet import dataset_in
 
@@ -146,7 +146,7 @@ def _read(file: Path) -> list[FolderResult]:
     for result in results:
         if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-            raise ValueError(f"{changed}. Evaluate again: {result.evaluate_command}")
+            raise ValueError(f"{changed}. Evaluate again: {evaluate_command(result)}")
     return results
 
 

@@ -11,7 +11,14 @@ from nnunet_nacl import cli
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.cli import main
 from nnunet_nacl.demo import LABELS
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, read_result, write_result
+from nnunet_nacl.evaluation import (
+    SUMMARY_NAME,
+    FolderResult,
+    evaluate,
+    evaluate_command,
+    read_result,
+    write_result,
+)
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.report import answer, compare, read_results, table_text, write_plot, write_report
 from nnunet_nacl.report._reading import default_name
@@ -180,7 +187,7 @@ def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[st
     assert list(results) == ["soft", "soft + temperature"]
     comparison = compare(results)
     assert read_slices("case_00", comparison.file_states("case_00"), comparison.origins["soft"]).missing == []
-    assert f"{old} --no_surface" in comparison.origins["soft + temperature"].evaluate_command
+    assert f"{old} --no_surface" in comparison.evaluate_commands["soft + temperature"]
     for file in (copied / "labelsTs").iterdir():
         os.utime(file, (1, 1))  # as after a download
     assert list(*read_results([soft, old]).values()) == ["soft", "soft + temperature"]
@@ -256,22 +263,22 @@ def test_commands_for_the_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
     result = evaluate(Predictions.of_validation(model, preprocessed, [0, 1]))
     options = "-d 1 -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 1"
-    assert result.evaluate_command == f"nnunet_nacl evaluate {options} --no_surface"
+    assert evaluate_command(result) == f"nnunet_nacl evaluate {options} --no_surface"
     told = answer(compare({"NACL": result}))
     assert told.to_calibrate == ["NACL"]
     assert told.to_do == [
         f"nnunet_nacl calibrate {options} --npz", f"nnunet_nacl evaluate {options} --calibrated"
     ]  # fmt: skip
-    assert main(result.evaluate_command.split()[1:]) == 0
+    assert main(evaluate_command(result).split()[1:]) == 0
     assert len(read_result(model / "calibration_folds_0_1_summary.json").cases) == 8
     folds = [Predictions.of_validation(model, preprocessed, [fold]) for fold in (0, 1)]
     merged = FolderResult.merged([evaluate(fold) for fold in folds])
-    assert len(merged.evaluate_command.splitlines()) == 2  # each fold has its own file
+    assert len(evaluate_command(merged).splitlines()) == 2  # each fold has its own file
     (model / "fold_0").rename(model / "fold_all")
     whole = evaluate(Predictions.of_validation(model, preprocessed, ["all"]))
     assert answer(compare({"NACL": whole})).to_do[0].startswith("nnunet_nacl calibrate VALIDATION_LABELS")
     monkeypatch.setenv("nnUNet_results", str(tmp_path))  # the model lies elsewhere
-    assert "\n" in result.evaluate_command
+    assert "\n" in evaluate_command(result)
 
 
 def test_a_data_set_is_named_by_where_its_ground_truth_lies(

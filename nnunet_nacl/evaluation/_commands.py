@@ -1,0 +1,91 @@
+"""The commands that make a result again, or go on from it, for errors and reports."""
+
+import shlex
+from pathlib import Path
+
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin, default_summary
+from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder
+
+
+def evaluate_command(result: FolderResult) -> str:
+    """The ``nnunet_nacl evaluate`` command that gives this result, into its file if that is not the default one.
+
+    Folds of a model in ``nnUNet_results`` are evaluated together; of other merged folders, each has a line.
+    """
+    origin = result.origin
+    command = evaluate_folders(origin)
+    if result.file is None:
+        return command
+    if len(origin.folders) > 1 and (model := model_options(origin)):
+        command = shlex.join(["nnunet_nacl", "evaluate", *model, *_evaluate_options(origin)])
+    part = "" if origin.part is None else "_part{}of{}".format(*origin.part)
+    file = result.file.absolute().with_name(result.file.name.replace(part, ""))
+    default = default_summary([Path(pair.pred_folder) for pair in origin.folders])
+    if file == default or "\n" in command:
+        return command
+    return f"{command} -o {shlex.quote(str(file))}"
+
+
+def evaluate_folders(origin: Origin) -> str:
+    """The ``nnunet_nacl evaluate`` command for each folder, a line each, into its default file."""
+    options = _evaluate_options(origin)
+    return "\n".join(
+        shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
+        for pair in origin.folders
+    )
+
+
+def review_command(origin: Origin) -> str:
+    """The ``nnunet_nacl review`` command that judges these predictions; a line for each folder."""
+    return "\n".join(
+        shlex.join(["nnunet_nacl", "review", pair.pred_folder, "-gt", pair.gt_folder])
+        for pair in origin.folders
+    )
+
+
+def _evaluate_options(origin: Origin) -> list[str]:
+    """The options of ``nnunet_nacl evaluate`` that differ from its defaults."""
+    settings = origin.settings
+    usual = USUAL_SETTINGS
+    options = [] if settings.surface else ["--no_surface"]
+    if settings.num_bins != usual.num_bins:
+        options += ["--bins", str(settings.num_bins)]
+    if settings.margin_mm != usual.margin_mm:
+        options += ["--margin", f"{settings.margin_mm:g}"]
+    if settings.protocol != usual.protocol:
+        options += ["--protocol", settings.protocol]
+    if settings.ignore_geometry:
+        options.append("--ignore_geometry")
+    if origin.part is not None:
+        number, num_parts = origin.part
+        options += ["--num_parts", str(num_parts), "--part_id", str(number)]
+    return options
+
+
+def model_options(origin: Origin) -> list[str]:
+    """``-d -c -tr -p -f`` of the model in ``nnUNet_results`` whose folds were validated in these folders, if any.
+
+    For what ``calibrate --npz`` has written, with ``--calibrated``.
+    """
+    folders = [Path(pair.pred_folder) for pair in origin.folders]
+    kinds = {folder.name for folder in folders}
+    models = {folder.parent.parent for folder in folders}
+    names = names_in(folders[0].parent.parent)
+    folds = [folder.parent.name.removeprefix("fold_") for folder in folders]
+    is_validation = all(folder.parent.name.startswith("fold_") for folder in folders)
+    if not is_validation or len(models) > 1 or "dataset" not in names:
+        return []
+    try:
+        results = nnunet_folder("nnUNet_results").resolve()
+    except RuntimeError:  # it is not set
+        return []
+    if models.pop().resolve().parent.parent != results:
+        return []
+    if kinds not in ({"validation"}, {"validation_calibrated"}):
+        return []
+    return [
+        *("-d", dataset_number(names["dataset"]), "-c", names["configuration"]),
+        *("-tr", names["trainer"], "-p", names["plans"], "-f", *folds),
+        *(["--calibrated"] if kinds == {"validation_calibrated"} else []),
+    ]

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CalibratedMark, Predictions
@@ -35,7 +38,7 @@ class Origin:
 
     settings: Settings
     folders: tuple[Folders, ...]
-    labels: LabelMeaning
+    meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
     reader: str
     versions: dict[str, str]
     part: tuple[int, int] | None = None
@@ -79,9 +82,9 @@ class Origin:
 
     def _counted_by(self) -> Record:
         labels = {
-            "labels": self.labels.labels,
-            "regions": self.labels.regions,
-            "regions_class_order": self.labels.written,
+            "labels": self.meaning.labels,
+            "regions": self.meaning.regions,
+            "regions_class_order": self.meaning.written,
             "reader": self.reader,
         }
         return {"counting": self.counting, **asdict(self.settings), **labels}

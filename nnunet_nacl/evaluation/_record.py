@@ -17,15 +17,17 @@ from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics.counting import named_columns, no_counts, with_columns
 from nnunet_nacl.typing import Record
 
+_ORIGIN = TypeAdapter(Origin)
 # Origin, cases, skipped cases, names of the segmentation metrics
 _HEADER = TypeAdapter(tuple[Origin, list[CountedCase], list[Skipped], list[str]])
 
 
 def write_record(result: FolderResult, file: Path) -> None:
     """Write the record of a result."""
+    origin = _ORIGIN.dump_python(result.origin, by_alias=True)
     cases = [(asdict(files), asdict(states)) for files, states in result.counted]
     skipped = [asdict(entry) for entry in result.skipped]
-    header = asdict(result.origin), cases, skipped, result.segmentation_metrics
+    header = origin, cases, skipped, result.segmentation_metrics
     text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
     arrays: Record = {"header": np.array(text), **named_columns(result.counts)}
     with file.open("wb") as stream:
@@ -48,7 +50,7 @@ def read_record(file: Path) -> FolderResult:
             "file that -o named, with --overwrite)"
         )
     with _reading(file):
-        empty = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
+        empty = no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
         like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
         counts = with_columns(like, arrays)
     return FolderResult(cases, counts, skipped, origin)

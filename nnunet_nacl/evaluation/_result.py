@@ -93,7 +93,7 @@ class FolderResult:
 
     @property
     def meaning(self) -> LabelMeaning:
-        return self.origin.labels
+        return self.origin.meaning
 
     @property
     def voxels(self) -> list[Voxels]:
@@ -315,7 +315,7 @@ class FolderResult:
         """The cases of all results, which were counted alike, in the order of their names; without skipped ones."""
         counted = [case for result in results for case in result.counted]
         with_cases = [result.counts for result in results if result.cases]
-        counts = no_counts(origin.labels, origin.settings, has_truth=origin.has_truth)
+        counts = no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
         if with_cases:
             counts = Counts.joined(with_cases)
         joined = FolderResult(counted, counts, [], origin)

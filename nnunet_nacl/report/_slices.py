@@ -71,7 +71,7 @@ def read_slices(
     read = reader.read_labels(truth_file)
     truth = read.labels
     spacing = read.geometry.spacing
-    highest = max(origin.labels.known)  # the ignore label is above all others
+    highest = max(origin.meaning.known)  # the ignore label is above all others
     foreground = (truth > 0) & (truth <= highest)
     areas = foreground.reshape(len(truth), -1).sum(1)
     numbers = [len(truth) // 2]
@@ -86,7 +86,7 @@ def read_slices(
         with _noting(missing, name):
             segmentation = reader.read_labels(_file(files.prediction)).labels[numbers]
             p = _probabilities(_file(files.probabilities), numbers)
-            methods[name] = (segmentation, origin.labels.activation.lowest_confidence(p))
+            methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
         whole = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)

@@ -95,7 +95,7 @@ def with_dice(values: ArrayLike, cases: Sequence[str] = ()) -> FolderResult:
     result = make_result(cases=named, settings=FOREGROUND)
     counts = replace(result.counts, segmentation_metrics={"Dice": dice}, structures=tuple(range(1, dice.shape[1] + 1)))
     names = {"background": 0, **{f"structure {label}": label for label in counts.structures}}
-    return with_origin(replace(result, counts=counts), labels=LabelMeaning.of_names(names, None))
+    return with_origin(replace(result, counts=counts), meaning=LabelMeaning.of_names(names, None))
 
 
 def with_origin(result: FolderResult, **changes: object) -> FolderResult:

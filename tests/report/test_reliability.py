@@ -144,7 +144,7 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     region = evaluate_case(p, y, (p[0] > 0.5).astype(np.uint8), regions=[(1,)])
     folder = make_blurred(num_cases=1)
     meaning = LabelMeaning.of_names({"background": 0, "disc": [1]}, [[1]])
-    of_region = with_origin(replace(folder, counts=region), labels=meaning)
+    of_region = with_origin(replace(folder, counts=region), meaning=meaning)
     found = table_of("scores", compare({"one": of_region}), "image").values().loc["one"]
     expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
     for part in ("calibration", "discrimination"):

@@ -55,6 +55,17 @@ class CountedCase(NamedTuple):
     states: CaseStates
 
 
+class ColumnKey(NamedTuple):
+    """Which values of the cases: of a voxel set, or if it is empty of the segmentation; of one label, if it is given.
+
+    The label is that of a class, or of a structure: a number, or a region as text.
+    """
+
+    voxels: Voxels | Literal[""]
+    label: str
+    metric: str
+
+
 @dataclass(frozen=True, repr=False)
 class FolderResult:
     """What ``evaluate`` returns: evaluated cases by name, skipped cases, and their files and settings.
@@ -124,7 +135,7 @@ class FolderResult:
     def values(
         self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""
     ) -> Floats:
-        """(cases,) a metric, of a class or structure if there is a label (``columns``); NaN where it is unknown.
+        """(cases,) a metric, of one label if it is given; NaN where it is unknown.
 
         A label is one of ``structures``, or 0 for the background's class. Raises a ValueError for a metric or label
         that does not exist, or a voxel set that the metric does not have.
@@ -139,7 +150,8 @@ class FolderResult:
             )
         if str(label) not in {"", *self._labels}:
             raise ValueError(f"label: expected one of {', '.join(self._labels)}; got {label}.")
-        return self.columns.get((voxels, str(label), metric), np.full(len(self.cases), np.nan))
+        key = ColumnKey(voxels, str(label), metric)
+        return self.columns.get(key, np.full(len(self.cases), np.nan))
 
     def estimate(
         self,
@@ -237,12 +249,9 @@ class FolderResult:
         }
 
     @cached_property
-    def columns(self) -> dict[tuple[str, str, str], Floats]:
-        """All metrics of the cases: voxel set, label, metric -> (cases,) values.
-
-        The label is that of a class in a voxel set, or of a structure; a segmentation's metrics have no voxel set.
-        """
-        found: dict[tuple[str, str, str], Floats] = {}
+    def columns(self) -> dict[ColumnKey, Floats]:
+        """All metrics of the cases, (cases,) each, in the order of the file of cases."""
+        found: dict[ColumnKey, Floats] = {}
         if not self.counted:
             return found
         for voxels, tables in self.counts.calibration.items():
@@ -251,14 +260,17 @@ class FolderResult:
                 of_set[""] |= tables.score_sums()
             for label, metrics in (of_set | self.by_class(tables)).items():
                 for metric, values in metrics.items():
-                    found[voxels, label, metric] = values
+                    found[ColumnKey(voxels, label, metric)] = values
         for number, structure in enumerate(self.structures):
             for metric, values in self.counts.segmentation_metrics.items():
-                found["", str(structure), metric] = values[:, number]
+                found[ColumnKey("", str(structure), metric)] = values[:, number]
         return found
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The metrics of the cases in long form: columns case, voxels, class, metric, value; empty where none is."""
+        """The metrics of the cases in long form: columns case, voxels, class (the label), metric, value.
+
+        Texts are empty where there is none.
+        """
         import pandas
 
         rows = [

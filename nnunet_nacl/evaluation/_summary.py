@@ -76,17 +76,17 @@ def _case(result: FolderResult, row: int) -> Record:
 def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> Record:
     """The figure of each metric's values (cases,).
 
-    ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> class -> metric -> figure; ``segmentation``:
-    structure -> metric -> figure.
+    ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> label -> metric -> figure; ``segmentation``:
+    label -> metric -> figure.
     """
     calibration: Record = {}
     segmentation: Record = {}
-    for (voxels, label, metric), values in result.columns.items():
-        if not voxels:
-            home = segmentation.setdefault(label, {})
+    for key, values in result.columns.items():
+        if not key.voxels:
+            home = segmentation.setdefault(key.label, {})
         else:
-            home = calibration.setdefault(voxels, {})
-            if label:
-                home = home.setdefault("classes", {}).setdefault(label, {})
-        home[metric] = figure(values)
+            home = calibration.setdefault(key.voxels, {})
+            if key.label:
+                home = home.setdefault("classes", {}).setdefault(key.label, {})
+        home[key.metric] = figure(values)
     return {"calibration": calibration, "segmentation": segmentation}

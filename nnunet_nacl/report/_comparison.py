@@ -60,22 +60,22 @@ class Comparison:
     def values(self) -> pd.DataFrame:
         """The metrics of each case, NaN where not defined.
 
-        Rows: method, case. Columns: voxels (empty for metrics of the segmentation), metric, structure (empty for what
-        belongs to no single structure).
+        Rows: method, case. Columns: voxels (empty for metrics of the segmentation), structure (its name, empty for what
+        belongs to no single structure), metric.
         """
         of_methods = {}
         for name, result in self.results.items():
             columns: dict[tuple[str, str, str], Floats] = {}
             for one in self.voxels:
                 for metric in CALIBRATION_METRICS:
-                    columns[one, metric, ""] = result.values(metric, one)
+                    columns[one, "", metric] = result.values(metric, one)
             for metric in SEGMENTATION_METRICS:
                 for structure in result.structures:
                     of_cases = result.values(metric, label=structure)
-                    columns["", metric, result.meaning.name_of(structure)] = of_cases
+                    columns["", result.meaning.name_of(structure), metric] = of_cases
             of_methods[name] = pd.DataFrame(columns, result.cases)
         values = pd.concat(of_methods, names=["method", "case"])
-        return values.rename_axis(columns=["voxels", "metric", "structure"])
+        return values.rename_axis(columns=["voxels", "structure", "metric"])
 
     @cached_property
     def by_metric(self) -> dict[Metric, MetricOfMethods]:

@@ -92,7 +92,7 @@ def test_values_that_not_every_method_has() -> None:
 def test_the_frame_has_the_values_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
     """Those that evaluate writes in long form."""
     assert comparison.values.index.names == ["method", "case"]
-    assert comparison.values.columns.names == ["voxels", "metric", "structure"]
+    assert comparison.values.columns.names == ["voxels", "structure", "metric"]
     names = {str(label): name for label, name in enumerate(comparison.structures, start=1)}
     for method, result in results.items():
         written = result.to_dataframe()
@@ -100,7 +100,7 @@ def test_the_frame_has_the_values_of_the_cases(comparison: Comparison, results: 
         written = written[written["metric"].isin(METRICS)]  # without the sums that scores are ratios of
         assert len(written) > 100
         for case, voxels, label, metric, value in written.itertuples(index=False):
-            found = comparison.values.loc[(method, case), (voxels, metric, names.get(label, ""))]
+            found = comparison.values.loc[(method, case), (voxels, names.get(label, ""), metric)]
             assert found == pytest.approx(value, nan_ok=True, rel=1e-12)
 
 

@@ -30,7 +30,9 @@ def unresolved(path: str | Path) -> Path:
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
-    Raises a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced.
+    Raises an OSError: a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced;
+    another if a folder is where a file is written, if the folder that it lies in does not exist, or if the user may not
+    write there.
     """
     output = Path(output)
     if output.is_dir() and not is_folder:

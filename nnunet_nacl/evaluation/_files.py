@@ -101,7 +101,7 @@ def files_of(summary: Path) -> tuple[Path, Path, Path]:
 
 
 def record_file(summary: Path) -> Path:
-    """Of a summary; not named as an ``.npz``, which nnU-Net's ensembling would take for a case."""
+    """The record of a summary; not named as an ``.npz``, which nnU-Net's ensembling would take for a case."""
     return _beside(summary, "bins.zip")
 
 

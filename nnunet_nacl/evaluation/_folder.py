@@ -1,4 +1,4 @@
-"""Evaluate every case of a prediction folder, or of a model's validation folders; merge parts and folds."""
+"""Count each case of a prediction folder, or of a model's validation folders: for an evaluation or a review."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress

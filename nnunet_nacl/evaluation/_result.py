@@ -68,7 +68,7 @@ class ColumnKey(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """What ``evaluate`` returns: evaluated cases by name, skipped cases, and their files and settings.
+    """What ``evaluate`` returns: the cases and what was counted of each, skipped cases, and where all come from.
 
     Attributes:
         counted: the cases.
@@ -90,12 +90,12 @@ class FolderResult:
 
     @property
     def cases(self) -> list[str]:
-        """Their names."""
+        """The names of the cases."""
         return [files.name for files, _ in self.counted]
 
     @property
     def files(self) -> list[CaseFiles]:
-        """Of each case."""
+        """The files of each case."""
         return [files for files, _ in self.counted]
 
     @property
@@ -237,7 +237,7 @@ class FolderResult:
 
     @property
     def _labels(self) -> list[str]:
-        """Of the channels: the background's, for classes, and those of the structures."""
+        """The labels of the channels: the background's, for classes, and those of the structures."""
         return ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
 
     def by_class(self, tables: CalibrationTables) -> dict[str, Record]:

@@ -23,6 +23,7 @@ from nnunet_nacl.nnunet import (
     CaseFiles,
     DataSet,
     Predictions,
+    cases_in,
 )
 from nnunet_nacl.typing import Floats
 
@@ -136,7 +137,7 @@ def apply_folder(
 
 def _calibrated_files(folder: Path) -> list[Path]:
     """Of the cases that an earlier calibration wrote; a FileExistsError if there are other predictions."""
-    if not any(folder.glob("*.npz")):
+    if not cases_in(folder, ".npz"):
         return []
     if not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file():
         raise FileExistsError(

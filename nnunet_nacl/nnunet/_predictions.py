@@ -350,7 +350,7 @@ def _check_held_out(
 
 
 def _check_probabilities(folder: Path) -> None:
-    if not any(folder.glob("*.npz")):
+    if not cases_in(folder, ".npz"):
         raise ValueError(f"{folder} holds no probabilities (.npz); {_HOW_TO_SAVE}.")
 
 

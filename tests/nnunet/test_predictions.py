@@ -143,7 +143,9 @@ def test_without_preprocessed_data(model: tuple[Path, Path]) -> None:
 
 
 def test_trained_without_npz(model: tuple[Path, Path]) -> None:
-    (model[0] / "fold_2" / "validation" / "c.npz").unlink()
+    """A hidden file, which macOS makes, is none."""
+    probabilities = model[0] / "fold_2" / "validation" / "c.npz"
+    probabilities.rename(probabilities.with_name("._c.npz"))
     with pytest.raises(ValueError, match=r"fold_2/validation holds no probabilities \(\.npz\); .*nnUNetv2_train --val"):
         Predictions.of_validation(*model, [0, 2])
 

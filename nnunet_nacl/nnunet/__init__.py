@@ -38,6 +38,7 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
+from nnunet_nacl.nnunet._planned import PreprocessedDataSet
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     Applied,
@@ -47,11 +48,7 @@ from nnunet_nacl.nnunet._predictions import (
     Predictions,
 )
 from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction
-from nnunet_nacl.nnunet._preprocessed import (
-    PreprocessedCases,
-    PreprocessedDataSet,
-    check_as_trained,
-)
+from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, check_as_trained
 from nnunet_nacl.nnunet._probabilities import NpzChannels
 
 __all__ = [

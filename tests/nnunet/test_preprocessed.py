@@ -37,15 +37,15 @@ def two_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
-    names, load, labels_of = PreprocessedCases.of_fold(predictor_of(None), 0)
-    assert names == ["b"]
-    image, labels, _ = load("b")
+    cases = PreprocessedCases.of_fold(predictor_of(None), 0)
+    assert cases.names == ["b"]
+    image, labels, _ = cases.load("b")
     assert image.shape == (1, 2, 3, 4)
     assert image.dtype == np.float32
-    assert labels.tolist() == labels_of("b").tolist() == np.ones((2, 3, 4)).tolist()
-    assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
+    assert labels.tolist() == cases.labels("b").tolist() == np.ones((2, 3, 4)).tolist()
+    assert PreprocessedCases.of_fold(predictor_of(None), "all").names == ["a", "b"]
     (drawn,) = np.random.RandomState(12345 + 4).choice(2, 1, replace=False)
-    assert PreprocessedCases.of_fold(predictor_of(None), "4")[0] == ["ba"[drawn]]  # the other one of two
+    assert PreprocessedCases.of_fold(predictor_of(None), "4").names == ["ba"[drawn]]  # the other one of two
     splits = two_cases.parent / "splits_final.json"
     splits.write_text(json.dumps([{"train": ["a"], "val": ["b", "b"]}]))
     with pytest.raises(ValueError, match=r"splits_final\.json: fold 0 lists the validation case b twice"):
@@ -66,7 +66,7 @@ def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
     np.savez(folder / "b.npz", seg=first)
-    image, *_ = PreprocessedCases.of_fold(predictor, 0)[1]("b")
+    image, *_ = PreprocessedCases.of_fold(predictor, 0).load("b")
     assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
     with pytest.raises(ValueError, match="only validation cases have them"):
         PreprocessedCases.of_images(predictor, tmp_path, tmp_path)

@@ -62,12 +62,14 @@ class Geometry:
 
         The tolerance is that of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
         """
-        for name, rounding in _ROUNDING.items() if self.known and other.known else ():
+        if not (self.known and other.known):
+            return
+        for name, rounding in _ROUNDING.items():
             mine = getattr(self, name)
             theirs = getattr(other, name)
-            if None not in {mine, theirs} and (
-                len(mine) != len(theirs) or not np.allclose(mine, theirs, atol=rounding)
-            ):
+            if mine is None or theirs is None:
+                continue
+            if len(mine) != len(theirs) or not np.allclose(mine, theirs, atol=rounding):
                 unit = "" if name == "direction" else " mm"
                 shown = [", ".join(f"{value:.6g}" for value in values) for values in (mine, theirs)]
                 raise MisplacedError(

@@ -162,7 +162,6 @@ class PlansJson:
 class DataSet:
     """How to read a data set's files, and what its labels in ``dataset.json`` mean."""
 
-    labels: NamedLabels
     file_ending: str
     meaning: LabelMeaning
     ignore_label: int | None
@@ -199,9 +198,7 @@ class DataSet:
                 if plans is None
                 else PlansJson.read(plans).content["image_reader_writer"]
             )
-            return cls(
-                names, described["file_ending"], meaning, labels.ignore_label, Reader(reader)
-            )
+            return cls(described["file_ending"], meaning, labels.ignore_label, Reader(reader))
 
     @classmethod
     def of_model(cls, model_folder: Path) -> "DataSet":
@@ -247,8 +244,13 @@ class Model:
             "plans": content.get("plans_name"),
             **names_in(folder),
         }
-        order = None if data_set.meaning.regions is None else list(data_set.meaning.written)
-        return cls(data_set.labels, order, data_set.meaning.num_channels, **known)
+        meaning = data_set.meaning
+        labels = {
+            name: value if isinstance(value, int) else list(value)
+            for name, value in meaning.labels.items()
+        }
+        order = None if meaning.regions is None else list(meaning.written)
+        return cls(labels, order, meaning.num_channels, **known)
 
     def difference(self, other: "Model") -> str | None:
         """How the model of a folder certainly differs; None if it may be the same."""

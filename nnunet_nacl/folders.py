@@ -49,7 +49,8 @@ class NewFolder(Generic[Result]):
         """Mark it as a folder of predictions, and as calibrated if these are, so that nobody calibrates twice."""
         predictions.copy_descriptions(self.unfinished)
         if predictions.is_calibrated:
-            shutil.copyfile(predictions.folder / CALIBRATED_NAME, self.unfinished / CALIBRATED_NAME)
+            calibrated = predictions.pred_folders[0] / CALIBRATED_NAME
+            shutil.copyfile(calibrated, self.unfinished / CALIBRATED_NAME)
 
 
 def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:
@@ -74,7 +75,8 @@ def write_folder(
     a case, of the first input that has it, and its folder; what it returns is in ``results``. It must be picklable.
     """
     output = Path(output)
-    if output.resolve() in {folder.folder.resolve() for folder in inputs}:
+    read = {folder.resolve() for predictions in inputs for folder in predictions.pred_folders}
+    if output.resolve() in read:
         raise FileExistsError(
             f"{output} is one of the folders that are read; write to another one."
         )

@@ -116,7 +116,8 @@ def apply_folder(
             "calibrate with --method vector."
         )
     predictions = Predictions.of_folder(None, pred_folder)
-    _check_uncalibrated(predictions.folder)
+    (source,) = predictions.pred_folders
+    _check_uncalibrated(source)
     refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
     predictions.check_unseen(fit.model, fit.cases, refused)
     earlier = _calibrated_files(folder)
@@ -130,7 +131,7 @@ def apply_folder(
     ) as written:
         for file in earlier:
             file.unlink(missing_ok=True)
-        fit.write(written.unfinished / CALIBRATED_NAME, applied_to=predictions.folder)
+        fit.write(written.unfinished / CALIBRATED_NAME, applied_to=source)
         predictions.copy_descriptions(written.unfinished)
     return list(written.results), written.skipped
 

@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -155,7 +155,7 @@ class Predictions:
         groups: the cases of each fold, by its name, such as ``0`` or ``all``; those of a folder under the empty text.
         pred_folders: the folder of each group.
         gt_folder: the ground truth of all cases; None where none is needed.
-        folder: that of the predictions, or for folds that of their model.
+        home: where outputs go by default: the folder of the predictions, or for folds that of their model.
         dataset_json: of the data set.
         plans: the ``plans.json`` that says which reader to use, if there is one.
         data_set: how to read the files, and what their labels mean.
@@ -165,7 +165,7 @@ class Predictions:
     groups: dict[str, list[CaseFiles]]
     pred_folders: tuple[Path, ...]
     gt_folder: Path | None
-    folder: Path
+    home: Path
     dataset_json: Path
     plans: Path | None
     data_set: DataSet
@@ -227,31 +227,11 @@ class Predictions:
             )
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
-        has_splits = (preprocessed / SPLITS_NAME).is_file()
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
-            if not folder.is_dir():
-                there = listed(model, f"fold_*/{validation}")
-                hint = (
-                    f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
-                    if validation == "validation"
-                    else ""
-                )
-                raise FileNotFoundError(
-                    f"{folder} is not a folder; there are {there}. {hint}".strip()
-                )
-            _check_probabilities(folder)
-            known = has_splits or fold == "all"
-            split = Split(train=[], val=[])
-            if known:
-                split = fold_split(preprocessed, trained, fold)
-            cases = _cases_of(folder, ground_truth, _described(folder))
-            groups[fold] = [
-                case for case in cases if case.is_predicted or case.name in split["val"]
-            ]
-            _check_held_out(groups[fold], split, fold, folder, preprocessed)
+            groups[fold] = _validation_cases(folder, fold, preprocessed, trained)
             for case in groups[fold]:
                 if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(
@@ -265,19 +245,19 @@ class Predictions:
         groups: dict[str, list[CaseFiles]],
         pred_folders: tuple[Path, ...],
         gt_folder: Path | None,
-        folder: Path,
+        home: Path,
         described: Path,
     ) -> "Predictions":
         beside = described.with_name("plans.json")
         plans = beside if beside.is_file() else None
         examples = [case.ground_truth or case.prediction for case in _in_order(groups)]
         data_set = DataSet.read(described, plans, examples)
-        return cls(groups, pred_folders, gt_folder, folder, described, plans, data_set)
+        return cls(groups, pred_folders, gt_folder, home, described, plans, data_set)
 
     @property
     def model(self) -> Model:
         """The model that made them."""
-        return Model.of_folder(self.folder, self.plans, self.data_set)
+        return Model.of_folder(self.home, self.plans, self.data_set)
 
     @property
     def is_calibrated(self) -> bool:
@@ -323,7 +303,7 @@ class Predictions:
         for source in (
             self.dataset_json,
             self.plans,
-            self.folder / "predict_from_raw_data_args.json",
+            self.pred_folders[0] / "predict_from_raw_data_args.json",
         ):
             if source is not None and source.is_file():
                 _copy(source, folder / source.name)
@@ -331,6 +311,29 @@ class Predictions:
 
 def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
     return sorted((case for group in groups.values() for case in group), key=lambda case: case.name)
+
+
+def _validation_cases(
+    folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
+) -> list[CaseFiles]:
+    """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
+
+    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none.
+    """
+    if not folder.is_dir():
+        there = listed(folder.parent.parent, f"fold_*/{folder.name}")
+        hint = ""
+        if folder.name == "validation":
+            hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
+        raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
+    _check_probabilities(folder)
+    split = Split(train=[], val=[])
+    if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
+        split = fold_split(preprocessed, trained, fold)
+    all_cases = _cases_of(folder, preprocessed / "gt_segmentations", _described(folder))
+    cases = [case for case in all_cases if case.is_predicted or case.name in split["val"]]
+    _check_held_out(cases, split, fold, folder, preprocessed)
+    return cases
 
 
 def _check_held_out(

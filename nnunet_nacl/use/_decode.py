@@ -72,7 +72,7 @@ def decode_folder(
         notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
         thresholds = [chosen.recall_threshold(name, alpha) for name in names]
         if lost is not None:
-            raise ValueError(_instead(lost, predictions.folder, names, thresholds))
+            raise ValueError(_instead(lost, predictions.pred_folders[0], names, thresholds))
         decode = partial(_for_recall, thresholds=thresholds)
     with write_folder(
         [predictions],
@@ -86,7 +86,7 @@ def decode_folder(
             metric="dice" if fit is None else "recall",
             alpha=alpha,
             fit=None if fit is None else str(fit),
-            pred_folder=str(predictions.folder),
+            pred_folder=str(predictions.pred_folders[0]),
             structures=names,
             cases=written.results,
         )

@@ -94,18 +94,18 @@ class ReviewFit:
         ``segmented`` says whether it is used for segmentations or for probabilities alone. Returns warnings to print,
         where the folder does not say how it was made.
         """
-        refused = f"{self.file} cannot be used for {predictions.folder}: it was fitted to"
+        refused = f"{self.file} cannot be used for {predictions.home}: it was fitted to"
         predictions.check_unseen(self.model, self.cases, refused)
-        decoded = decoding_of(predictions.folder)
+        decoded = decoding_of(predictions.home)
         if segmented and decoded != self.decoded:
             raise ValueError(
                 f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
             )
-        made = calibration_of(predictions.folder)
+        made = calibration_of(predictions.home)
         if made is None and self._has_calibrated_checkpoint():
             one = "one as trained" if self.calibration is None else "calibrated one"
             warning = (
-                f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.folder} does not say "
+                f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.home} does not say "
                 f"which checkpoint made it: the fit is valid only for the {one}."
             )
             return [warning]
@@ -210,7 +210,7 @@ def fit_review(
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
         )
-    file = check_output(output or predictions.folder / FIT_NAME, overwrite=overwrite)
+    file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
     folders = [folder.absolute() for folder in predictions.pred_folders]
     calibration = _shared_calibration(folders)

@@ -39,11 +39,11 @@ def combine_members(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     folders = read_members(members)
-    first = folders[0].folder
+    first, *others = (folder.pred_folders[0] for folder in folders)
     for done, how in {"calibrated": calibration_of, "decoded": decoding_of}.items():
-        for member in folders[1:]:
-            if how(member.folder) != how(first):
-                raise ValueError(f"members: {first} and {member.folder} are not {done} alike.")
+        for other in others:
+            if how(other) != how(first):
+                raise ValueError(f"members: {first} and {other} are not {done} alike.")
     names = folders[0].data_set.meaning.names
     with write_folder(
         folders,
@@ -61,7 +61,7 @@ def combine_members(
         head = ("case", "structure", "mean_pairwise_dice")
         write_csv(written.unfinished / AGREEMENT_NAME, [head, *rows])
         content = {
-            "members": [str(member.folder) for member in folders],
+            "members": list(map(str, (first, *others))),
             "cases": list(written.results),
         }
         written.write_mark("members.json", content)
@@ -85,7 +85,7 @@ def read_members(
     for folder in folders:
         difference = _predicted(folder).difference(_predicted(like))
         if difference is not None:
-            raise ValueError(f"{folder.folder} has {difference} as {like.folder}.")
+            raise ValueError(f"{folder.home} has {difference} as {like.home}.")
     return folders
 
 
@@ -101,7 +101,8 @@ def _write_case(
     for member in members:
         own = next((case for case in member.cases if case.name == files.name), None)
         if own is None:
-            raise FileNotFoundError(f"{member.folder / f'{files.name}.npz'} does not exist.")
+            file = member.pred_folders[0] / f"{files.name}.npz"
+            raise FileNotFoundError(f"{file} does not exist.")
         cases.append(SavedCase(own, member.data_set))
     first = cases[0]
     mean = np.zeros(first.shape, np.float32)

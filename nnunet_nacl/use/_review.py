@@ -108,7 +108,7 @@ def review_folder(
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     data_set = predictions.data_set
-    outputs = _Outputs.checked(predictions.folder, output, html, overwrite=overwrite)
+    outputs = _Outputs.checked(predictions.home, output, html, overwrite=overwrite)
     if members:
         read_members(members, like=predictions)
     chosen = None if fit is None else ReviewFit.read(fit)

@@ -18,6 +18,7 @@ from nnunet_nacl.metrics.counting import canonical_labels
 from nnunet_nacl.nnunet import (
     DEFAULT_TRAINER,
     DataSet,
+    LabelledImages,
     Model,
     PreprocessedCases,
     build_predictor,
@@ -78,7 +79,7 @@ class TrainedFold:
         checkpoint: str,
         device: str,
         mirroring: bool,
-        unseen: tuple[str | Path, str | Path] | None = None,
+        unseen: LabelledImages | None = None,
     ) -> "TrainedFold":
         """Look for all that a calibration needs; of it, the checkpoint is loaded, and tried on one patch."""
         source = find_checkpoint(model_folder, fold, checkpoint)
@@ -106,8 +107,8 @@ class TrainedFold:
             cases = PreprocessedCases.of_fold(predictor, fold)
             check_as_trained(model_folder, predictor, fold, cases.names)
         else:
-            cases = _unseen_cases(predictor, *unseen)
-            settings |= {"images": str(unseen[0]), "gt_folder": str(unseen[1])}
+            cases = _unseen_cases(predictor, unseen)
+            settings |= {"images": str(unseen.images), "gt_folder": str(unseen.labels)}
         settings["fold"] = str(fold)
         return cls(
             model_folder / f"fold_{fold}",
@@ -219,14 +220,14 @@ def _is_ours(trainer: str) -> bool:
     return recipe is not None and not defines_trainer(trainer)
 
 
-def _unseen_cases(predictor: Any, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
+def _unseen_cases(predictor: Any, unseen: LabelledImages) -> PreprocessedCases:
     """The cases of these images; a ValueError if one is of the model's own data set, as far as that is here."""
-    cases = PreprocessedCases.of_images(predictor, images, gt_folder)
+    cases = PreprocessedCases.of_images(predictor, *unseen)
     trained: list[str] = []
     with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
         trained = PreprocessedCases.of_fold(predictor, "all").names
     if seen := sorted(set(trained) & set(cases.names)):
         raise ValueError(
-            f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
+            f"{unseen.images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
         )
     return cases

@@ -9,7 +9,6 @@ of windows are near 0, its sums in half precision round most.
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
@@ -18,7 +17,7 @@ from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._trials import Fit, Trials, check_method, try_methods
 from nnunet_nacl.files import check_output, hidden_folder, only_writer
-from nnunet_nacl.nnunet import CALIBRATED_NAME, save_prediction
+from nnunet_nacl.nnunet import CALIBRATED_NAME, LabelledImages, save_prediction
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
@@ -72,9 +71,7 @@ def calibrate_model(
     """
     check_method(method, with_features=True)
     model = Path(model_folder)
-    if (images is None) != (gt_folder is None):
-        raise ValueError("images and gt_folder go together.")
-    unseen = None if images is None or gt_folder is None else (images, gt_folder)
+    unseen = LabelledImages.given(images, gt_folder)
     if "all" in folds:
         _check_all(folds, unseen, save_probabilities=save_probabilities)
     elif unseen is not None:
@@ -114,7 +111,9 @@ def calibrate_model(
     return map(of_fold, opened)
 
 
-def _check_all(folds: Sequence[int | str], unseen: Any, *, save_probabilities: bool) -> None:
+def _check_all(
+    folds: Sequence[int | str], unseen: LabelledImages | None, *, save_probabilities: bool
+) -> None:
     """Raise a ValueError unless fold ``all`` can be calibrated."""
     if unseen is None:
         raise ValueError(

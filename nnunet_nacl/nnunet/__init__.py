@@ -10,6 +10,7 @@ from nnunet_nacl.nnunet._checkpoints import (
 from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
+    LabelledImages,
     RawCase,
     Split,
     cases_of_other_splits,
@@ -66,6 +67,7 @@ __all__ = [
     "DecodedMark",
     "Geometry",
     "LabelMap",
+    "LabelledImages",
     "MisplacedError",
     "Model",
     "NpzChannels",

@@ -124,6 +124,23 @@ class RawCase(NamedTuple):
         return files
 
 
+class LabelledImages(NamedTuple):
+    """A folder of images, ``CASE_0000<file_ending>``, and that of their ground truth, ``CASE<file_ending>``."""
+
+    images: Path
+    labels: Path
+
+    @classmethod
+    def given(cls, images: str | Path | None, labels: str | Path | None) -> "LabelledImages | None":
+        """Both folders, or None for neither; a ValueError for one alone, an OSError for what is no folder."""
+        if images is None and labels is None:
+            return None
+        if images is None or labels is None:
+            alone = "labels" if images is None else "images"
+            raise ValueError(f"images and labels go together; got {alone} alone.")
+        return cls(existing_folder(images), existing_folder(labels))
+
+
 def labelled_cases(
     images: Path, labels: Path, described: DatasetJson, reader: Reader
 ) -> dict[str, RawCase]:

@@ -431,7 +431,7 @@ def test_a_call_checks_at_once(tmp_path: Path) -> None:
     """Before the first fold is asked for, as a generator would not."""
     with pytest.raises(ValueError, match="method: expected temperature, vector or head; got 'temprature'"):
         calibrate_model(tmp_path / "no_model", [0], method="temprature")
-    with pytest.raises(ValueError, match="images and gt_folder go together"):
+    with pytest.raises(ValueError, match="images and labels go together; got images alone"):
         calibrate_model(tmp_path / "no_model", ["all"], images=tmp_path)
     with pytest.raises(FileNotFoundError, match="no_model"):
         calibrate_model(tmp_path / "no_model", [0])

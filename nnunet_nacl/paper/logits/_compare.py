@@ -8,9 +8,8 @@ import pandas as pd
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import check_output, whole_file
-from nnunet_nacl.nnunet import DataSet
+from nnunet_nacl.nnunet import DataSet, LabelledImages
 from nnunet_nacl.paper.logits._measures import (
-    check_images,
     max_logit_history,
     mean_logits,
     predictor_and_cases,
@@ -55,8 +54,7 @@ def compare_logits(
         models[name] = folder
     # All of it before hours of work
     output = check_output(output, is_folder=True)
-    check_images(images, labels)
-    _check_same_voxels(models, folds, images, labels)
+    _check_same_voxels(models, folds, LabelledImages.given(images, labels))
     histories = {}
     without = {}
     for (name, folder), fold in product(models.items(), folds):
@@ -84,16 +82,13 @@ def compare_logits(
 
 
 def _check_same_voxels(
-    models: Mapping[str, Path],
-    folds: Sequence[int | str],
-    images: str | Path | None,
-    labels: str | Path | None,
+    models: Mapping[str, Path], folds: Sequence[int | str], unseen: LabelledImages | None
 ) -> None:
     """Raise a ValueError unless the models are measured by the same classes on the same voxels; predicts nothing."""
     for fold in folds:
         of_models: dict[str, dict[str, object]] = {}
         for name, folder in models.items():
-            predictor, cases = predictor_and_cases(folder, fold, "cpu", images, labels)
+            predictor, cases = predictor_and_cases(folder, fold, "cpu", unseen)
             meaning = DataSet.of_model(folder).meaning
             of_models[name] = {
                 "labels": meaning.labels,

@@ -12,6 +12,7 @@ from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     DataSet,
+    LabelledImages,
     PreprocessedCases,
     check_as_trained,
     load_predictor,
@@ -99,10 +100,10 @@ def mean_logits(
     """
     import torch
 
-    check_images(images, labels)
+    unseen = LabelledImages.given(images, labels)
     sums = []
     for fold in folds:
-        predictor, cases = predictor_and_cases(model_folder, fold, device, images, labels)
+        predictor, cases = predictor_and_cases(model_folder, fold, device, unseen)
         data_set = DataSet.of_model(Path(model_folder))
         title = f"{Path(model_folder).resolve().name}, fold {fold}"
         for name in tqdm(cases.names, desc=title, unit="case", disable=None):
@@ -118,27 +119,13 @@ def mean_logits(
     return table.reset_index()
 
 
-def check_images(images: str | Path | None, labels: str | Path | None) -> None:
-    """Raise a ValueError for images without labels or the other way round, an OSError for what is no folder."""
-    if (images is None) != (labels is None):
-        given = "labels" if images is None else "images"
-        raise ValueError(f"images and labels go together; got {given} alone.")
-    for folder in (images, labels):
-        if folder is not None and not Path(folder).is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
-
-
 def predictor_and_cases(
-    model_folder: str | Path,
-    fold: int | str,
-    device: str,
-    images: str | Path | None,
-    labels: str | Path | None,
+    model_folder: str | Path, fold: int | str, device: str, unseen: LabelledImages | None
 ) -> tuple[Any, PreprocessedCases]:
-    """nnU-Net's predictor with a fold's final checkpoint, and the cases to predict: the images, or the fold's own."""
+    """nnU-Net's predictor with a fold's final checkpoint, and the cases to predict: the unseen, or the fold's own."""
     predictor = load_predictor(model_folder, fold, device)
-    if images is not None and labels is not None:
-        return predictor, PreprocessedCases.of_images(predictor, images, labels)
+    if unseen is not None:
+        return predictor, PreprocessedCases.of_images(predictor, *unseen)
     cases = PreprocessedCases.of_fold(predictor, fold)
     check_as_trained(Path(model_folder), predictor, fold, cases.names)
     return predictor, cases

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,22 +131,8 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         raise FileNotFoundError(
             f"{source} is not laid out as published; expected in it: {layout.expected}."
         )
-    files = [file for case in cases for file in (*case.images, case.mask) if file is not None]
-    counts = Counter(case.name for case in cases)
-    problems = [
-        f"{name} is the name of several cases." for name, times in counts.items() if times > 1
-    ]
-    problems += [f"{file} is missing." for file in files if not file.is_file()]
-    linked = [
-        file
-        for case in cases
-        for file in (*case.images, None if layout.relabel else case.mask)
-        if file is not None
-    ]
-    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in linked})
-    if len(endings) > 1:
-        problems.append(f"Files end with {' and '.join(endings)}; expected one of them for all.")
-    if problems:
+    endings = _endings(cases, layout)
+    if problems := _problems(cases, endings):
         raise ValueError(
             "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])
         )
@@ -161,6 +147,27 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
             **layout.dataset_json,
         )
     return folder
+
+
+def _endings(cases: Sequence[_Case], layout: _Layout) -> list[str]:
+    """How the files that are linked end: images, and masks that stay as they are."""
+    linked = [image for case in cases for image in case.images]
+    if not layout.relabel:
+        linked += [case.mask for case in cases if case.mask is not None]
+    return sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in linked})
+
+
+def _problems(cases: Sequence[_Case], endings: Sequence[str]) -> list[str]:
+    """Why these cases cannot be converted, a sentence each."""
+    counts = Counter(case.name for case in cases)
+    problems = [
+        f"{name} is the name of several cases." for name, times in counts.items() if times > 1
+    ]
+    files = [file for case in cases for file in (*case.images, case.mask) if file is not None]
+    problems += [f"{file} is missing." for file in files if not file.is_file()]
+    if len(endings) > 1:
+        problems.append(f"Files end with {' and '.join(endings)}; expected one of them for all.")
+    return problems
 
 
 def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:

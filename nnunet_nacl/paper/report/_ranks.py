@@ -125,10 +125,11 @@ def _rank_by(
         _places_on(comparison, names, metrics, scheme, seed)
         for seed, comparison in enumerate(comparisons)
     ]
-    of_all, *of_resamples = scheme.combine(on_data_sets, axis=0)
-    table = pd.DataFrame(of_all, names, [metric.title for metric in metrics])
-    table["overall"] = scheme.combine(of_all, axis=-1)
-    first = _shares_of_first(scheme.combine(of_resamples, axis=-1))
+    combined = scheme.combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
+    overall = scheme.combine(combined, axis=-1)
+    table = pd.DataFrame(combined[0], names, [metric.title for metric in metrics])
+    table["overall"] = overall[0]
+    first = _shares_of_first(overall[1:])
     datasets = [comparison.dataset for comparison in comparisons]
     return Ranking(scheme, whose, table, first, datasets)
 

@@ -26,6 +26,13 @@ METHODS: dict[str, dict[str, list[str]]] = _CONTENT["methods"]
 the usual ones, which a name may leave out."""
 # Words in the names of methods that say what the paper's main tables have anyway.
 _BUDGET = re.compile(r"paperSchedule|\d+(epochs|iterations)")
+_THEIR_COLUMNS = (
+    ("DSC", "", "↑", 3),
+    ("HD", " (pixels)", "↓", 2),
+    ("ECE", "", "↓", 3),
+    ("CECE", "", "↓", 3),
+)
+"""Metric, unit, which direction is better, and digits."""
 
 
 @cache
@@ -126,8 +133,7 @@ def published_table(view: View) -> Table:
     if voxels in comparison.voxels:
         metrics += View(comparison, voxels).paper_metrics
     columns = metric_columns(comparison, metrics)
-    for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
-                                        ("CECE", "", "↓", 3)):  # fmt: skip
+    for metric, unit, arrow, digits in _THEIR_COLUMNS:
         values = [published_value(method, metric, dataset) for method in theirs]
         columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
     what = (

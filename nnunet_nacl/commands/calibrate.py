@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -81,8 +81,7 @@ def calibrate(
             model, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
             method=method, save_probabilities=npz, overwrite=overwrite,
         )  # fmt: skip
-        how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
-        return _of_model(chosen, model, fits, how, npz=npz)
+        return _of_model(chosen, model, fits, device=on_device, disable_tta=disable_tta, npz=npz)
     usage = (
         "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
         "-o FIT.json"
@@ -91,17 +90,17 @@ def calibrate(
 
 
 def _of_model(
-    chosen: Chosen, model: Path, fits: Iterator[tuple["Fit", Path]], how: str, *, npz: bool
+    chosen: Chosen,
+    model: Path,
+    fits: Iterator[tuple["Fit", Path]],
+    *,
+    device: str,
+    disable_tta: bool,
+    npz: bool,
 ) -> int:
     """Calibrate a model's folds, and tell how to predict with them."""
-    from nnunet_nacl.nnunet import PlansJson, model_folder
-
-    assert chosen.d is not None
-    assert chosen.c is not None
-    name = ""
     status = 0
-    done = []
-    num_cases = 0
+    done: dict[str, Fit] = {}
     for fold in chosen.f:
         try:
             fit, file = next(fits)
@@ -111,15 +110,34 @@ def _of_model(
             continue
         _tell(f"fold {fold}", fit, file)
         status |= print_skipped(fit.skipped)
-        name = file.name
-        done.append(fold)
-        num_cases += len(fit.cases)
-    if not done:
-        return status
+        done[fold] = fit
+    if done:
+        say_next(*_following(chosen, model, done, device=device, disable_tta=disable_tta, npz=npz))
+    return status
 
+
+def _following(
+    chosen: Chosen,
+    model: Path,
+    done: Mapping[str, "Fit"],
+    *,
+    device: str,
+    disable_tta: bool,
+    npz: bool,
+) -> list[str]:
+    """The commands that predict with the calibrated folds; with ``npz``, also those for their validation cases."""
+    from nnunet_nacl.calibrate import FOLD_CHECKPOINT
+    from nnunet_nacl.nnunet import PlansJson, model_folder
+
+    assert chosen.d is not None
+    assert chosen.c is not None
     trainer = ["-tr", chosen.tr, "-p", chosen.p]
     selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *done])
-    predict = f"nnUNetv2_predict {selected} -chk {name} {how} --save_probabilities -i IMAGES -o PREDICTIONS"
+    how = f"-device {device}{' --disable_tta' if disable_tta else ''}"
+    predict = (
+        f"nnUNetv2_predict {selected} -chk {FOLD_CHECKPOINT} {how} --save_probabilities -i IMAGES "
+        "-o PREDICTIONS"
+    )
     following = [predict]
     stage = PlansJson.read(model / "plans.json").resolved(chosen.c).get("previous_stage")
     if stage is not None:  # the second stage of a cascade
@@ -135,10 +153,9 @@ def _of_model(
         from nnunet_nacl.use import fewest_cases
 
         following.append(f"nnunet_nacl evaluate {selected} --calibrated")
-        if num_cases >= fewest_cases():
+        if sum(len(fit.cases) for fit in done.values()) >= fewest_cases():
             following.append(f"nnunet_nacl review fit {selected} --calibrated")
-    say_next(*following)
-    return status
+    return following
 
 
 def _of_predictions(

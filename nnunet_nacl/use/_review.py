@@ -150,7 +150,7 @@ def review_folder(
     )
     _write(review, outputs.described, outcomes, chosen)
     if outputs.page is not None:
-        _write_page(outputs.page, review, looks, data_set.meaning, predictions.folder.resolve())
+        _write_page(outputs.page, review, looks, data_set.meaning, predictions.home.resolve())
     return review
 
 

@@ -66,13 +66,15 @@ def write_folder(
     done: str,
     write: Callable[[CaseFiles, Path], Result],
     *,
+    of_predictions: bool,
     num_processes: int,
     overwrite: bool,
 ) -> Iterator[NewFolder[Result]]:
     """Write each case of the inputs into its own hidden folder; on leaving, the files move to the output.
 
-    There, other files stay, but for marks and skipped cases of predictions that are replaced. ``write`` is called with
-    a case, of the first input that has it, and its folder; what it returns is in ``results``. It must be picklable.
+    There, other files stay; but if the new folder is ``of_predictions``, earlier marks and skipped cases are removed.
+    ``write`` is called with a case, of the first input that has it, and its folder; what it returns is in ``results``.
+    It must be picklable.
     """
     output = Path(output)
     read = {folder.resolve() for predictions in inputs for folder in predictions.pred_folders}
@@ -96,7 +98,7 @@ def write_folder(
             for entry in skipped:
                 shutil.rmtree(unfinished / entry.case, ignore_errors=True)
             yield NewFolder(output, unfinished, done, results, skipped)
-            if (unfinished / "dataset.json").exists():  # predictions
+            if of_predictions:
                 earlier = [CALIBRATED_NAME, DECODED_NAME]
                 for entry in skipped:
                     files = known[entry.case]

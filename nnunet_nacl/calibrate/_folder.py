@@ -126,6 +126,7 @@ def apply_folder(
         folder,
         "calibrated",
         partial(_apply, calibration=fit.calibration, data_set=predictions.data_set),
+        of_predictions=True,
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:

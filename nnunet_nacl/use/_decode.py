@@ -79,6 +79,7 @@ def decode_folder(
         output,
         "decoded",
         partial(_write_case, decode=decode, data_set=predictions.data_set),
+        of_predictions=True,
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:

@@ -62,6 +62,7 @@ def write_maps(
         output,
         "mapped",
         partial(_write_case, largest=largest, data_set=data_set),
+        of_predictions=False,
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:

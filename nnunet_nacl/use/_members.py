@@ -50,6 +50,7 @@ def combine_members(
         output,
         "combined",
         partial(_write_case, members=folders),
+        of_predictions=True,
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:

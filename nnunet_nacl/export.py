@@ -49,7 +49,8 @@ def export_model(model_folder: str | Path) -> Path:
         raise FileExistsError(f"{output} exists; move it away to export anew.")
     check_input(source / "dataset.json")
     plans = PlansJson.read(source / "plans.json")
-    configuration = plans.resolved(content["init_args"]["configuration"])
+    first = next(iter(checkpoints.values()))
+    configuration = plans.resolved(first["init_args"]["configuration"])
     network = configuration.get("architecture", {}).get("network_class_name", "")
     needed = ""
     if network.startswith("nnunet_nacl.paper.networks."):

@@ -30,7 +30,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the case."""
+        """The name of the case."""
 
 
 Item = TypeVar("Item", bound=Named)
@@ -80,7 +80,7 @@ class Journal(Generic[Result]):
         return self.output.with_name(f".{self.output.name}.cases")
 
     def file_of(self, case: str) -> Path:
-        """Where a case is kept: under a short name, since its own may be as long as the file system allows."""
+        """The file of a case, under a short name, since its own may be as long as the file system allows."""
         return self.folder / hashlib.sha256(case.encode(errors="surrogateescape")).hexdigest()
 
     def finished(self) -> Iterator[Result]:

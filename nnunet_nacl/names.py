@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
-    """In the order of the SHA-256 of ``SEED NAME``: the same everywhere; a further name does not reorder others."""
+    """The names in the order of the SHA-256 of ``SEED NAME``, the same everywhere; further names reorder no others."""
     return sorted(
         names,
         key=lambda name: hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest(),

@@ -61,7 +61,7 @@ def _image_layer(image: Floats) -> str:
 
 
 def reduction(shape: tuple[int, ...]) -> int:
-    """By which whole factor a slice is made smaller, so that no axis is longer than a picture may be."""
+    """The whole factor by which a slice is made smaller, so that no axis is longer than a picture may be."""
     return math.ceil(max(shape) / _LARGEST)
 
 

@@ -25,7 +25,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """As it is typed."""
+        """The name as it is typed."""
         return self.function.__name__.replace("_", " ")
 
     @property

@@ -47,7 +47,7 @@ def read_result(summary: str | Path, *, needs_truth: bool = True) -> FolderResul
 
 
 def _moved(result: FolderResult, home: Path) -> FolderResult:
-    """With the paths of the summary's folder, if all predictions lie there: it was moved or renamed since."""
+    """The result with the paths of the summary's folder, if all predictions lie there: it was moved since."""
     (folders, *others) = result.origin.folders
     if others or not result.cases or Path(folders.pred_folder) == home:
         return result

@@ -202,7 +202,7 @@ class DataSet:
 
     @classmethod
     def of_model(cls, model_folder: Path) -> "DataSet":
-        """As a trained model knows it."""
+        """The data set as a trained model knows it."""
         return cls.read(model_folder / "dataset.json", model_folder / "plans.json", [])
 
 

@@ -37,7 +37,7 @@ _HOW_TO_SAVE = (
 
 @dataclass(frozen=True)
 class Applied:
-    """To which folder of predictions a fit was applied; its absolute path."""
+    """The folder of predictions that a fit was applied to, by its absolute path."""
 
     pred_folder: str
 
@@ -115,7 +115,7 @@ class CaseFiles:
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
     def states(self) -> "CaseStates":
-        """Those of its files."""
+        """The states of its files now."""
         truth = None if self.ground_truth is None else FileState.of(self.ground_truth)
         return CaseStates(truth, FileState.of(self.prediction), FileState.of(self.probabilities))
 

@@ -56,7 +56,7 @@ PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 
 
 def page_parts(study: StudyPlot | None = None) -> PageParts:
-    """For ``write_report``; of a study, its plots begin each data set's section."""
+    """The paper's parts of a page, for ``write_report``; a study's plots begin each data set's section."""
     of_data_set = partial(_of_data_set, study=study)
     return PageParts("paper/report/templates/paper.html.j2", of_data_set, _of_all)
 

@@ -1,7 +1,6 @@
 """The commands that make a result again, or go on from it, for errors and reports."""
 
 import shlex
-from pathlib import Path
 
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin, default_summary
 from nnunet_nacl.evaluation._result import FolderResult
@@ -21,8 +20,7 @@ def evaluate_command(result: FolderResult) -> str:
         command = shlex.join(["nnunet_nacl", "evaluate", *model, *_evaluate_options(origin)])
     part = "" if origin.part is None else "_part{}of{}".format(*origin.part)
     file = result.file.absolute().with_name(result.file.name.replace(part, ""))
-    default = default_summary([Path(pair.pred_folder) for pair in origin.folders])
-    if file == default or "\n" in command:
+    if file == default_summary(origin.pred_folders) or "\n" in command:
         return command
     return f"{command} -o {shlex.quote(str(file))}"
 
@@ -68,7 +66,7 @@ def model_options(origin: Origin) -> list[str]:
 
     For what ``calibrate --npz`` has written, with ``--calibrated``.
     """
-    folders = [Path(pair.pred_folder) for pair in origin.folders]
+    folders = origin.pred_folders
     kinds = {folder.name for folder in folders}
     models = {folder.parent.parent for folder in folders}
     names = names_in(folders[0].parent.parent)

@@ -279,10 +279,9 @@ def _known(
 
 def _is_of(result: FolderResult, origin: Origin, cases: Iterable[CaseFiles]) -> bool:
     """Whether a result is of the same folders of predictions, or all that it has is the same in other folders."""
-    there, here = ({pair.pred_folder for pair in one.folders} for one in (result.origin, origin))
-    by_name = {case.name: case for case in cases}
-    if there == here:
+    if set(result.origin.pred_folders) == set(origin.pred_folders):
         return True
+    by_name = {case.name: case for case in cases}
     return bool(result.counted) and all(
         files.name in by_name and states.moved_to(by_name[files.name])
         for files, states in result.counted

@@ -63,6 +63,11 @@ class Origin:
         return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
 
     @property
+    def pred_folders(self) -> list[Path]:
+        """The folders of predictions."""
+        return [Path(pair.pred_folder) for pair in self.folders]
+
+    @property
     def has_truth(self) -> bool:
         """Whether there is ground truth."""
         return all(pair.gt_folder for pair in self.folders)
@@ -70,7 +75,7 @@ class Origin:
     @property
     def calibration(self) -> CalibratedMark | None:
         """How the first folder of predictions was calibrated, if it was."""
-        return CalibratedMark.read(Path(self.folders[0].pred_folder))
+        return CalibratedMark.read(self.pred_folders[0])
 
     def difference(self, other: "Origin") -> str | None:
         """The first difference that changes what is counted, if any: settings, labels or counting."""

@@ -200,7 +200,7 @@ class FolderResult:
     def notes(self) -> list[str]:
         """What to know before reading the numbers, in sentences for users."""
         notes = []
-        if any(validates_training_cases(Path(pair.pred_folder)) for pair in self.origin.folders):
+        if any(map(validates_training_cases, self.origin.pred_folders)):
             notes.append(
                 "fold all is validated on the cases that it was trained with: unseen cases will score worse."
             )

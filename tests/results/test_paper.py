@@ -49,14 +49,12 @@ def test_where_we_agree_with_the_paper_on_acdc() -> None:
     dice, of_dice = below("Dice", "NACL", "DiceCE")
     said(
         "paper.md",
-        "After 6,000 steps they agree: NACL has a lower ECE than SVLS, LS and FL. FL has the lowest Dice and the "
+        "After 6,000 steps: They agree: NACL has a lower ECE than SVLS, LS and FL. FL has the lowest Dice and the "
         "highest ECE and CECE.",
-        f"It is open whether NACL's ECE is below DiceCE's (by {by}, {over}). From MbLS's, and from that of CE, which "
-        "the paper does not test, it cannot be told.",
+        f"It is open whether NACL's ECE is below DiceCE's (by {by}, {over}). It cannot be told from MbLS's and CE's.",
         f"They differ: ECP's ECE is {ecp} below NACL's ({of_ecp}). NACL's Dice is {dice} below DiceCE's ({of_dice}), "
-        "and its CECE is higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first by each mean; "
-        "here DiceCE is first by all but ECE. By sum-rank (figure 2), too, the paper has NACL first, and we have "
-        "DiceCE. Over the union (figure 10) NACL has the lowest ECE, but neither the lowest CECE nor the highest "
+        "and its CECE is higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first by each mean "
+        "and by sum-rank (figure 2). Here DiceCE is first by sum-rank and by all means but ECE. Over the union (figure 10) NACL has the lowest ECE, but neither the lowest CECE nor the highest "
         "Dice. By NLL, NACL with λ = 0.1, FL and LS are last.",
     )
     for other in ("DiceCE", "MbLS", "CE"):
@@ -101,12 +99,11 @@ def test_three_values_of_each_losss_setting() -> None:
     said(
         "paper.md",
         "They agree that NACL's Dice hardly depends on the setting and FL's does, and that 0.1 is the best of NACL's "
-        "three λ. They differ in the rest: the paper finds SVLS's, ECP's and MbLS's Dice sensitive, too, and NACL's "
+        "three λ. They differ in the rest. The paper finds SVLS's, ECP's and MbLS's Dice sensitive, too, and NACL's "
         "calibration consistent. Here only FL's Dice depends much on the setting. ECE over the foreground, ECE near "
         "and NLL rise "
-        "with NACL's λ as with the settings of FL and LS; MbLS's NLL and ECE near fall with its margin, and ECP and "
-        "SVLS hardly react.",
-        "After 25,000 steps, too, they rise from 0.1 to 0.3, and smaller λ have better proper scores.",
+        "with NACL's λ as with the settings of FL and LS. MbLS's NLL and ECE near fall with its margin. ECP and SVLS "
+        "hardly react. After 25,000 steps, too, smaller λ have better proper scores.",
     )
     metrics = ["Dice", "ECE_foreground", "ECE_union", "NLL", "ECE_near"]
     values = {}
@@ -135,9 +132,10 @@ def test_three_values_of_each_losss_setting() -> None:
 def test_in_how_many_of_the_papers_data_sets_l1_and_the_mean_are_better() -> None:
     said(
         "paper.md",
-        "The paper's ECE is lower with l1 than with l2 on four of six data sets, and with the mean than with the "
-        "Gaussian on four. So is ours after 1,500 steps, but our Gaussian has the higher DSC. By DSC, l2 is ahead in "
-        "four of the paper's six; ours differ by at most 0.004.",
+        "the ECE is lower with l1 on four of the paper's six data sets, and here at each length. By DSC, l2 is ahead "
+        "in four of the paper's six; ours differ by at most 0.004.",
+        "the paper's ECE is lower with the mean on four of six data sets, ours after 1,500 steps, where our Gaussian "
+        "has the higher DSC.",
     )
     dsc = published().query("table == 4 and metric == 'DSC'").pivot(index="dataset", columns="method", values="value")
     assert (dsc["NACL l2"] > dsc["NACL"]).sum() == 4

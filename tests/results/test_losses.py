@@ -206,11 +206,11 @@ def test_weights_calibrated() -> None:
     small, nacl, double, dice_ce, ce, middle = nll[[f"nnUNetTrainer{loss}_paperSchedule" for loss in losses]]
     said(
         "results/losses.md",
-        f"Calibrated, λ = 0.01 has a lower NLL than DiceCE, and none has CE's: {small:.3f} and, with λ = 0.1 and 0.2, "
-        f"{nacl:.3f} and {double:.3f}, against {dice_ce:.3f} and {ce:.3f}",
-        f"That of λ = 0.03, {middle:.3f}, is below DiceCE's by {dice_ce - middle:.3f}",
+        f"Calibrated, λ = 0.01 has a lower NLL than DiceCE, and no λ has CE's: {small:.3f} against {dice_ce:.3f} and "
+        f"{ce:.3f}",
     )
-    assert ce < small < dice_ce
+    assert small < dice_ce
+    assert ce < min(small, middle, nacl, double)
 
 
 def test_what_the_short_trainings_say() -> None:
@@ -239,18 +239,18 @@ def test_what_the_short_trainings_say() -> None:
     wbc = trained("WBC", 2000)
     dice_ce, ce, nacl = (wbc.loc[name] for name in ("DiceCE", "CE", "NACL"))
     assert wbc["ECE_near"].idxmin() == "CE"
+    assert np.ptp(wbc["Dice"]) < 0.0015
+    assert long_wbc.loc["NACL", "ECE_near"] > 10 * long_wbc.loc["DiceCE", "ECE_near"]
     said(
         "results/losses.md",
-        f"NACL has an NLL of {nacl['NLL']:.3f} (DiceCE {dice_ce['NLL']:.3f}, CE {ce['NLL']:.3f}) and a Dice of "
-        f"{nacl['Dice']:.3f} ({dice_ce['Dice']:.3f}, {ce['Dice']:.3f}). By the paper's metrics, too, it is worse: ECE "
-        f"foreground {nacl['ECE_foreground']:.3f} ({dice_ce['ECE_foreground']:.3f}, {ce['ECE_foreground']:.3f}), union "
-        f"{nacl['ECE_union']:.3f} ({dice_ce['ECE_union']:.3f}, {ce['ECE_union']:.3f}). Near the structures CE is the "
-        f"best calibrated: ECE near is {ce['ECE_near']:.3f} (DiceCE {dice_ce['ECE_near']:.3f}, NACL "
-        f"{nacl['ECE_near']:.3f}). Longer training does not change that: after 6,000 steps NACL and DiceCE have the "
-        "same Dice ({:.3f}), ".format(long_wbc.loc["DiceCE", "Dice"])
-        + "NACL's NLL is {:.3f} (DiceCE {:.3f}), ".format(*long_wbc.loc[["NACL", "DiceCE"], "NLL"])
-        + "its ECE near {:.3f} ({:.3f}). Calibrated, ".format(*long_wbc.loc[["NACL", "DiceCE"], "ECE_near"])
-        + "NACL's NLL is {:.3f} after 2,000 steps (DiceCE {:.3f}, CE {:.3f}) and ".format(
+        f"NACL has an NLL of {nacl['NLL']:.3f} (DiceCE {dice_ce['NLL']:.3f}, CE {ce['NLL']:.3f}) at nearly the "
+        f"same Dice. By the paper's metrics, too, it is worse: ECE foreground {nacl['ECE_foreground']:.3f} "
+        f"({dice_ce['ECE_foreground']:.3f}, {ce['ECE_foreground']:.3f}), union {nacl['ECE_union']:.3f} "
+        f"({dice_ce['ECE_union']:.3f}, {ce['ECE_union']:.3f}). Near the structures CE is the best calibrated. "
+        "Longer training does not change that: after 6,000 steps, at DiceCE's Dice "
+        "({:.3f}), ".format(long_wbc.loc["DiceCE", "Dice"])
+        + "NACL's NLL is {:.3f} (DiceCE {:.3f}). ".format(*long_wbc.loc[["NACL", "DiceCE"], "NLL"])
+        + "Calibrated, it is {:.3f} after 2,000 steps (DiceCE {:.3f}, CE {:.3f}) and ".format(
             *written.loc[2000].loc[["NACL", "DiceCE", "CE"]]
         )
         + "{:.3f} after 6,000 (DiceCE {:.3f}).".format(*written.loc[6000].loc[["NACL", "DiceCE"]]),
@@ -268,19 +268,14 @@ def test_penalty_prior_and_constraint_at_length() -> None:
     assert ece["NACL"] == pytest.approx(ece["NACL Gaussian, σ = 1"], abs=0.001)
     for metric in (ece, nll, near):
         assert metric["NACL l2"] > metric["NACL"]
+    long = trained("Hippocampus", 25000)
+    for scores, apart in ((nll, 0.015), (near, 0.0015), (long["NLL"], 0.015), (long["ECE_near"], 0.0015)):
+        assert scores["NACL"] == pytest.approx(scores["NACL Gaussian, σ = 1"], abs=apart)
     said(
         "results/losses-short.md",
         "After 25,000 steps, too, the two are alike by every metric. ECE over the union is 0.080 then, 0.068 with the "
         "penalty on logits.",
-        f"After 6,000 steps the NLLs are {nll['NACL']:.3f} and {nll['NACL Gaussian, σ = 1']:.3f}, ECE near "
-        f"{near['NACL']:.3f} and {near['NACL Gaussian, σ = 1']:.3f}; after 25,000 "
-        "{:.3f} and {:.3f}, {:.3f} and {:.3f}.".format(
-            *(
-                trained("Hippocampus", 25000).loc[name, metric]
-                for metric in ("NLL", "ECE_near")
-                for name in ("NACL", "NACL Gaussian, σ = 1")
-            )
-        ),
+        "After 6,000 and 25,000 steps the two are nearly alike by NLL and ECE near.",
         "l1 (NACL's default) is better calibrated than l2, as in the paper, also after 6,000 and 25,000 steps.",
     )
     said(

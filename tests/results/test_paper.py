@@ -54,8 +54,9 @@ def test_where_we_agree_with_the_paper_on_acdc() -> None:
         f"It is open whether NACL's ECE is below DiceCE's (by {by}, {over}). It cannot be told from MbLS's and CE's.",
         f"They differ: ECP's ECE is {ecp} below NACL's ({of_ecp}). NACL's Dice is {dice} below DiceCE's ({of_dice}), "
         "and its CECE is higher, also with λ = 0.01 and after 2,000 steps. The paper ranks NACL first by each mean "
-        "and by sum-rank (figure 2). Here DiceCE is first by sum-rank and by all means but ECE. Over the union (figure 10) NACL has the lowest ECE, but neither the lowest CECE nor the highest "
-        "Dice. By NLL, NACL with λ = 0.1, FL and LS are last.",
+        "and by sum-rank (figure 2). Here DiceCE is first by sum-rank and by all means but ECE. Over the union "
+        "(figure 10) NACL has the lowest ECE, but neither the lowest CECE nor the highest Dice. By NLL, NACL with "
+        "λ = 0.1, FL and LS are last.",
     )
     for other in ("DiceCE", "MbLS", "CE"):
         low, high = interval_by_patient("ECE_foreground", trainers["NACL"], trainers[other])

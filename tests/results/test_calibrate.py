@@ -65,7 +65,7 @@ def test_what_is_left_of_a_gain_that_is_not_chosen() -> None:
     assert len(left) == 3
     said(
         "results/calibrate.md",
-        f"In twelve longer trainings it is higher by 0 to {above.max():.3f}. On Hippocampus that leaves CE and ECP "
+        f"in twelve longer trainings it is higher by 0 to {above.max():.3f}. On Hippocampus that leaves CE and ECP "
         f"(sum) a gain of at most {math.ceil(1000 * left.max()) / 1000:.3f}.",
     )
 

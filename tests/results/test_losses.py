@@ -59,28 +59,24 @@ def test_what_we_advise() -> None:
     both = f"{nll[small]} or {nll[larger]}"
     printed = "NACL, equation 9 as printed"
     assert near[printed] == near[large]
+    assert long.loc[printed, "NLL"] == pytest.approx(long.loc[large, "NLL"], abs=0.009)  # as if trained again
     assert long.loc[printed, "Dice"] == pytest.approx(long.loc[large, "Dice"], abs=0.002)
     for rows in (long, acdc):  # CE does as well as λ = 0.01, at a lower NLL
         assert rows.loc["CE", "ECE_near"] < rows.loc[small, "ECE_near"]
         assert rows.loc["CE", "ECE_foreground"] == pytest.approx(rows.loc[small, "ECE_foreground"], abs=0.001)
         assert rows.loc["CE", "NLL"] < rows.loc[small, "NLL"]
-    of_acdc = acdc[["Dice", "NLL"]].map("{:.3f}".format)
-    assert of_acdc.loc[small, "Dice"] == of_acdc.loc["CE", "Dice"]
+    assert f"{acdc.loc[small, 'Dice']:.3f}" == f"{acdc.loc['CE', 'Dice']:.3f}"
     said(
         "questions.md",
         "With the paper's λ = 0.1, NACL halves DiceCE's ECE over foreground and union, but is under-confident: its NLL "
         f"is {nll['NACL']} (DiceCE {nll['DiceCE']}, CE {nll['CE']}).",
         f"With λ = 0.01 or 0.03 it keeps these gains, and its NLL is {both}.",
-        "On ACDC, after 6,000 steps, NACL with λ = 0.01 and CE have the same Dice "
-        f"({of_acdc.loc['CE', 'Dice']}). CE's NLL is {of_acdc.loc['CE', 'NLL']}, NACL's {of_acdc.loc[small, 'NLL']}. "
-        f"DiceCE's Dice is {of_acdc.loc['DiceCE', 'Dice']}, its NLL {of_acdc.loc['DiceCE', 'NLL']}.",
+        "If you only need confidences that hold, CE does as well as λ = 0.01 in our trainings, at a lower NLL.",
     )
     assert dice[small] == dice["NACL"]
     said(
         "train.md",
-        f"as printed (`_classSum`), λ = 0.1 caps it at 90 % and equals our λ = 0.3. Trained, their NLLs are "
-        f"{nll[printed]} and {nll[large]}, their ECE near {near[large]} (DiceCE: {nll['DiceCE']} and "
-        f"{near['DiceCE']}).",
+        "as printed (`_classSum`), λ = 0.1 caps it at 90 % and equals our λ = 0.3.",
         f"at the same Dice ({dice[small]}), its NLL is {nll[small]} in place of {nll['NACL']}, its ECE near "
         f"{near[small]} in place of {near['NACL']}.",
     )
@@ -102,10 +98,9 @@ def test_what_starts_late() -> None:
     apart = (long["DiceCE"] - long[["CE", "NACL"]]).max()
     said(
         "train.md",
-        f"After 1,500 steps on Hippocampus, CE's Dice was {short['CE']:.3f}, DiceCE's {short['DiceCE']:.3f} and "
-        f"DiceNACL's {short['DiceNACL']:.3f}; after 25,000 steps CE and NACL were within "
-        f"{math.ceil(1000 * apart) / 1000:.3f} of DiceCE. With Adam, CE had {adam['CE']:.3f} and NACL "
-        f"{adam['NACL']:.3f} after 1,500 steps.",
+        f"After 1,500 steps on Hippocampus, CE's Dice was {short['CE']:.3f}, DiceCE's {short['DiceCE']:.3f} (with "
+        f"Adam, CE had {adam['CE']:.3f}). After 25,000 steps CE and NACL were within "
+        f"{math.ceil(1000 * apart) / 1000:.3f} of DiceCE.",
     )
     told = f"CE had a Dice of {short['CE']:.3f} after 1,500 steps, DiceCE {short['DiceCE']:.3f}."
     assert told in STARTS_LATE

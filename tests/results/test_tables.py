@@ -58,7 +58,7 @@ def test_a_page() -> None:
         ("results/losses-short.md", ["losses", "calibrate"], {"0.008", "0.060"}),
         ("results/last-layer.md", ["calibrate"], set()),
         ("limitations.md", ["calibrate", "checkpoints"], set()),
-        ("paper.md", ["losses"], {"0.867", "0.868"}),  # the paper's
+        ("paper.md", ["losses"], set()),
         ("tutorial.md", ["checkpoints", "losses"], {"0.079", "0.019"}),  # of review -gt
         ("use.md", ["use", "members", "losses"], set()),
         ("yardstick.md", ["losses"], set()),

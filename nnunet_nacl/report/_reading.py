@@ -38,10 +38,10 @@ def read_results(
         raise ValueError(
             f"names: expected one for each of the {len(files)} summaries; got {len(names)}."
         )
-    summaries = _summaries(files)
-    called = _names(summaries) if names is None else names
+    read = _summaries(files)
+    called = _names(read) if names is None else names
     results: dict[str, dict[str, list[FolderResult]]] = {}
-    for summary, name in zip(summaries, map(printable, called), strict=True):
+    for summary, name in zip(read, map(printable, called), strict=True):
         results.setdefault(summary.dataset, {}).setdefault(name, []).extend(summary.results)
     return {
         dataset: {name: _merged(name, parts) for name, parts in methods.items()}

@@ -92,7 +92,8 @@ class SavedCase:
             yield
         except DisagreementError as error:
             raise DisagreementError(
-                f"{self.files.probabilities} and {self.files.prediction.name}: {error} Are they of another case or "
+                f"{self.files.probabilities} and {self.files.prediction.name}: {error} Was the segmentation "
+                "predicted again without --save_probabilities (in training: --npz), are they of another case or "
                 "another model, or is the orientation read wrongly? The reader that plans.json names decides it."
             ) from error
 

@@ -47,33 +47,22 @@ class PreprocessedDataSet:
             nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "results")
         )
         plans_json = PlansJson.find(dataset, configuration, plans)
+        plans_json.single_stage(configuration)
         folder = plans_json.file.parent
         described = read_dataset_json(folder / "dataset.json")
         with naming(plans_json.file):
             manager = PlansManager(plans_json.content)
             settings = manager.get_configuration(configuration)
             has_regions = manager.get_label_manager(described).has_regions
-        if settings.previous_stage_name is not None:
-            raise ValueError(
-                f"{configuration} is the second stage of a cascade; experiments need single-stage configurations."
-            )
+            # Validation of a cascade's first stage also predicts on the grid of the second
+            stages = [configuration, *(settings.next_stage_names or ())]
+            folders = [manager.get_configuration(stage).data_identifier for stage in stages]
         ending = described["file_ending"]
-        data = folder / settings.data_identifier
-        cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
-        expected = cases_in(folder / "gt_segmentations", ending)
-        if not cases or not expected <= set(cases):
-            command = [
-                "nnUNetv2_preprocess",
-                "-d",
-                dataset_number(folder.name),
-                "-plans_name",
-                plans,
-            ]
-            command += ["-c", configuration]
-            raise ValueError(
-                f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
-                + shlex.join(command)
+        for stage, data in zip(stages, folders, strict=True):
+            _check_preprocessed(
+                folder / data, cases_in(folder / "gt_segmentations", ending), stage, plans
             )
+        cases = preprocessed_cases(folder / settings.data_identifier)
         raw = all_raw / folder.name
         test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
             raw / "labelsTs", ending
@@ -90,6 +79,17 @@ class PreprocessedDataSet:
             test_cases=sorted(test_cases),
             file_ending=ending,
             has_regions=has_regions,
+        )
+
+
+def _check_preprocessed(folder: Path, expected: set[str], configuration: str, plans: str) -> None:
+    """Raise a ValueError with nnU-Net's command unless the folder holds the expected cases of a configuration."""
+    cases = preprocessed_cases(folder) if folder.is_dir() and any(folder.iterdir()) else []
+    if not cases or not expected <= set(cases):
+        of_data_set = ["-d", dataset_number(folder.parent.name), "-plans_name", plans]
+        raise ValueError(
+            f"{folder} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
+            + shlex.join(["nnUNetv2_preprocess", *of_data_set, "-c", configuration])
         )
 
 

@@ -225,11 +225,13 @@ class Predictions:
                 "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
                 f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')} --chill"
             )
+        folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
+        for fold, folder in folders.items():
+            _check_validated(folder, fold)
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
-        folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
             groups[fold] = _validation_cases(folder, fold, preprocessed, trained)
             for case in groups[fold]:
@@ -313,13 +315,8 @@ def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
     return sorted((case for group in groups.values() for case in group), key=lambda case: case.name)
 
 
-def _validation_cases(
-    folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
-) -> list[CaseFiles]:
-    """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
-
-    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none.
-    """
+def _check_validated(folder: Path, fold: str) -> None:
+    """Raise an error unless a fold's validation folder has probabilities."""
     if not folder.is_dir():
         there = listed(folder.parent.parent, f"fold_*/{folder.name}")
         hint = ""
@@ -327,6 +324,15 @@ def _validation_cases(
             hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
         raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
     _check_probabilities(folder)
+
+
+def _validation_cases(
+    folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
+) -> list[CaseFiles]:
+    """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
+
+    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none.
+    """
     split = Split(train=[], val=[])
     if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
         split = fold_split(preprocessed, trained, fold)

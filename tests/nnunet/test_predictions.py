@@ -118,6 +118,12 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
     assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True)]
 
 
+def test_a_training_that_has_written_nothing(model: tuple[Path, Path]) -> None:
+    (model[0] / "dataset.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"fold_1/validation is not a folder; .*--val --npz predicts its cases"):
+        Predictions.of_validation(*model, [1])
+
+
 def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:
     fill(model[0] / "fold_all" / "validation", "a", "b")
     found = Predictions.of_validation(*model, ["all"])

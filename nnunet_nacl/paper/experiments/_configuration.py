@@ -36,13 +36,14 @@ def add_configuration(
         The name of the configuration; without batch size and normalization, the given one.
 
     Raises:
-        ValueError: no such data set or configuration, or the plans have another configuration of that name.
+        ValueError: no such data set, no such configuration of a single stage, or the plans have another one of the
+            new name.
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more; got {batch_size}.")
     if normalization is not None:
         found = PlansJson.find(dataset, configuration, plans)
-        channels = len(found.resolved(configuration)["normalization_schemes"])
+        channels = len(found.single_stage(configuration)["normalization_schemes"])
         name = f"{configuration}_{normalization}"
         content = {
             "inherits_from": configuration,
@@ -54,6 +55,7 @@ def add_configuration(
         configuration = name
     if batch_size is not None:
         found = PlansJson.find(dataset, configuration, plans)
+        found.single_stage(configuration)
         name = f"{configuration}_bs{batch_size}"
         _add(found, name, {"inherits_from": configuration, "batch_size": batch_size})
         configuration = name

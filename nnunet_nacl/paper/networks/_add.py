@@ -50,14 +50,15 @@ def add_network(
     Raises:
         FileExistsError: there is such a configuration already.
         RuntimeError: the network needs a package that is not installed.
-        ValueError: no such network, data set or configuration, or the network cannot take such patches.
+        ValueError: no such network, data set or configuration of a single stage, or the network cannot take such
+            patches.
     """
     if network not in NETWORKS:
         raise ValueError(f"There is no network {network!r}; there are {', '.join(NETWORKS)}.")
     chosen = NETWORKS[network]
     name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
-    inherited = parent.resolved(configuration)
+    inherited = parent.single_stage(configuration)
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
     if len(size) != len(planned):

@@ -58,6 +58,16 @@ def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> N
         find(*arguments)
 
 
+def test_the_second_stage_of_a_cascade_is_preprocessed_too(nnunet: NNUNet) -> None:
+    """The first one's validation predicts for it, after the last epoch."""
+    file = nnunet.folder / "preprocessed" / NAME / "nnUNetPlans.json"
+    plans = json.loads(file.read_text())
+    plans["configurations"]["first"] = {"inherits_from": "2d_small", "next_stage": "3d_cascade_small"}
+    file.write_text(json.dumps(plans))
+    with pytest.raises(ValueError, match=r"nnUNetPlans_3d_fullres holds 0 of 6 .* nnUNetPlans -c 3d_cascade_small$"):
+        find(configuration="first")
+
+
 def test_files_that_are_missing(nnunet: NNUNet) -> None:
     preprocessed, raw = nnunet.folder / "preprocessed" / NAME / "nnUNetPlans_2d", nnunet.folder / "raw" / NAME
     (raw / "labelsTs" / "toy_a.nii.gz").unlink()

@@ -79,6 +79,7 @@ def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path)
         ("unet3+", "2d", None, r"There is no network 'unet3\+'; there are unet, attention_unet, "),
         ("unet", "2d", (56, 40), r"unet takes patches whose sizes are multiples of 32; got 56x40\."),
         ("transunet", "3d_fullres", (32, 32, 32), r"transunet takes 2D patches only; got 32x32x32\. Inherit from"),
+        ("unet", "3d_cascade_small", (32, 32, 32), "3d_cascade_small is the second stage of a cascade; expected a"),
         ("attention_unet", "2d", (32, 32, 32), r"--patch_size: expected 2 sizes, as in \d+x\d+; got 32x32x32\."),
         ("swin_unetr", "2d", (32, 32), r"swin_unetr cannot take patches of 32x32: Expected more than 1"),
     ],

@@ -13,7 +13,7 @@ from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.files import check_output, only_writer, write_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predictions
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 Result = TypeVar("Result")
 
@@ -37,7 +37,7 @@ class NewFolder(Generic[Result]):
         done = f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}."
         return "\n".join([done, *self.notes])
 
-    def write_mark(self, name: str, content: Record) -> None:
+    def write_mark(self, name: str, content: ByName) -> None:
         """Write the JSON file that marks a folder as ours and says how it was made."""
         skipped = [asdict(entry) for entry in self.skipped]
         write_json(

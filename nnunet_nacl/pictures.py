@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nnunet_nacl.typing import Floats, Labels, Mask, Record
+from nnunet_nacl.typing import ByName, Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
 """Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; the colors most like the red of
@@ -39,7 +39,7 @@ def window_around(mask: Mask) -> tuple[slice, slice]:
     return window[0], window[1]
 
 
-def picture(labels: Labels, image: Floats | None) -> Record:
+def picture(labels: Labels, image: Floats | None) -> ByName:
     """Width and height of a slice, its image as a ``data:`` address, and outlines of labels (H, W) as SVG paths."""
     return {
         "width": labels.shape[1],

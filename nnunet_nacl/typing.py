@@ -17,8 +17,8 @@ Labels = NDArray[np.integer]
 Mask = NDArray[np.bool_]
 """Voxels that count, or that a structure holds."""
 
-Record = dict[str, Any]
-"""Values by name, as a JSON object holds them."""
+ByName = dict[str, Any]
+"""Values of any kind by name."""
 
 Numbers = dict[str, float]
 """Metrics by name."""

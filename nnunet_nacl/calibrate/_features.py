@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
-from nnunet_nacl.typing import Floats, Record, Singles
+from nnunet_nacl.typing import ByName, Floats, Singles
 
 if TYPE_CHECKING:
     import torch
@@ -214,7 +214,7 @@ def _last_convolution(predictor: Any, device: "torch.device") -> Any:
     # In training, batch norms would take account of the image of zeros
     network = predictor.network.eval().to(device)
     kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-    done: Record = {"last": None, "output": None}
+    done: ByName = {"last": None, "output": None}
     hooks = [
         module.register_forward_hook(
             lambda module, _, output: done.update(last=module, output=output)

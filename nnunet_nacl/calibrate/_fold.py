@@ -29,7 +29,7 @@ from nnunet_nacl.nnunet import (
     write_checkpoint,
 )
 from nnunet_nacl.trainers import parse_name
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import ByName, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,10 +65,10 @@ class TrainedFold:
     model: Model
     meaning: LabelMeaning
     ignore_label: int | None
-    settings: Record
+    settings: ByName
     cases: PreprocessedCases
     reader: FeatureReader
-    checkpoint: Record
+    checkpoint: ByName
 
     @classmethod
     def open(
@@ -98,7 +98,7 @@ class TrainedFold:
             built_by=DEFAULT_TRAINER if _is_ours(content["trainer_name"]) else None,
         )
         data_set = DataSet.of_model(model_folder)
-        settings: Record = {
+        settings: ByName = {
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
             "use_mirroring": mirroring,
@@ -172,7 +172,7 @@ class TrainedFold:
             raise ValueError("the network's output is not finite.")
         return found
 
-    def spacing(self, properties: Record) -> list[float]:
+    def spacing(self, properties: ByName) -> list[float]:
         """Of a preprocessed case, in mm; a 2D configuration leaves the slices where they are."""
         spacing = list(self.reader.predictor.configuration_manager.spacing)
         if len(spacing) == 2:

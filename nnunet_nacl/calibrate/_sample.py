@@ -22,7 +22,7 @@ from nnunet_nacl.metrics import (
     near_core,
 )
 from nnunet_nacl.metrics.counting import to_numpy
-from nnunet_nacl.typing import Array, Floats, Labels, Mask, Record, Singles
+from nnunet_nacl.typing import Array, ByName, Floats, Labels, Mask, Singles
 
 NUM_VALUES = 4_000_000
 """About how many logits and features are held in total: 16 MB. Each case has 1000 voxels, whatever that takes."""
@@ -204,7 +204,7 @@ class Sample:
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """The voxels of samples of one case each."""
-        joined: Record = {
+        joined: ByName = {
             field: np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
             for field in samples[0]._of_voxels()
         }
@@ -214,7 +214,7 @@ class Sample:
 
     def take(self, chosen: Mask) -> "Sample":
         """Only some of the voxels."""
-        taken: Record = {field: values[..., chosen] for field, values in self._of_voxels().items()}
+        taken: ByName = {field: values[..., chosen] for field, values in self._of_voxels().items()}
         return replace(self, **taken)
 
     def _of_voxels(self) -> dict[str, NDArray[Any]]:

@@ -26,7 +26,7 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.names import shuffled
 from nnunet_nacl.nnunet import Applied, Model
-from nnunet_nacl.typing import Array, Floats, Record
+from nnunet_nacl.typing import Array, ByName, Floats
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ class Fit:
     model: Model
     cases: list[str]
     tried: dict[str, Score]
-    settings: Record
+    settings: ByName
     skipped: list[Skipped]
     version: str = __version__
 
@@ -75,7 +75,7 @@ class Fit:
         trials: "Trials",
         method: str | None,
         model: Model,
-        settings: Record,
+        settings: ByName,
         skipped: Sequence[Skipped],
     ) -> "Fit":
         """The fit of a method, or of the best one; see ``Trials.best``."""

@@ -23,7 +23,7 @@ from nnunet_nacl.paper.experiments import (
     run_experiments,
 )
 from nnunet_nacl.report import write_report
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 CONFIGURATION = "2d_demo"
 _STAGES = 3
@@ -164,7 +164,7 @@ def _plan(folder: Path) -> None:
     plans.add(CONFIGURATION, changes)
 
 
-def _small(architecture: Record) -> Record:
+def _small(architecture: ByName) -> ByName:
     """The first stages of nnU-Net's network, with half the features."""
     network = dict(architecture["arch_kwargs"], n_stages=_STAGES)
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):

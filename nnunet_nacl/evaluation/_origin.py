@@ -11,7 +11,7 @@ from pydantic import Field
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CalibratedMark, Predictions
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 SUMMARY_NAME = "calibration_summary.json"
 COUNTING = 7
@@ -85,7 +85,7 @@ class Origin:
                 return f"{key}: {mine!r} and {others[key]!r}"
         return None
 
-    def _counted_by(self) -> Record:
+    def _counted_by(self) -> ByName:
         labels = {
             "labels": self.meaning.labels,
             "regions": self.meaning.regions,
@@ -94,7 +94,7 @@ class Origin:
         }
         return {"counting": self.counting, **asdict(self.settings), **labels}
 
-    def settings_json(self) -> Record:
+    def settings_json(self) -> ByName:
         """Settings, folders and labels, as summaries have them."""
         folders = {}
         for name in ("gt_folder", "pred_folder"):

@@ -15,7 +15,7 @@ from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics.counting import named_columns, no_counts, with_columns
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 _ORIGIN = TypeAdapter(Origin)
 # Origin, cases, skipped cases, names of the segmentation metrics
@@ -29,7 +29,7 @@ def write_record(result: FolderResult, file: Path) -> None:
     skipped = [asdict(entry) for entry in result.skipped]
     header = origin, cases, skipped, result.segmentation_metrics
     text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
-    arrays: Record = {"header": np.array(text), **named_columns(result.counts)}
+    arrays: ByName = {"header": np.array(text), **named_columns(result.counts)}
     with file.open("wb") as stream:
         np.savez_compressed(stream, **arrays)
 

@@ -28,7 +28,7 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.metrics.counting import no_counts
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
-from nnunet_nacl.typing import Floats, Numbers, Record
+from nnunet_nacl.typing import ByName, Floats, Numbers
 
 if TYPE_CHECKING:
     import pandas
@@ -240,7 +240,7 @@ class FolderResult:
         """The labels of the channels: the background's, for classes, and those of the structures."""
         return ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
 
-    def by_class(self, tables: CalibrationTables) -> dict[str, Record]:
+    def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
         """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
         metrics = tables.class_metrics()
         return {

@@ -15,10 +15,10 @@ from nnunet_nacl.metrics import (
     Voxels,
     mean_of_known,
 )
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import ByName, Floats
 
 
-def summary_of(result: FolderResult) -> Record:
+def summary_of(result: FolderResult) -> ByName:
     """The content of ``calibration_summary.json``."""
     mean = _figures(result, lambda values: float(mean_of_known(values)))
     interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
@@ -62,7 +62,7 @@ def _pooled_intervals(result: FolderResult, voxels: Voxels) -> dict[str, Interva
     }
 
 
-def _case(result: FolderResult, row: int) -> Record:
+def _case(result: FolderResult, row: int) -> ByName:
     files = result.files[row]
     return {
         "case": files.name,
@@ -73,14 +73,14 @@ def _case(result: FolderResult, row: int) -> Record:
     }
 
 
-def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> Record:
+def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> ByName:
     """The figure of each metric's values (cases,).
 
     ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> label -> metric -> figure; ``segmentation``:
     label -> metric -> figure.
     """
-    calibration: Record = {}
-    segmentation: Record = {}
+    calibration: ByName = {}
+    segmentation: ByName = {}
     for key, values in result.columns.items():
         if not key.voxels:
             home = segmentation.setdefault(key.label, {})

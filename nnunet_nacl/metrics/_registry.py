@@ -22,7 +22,7 @@ from nnunet_nacl.metrics._calibration import (
 )
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.metrics._settings import LABEL_FREE
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import ByName, Floats
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CalibrationTables:
         return voxels
 
     @cached_property
-    def _values(self) -> Record:
+    def _values(self) -> ByName:
         """Every metric (...) that these tables have, a number without leading axes."""
         found = {}
         for name, metric in CALIBRATION_METRICS.items():
@@ -86,11 +86,11 @@ class CalibrationTables:
                 found[name] = mean_of_known(values)[()]
         return found
 
-    def metrics(self) -> Record:
+    def metrics(self) -> ByName:
         """The metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
         return self._of_cases("mean", "pooled")
 
-    def per_foreground(self) -> Record:
+    def per_foreground(self) -> ByName:
         """NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
 
             NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
@@ -100,7 +100,7 @@ class CalibrationTables:
         """
         return self._of_cases("sums")
 
-    def _of_cases(self, *over_cases: str) -> Record:
+    def _of_cases(self, *over_cases: str) -> ByName:
         """Those metrics that are taken over cases in one of these ways."""
         return {
             name: value
@@ -108,7 +108,7 @@ class CalibrationTables:
             if CALIBRATION_METRICS[name].over_cases in over_cases
         }
 
-    def score_sums(self) -> Record:
+    def score_sums(self) -> ByName:
         """The sums (...) that ``per_foreground`` divides."""
         return {
             "NLL_sum": self.nll.sum(-1),
@@ -126,7 +126,7 @@ class CalibrationTables:
         """See ``per_foreground``."""
         return float(self._values["NLL_per_foreground"])
 
-    def class_metrics(self) -> Record:
+    def class_metrics(self) -> ByName:
         """The metrics (..., C) of each channel that a single class has."""
         return {
             name: metric.of_class(self.classwise)

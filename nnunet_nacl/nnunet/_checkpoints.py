@@ -11,7 +11,7 @@ import numpy as np
 
 from nnunet_nacl.files import check_input, whole_file
 from nnunet_nacl.nnunet._names import listed
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 # In a fold's folder
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
@@ -40,7 +40,7 @@ def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
     return file
 
 
-def read_checkpoint(file: Path) -> Record:
+def read_checkpoint(file: Path) -> ByName:
     """Read a checkpoint of nnU-Net without running anything in it.
 
     One slimmed for publication will do: ``network_weights``, ``trainer_name`` and ``init_args`` are what nnU-Net's
@@ -57,7 +57,7 @@ def read_checkpoint(file: Path) -> Record:
     try:
         _check_archive(file)
         with torch.serialization.safe_globals(allowed_in_checkpoints()):
-            content: Record = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+            content: ByName = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         _check_content(content)
     except pickle.UnpicklingError as error:  # its message recommends weights_only=False
         refused = re.search(r"GLOBAL (\S+)|got <class '(\S+)'>", str(error))
@@ -139,7 +139,7 @@ def _how_to_slim(file: Path) -> str:
     )
 
 
-def write_checkpoint(content: Record, file: Path) -> None:
+def write_checkpoint(content: ByName, file: Path) -> None:
     """Write a checkpoint, completely or not at all; PyTorch's own error would not say that the disk is full."""
     import torch
 

@@ -26,7 +26,7 @@ from nnunet_nacl.nnunet._names import (
     naming,
     nnunet_folder,
 )
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 SPLITS_NAME = "splits_final.json"
 
@@ -82,7 +82,7 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
 class Evaluated:
     """The part of nnU-Net's ``summary.json`` that says which cases were evaluated."""
 
-    metric_per_case: list[Record]
+    metric_per_case: list[ByName]
 
 
 def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[str]:
@@ -184,7 +184,7 @@ def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
     cases = {}
     if "dataset" in described:  # where it lists the files, they may lie anywhere
         with naming(file):
-            found = get_filenames_of_train_images_and_targets(str(folder), read_json(file, Record))
+            found = get_filenames_of_train_images_and_targets(str(folder), read_json(file, ByName))
         for name, of_case in sorted(found.items()):
             cases[name] = RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
     else:
@@ -206,7 +206,7 @@ def training_image(dataset: str, label_map: Path, case: str) -> Path:
 
     folder = nnunet_folder("nnUNet_raw") / dataset
     file = folder / "dataset.json"
-    described = read_json(file, Record) if file.is_file() else {}
+    described = read_json(file, ByName) if file.is_file() else {}
     if "dataset" not in described:
         return first_channel(folder / "imagesTr", case, label_map)
     with naming(file):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import check_input, printable
 from nnunet_nacl.metrics.counting import whole_numbers
 from nnunet_nacl.nnunet._names import naming
-from nnunet_nacl.typing import Labels, Record, Singles
+from nnunet_nacl.typing import ByName, Labels, Singles
 
 _NIFTI = (".nii", ".nii.gz")
 _OF_ITK = (".nrrd", ".mha", ".gipl")
@@ -130,7 +130,7 @@ class Reader:
             _geometry_of(properties, file, beside).check_same(like.geometry)
         return np.asarray(image, np.float32)
 
-    def _read_images(self, files: Sequence[Path]) -> tuple[Any, Record]:
+    def _read_images(self, files: Sequence[Path]) -> tuple[Any, ByName]:
         """What the files of a case hold, (C, Z, Y, X), and its properties."""
         for file in files:
             check_image_file(file)
@@ -280,7 +280,7 @@ def _check_channels(number: int) -> None:
         raise ValueError(f"expected one label for each voxel; got {number} values, as of colors")
 
 
-def _geometry_of(properties: Record, file: Path, spacing_file: Path) -> Geometry:
+def _geometry_of(properties: ByName, file: Path, spacing_file: Path) -> Geometry:
     """Read it from the properties that nnU-Net's readers return; Tiff3DIO looks for the spacing in ``spacing_file``."""
     spacing = tuple(map(float, properties["spacing"]))
     if stored := properties.get("sitk_stuff"):

@@ -26,7 +26,7 @@ from nnunet_nacl.nnunet._names import (
     naming,
     nnunet_folder,
 )
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 NamedLabels = dict[str, int | list[int]]
 
@@ -62,7 +62,7 @@ class PlansJson:
     """The content of nnU-Net's ``plans.json``."""
 
     file: Path
-    content: Record
+    content: ByName
 
     @property
     def configurations(self) -> Any:
@@ -70,7 +70,7 @@ class PlansJson:
 
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
-        return cls(file, read_json(file, Record))
+        return cls(file, read_json(file, ByName))
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
@@ -92,9 +92,9 @@ class PlansJson:
         found.resolved(configuration)
         return found
 
-    def resolved(self, configuration: str) -> Record:
+    def resolved(self, configuration: str) -> ByName:
         """A configuration with all that it inherits."""
-        content: Record = {}
+        content: ByName = {}
         seen: list[str] = []
         name: str | None = configuration
         while name is not None:
@@ -106,12 +106,12 @@ class PlansJson:
                     f"{self.file}: the configuration {name!r} inherits from itself. Correct its inherits_from."
                 )
             seen.append(name)
-            own: Record = self.configurations[name]
+            own: ByName = self.configurations[name]
             content = own | content
             name = own.get("inherits_from")
         return content
 
-    def single_stage(self, configuration: str) -> Record:
+    def single_stage(self, configuration: str) -> ByName:
         """``resolved``, but a ValueError for a second stage: a cascade's first one predicts for no other."""
         content = self.resolved(configuration)
         if content.get("previous_stage") is not None:

@@ -25,7 +25,7 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.typing import Labels, Record
+from nnunet_nacl.typing import ByName, Labels
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
@@ -46,7 +46,7 @@ class Applied:
 class CalibratedMark:
     """How a calibrated folder was made, the part of ``CALIBRATED_NAME`` that is not the fit's own matter."""
 
-    calibration: Record
+    calibration: ByName
     applied: Applied
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 from nnunet_nacl.nnunet._checkpoints import CHECKPOINTS, find_checkpoint, read_checkpoint
 from nnunet_nacl.nnunet._json import PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import naming
-from nnunet_nacl.typing import Record, Singles
+from nnunet_nacl.typing import ByName, Singles
 
 
 def load_predictor(
@@ -27,7 +27,7 @@ def load_predictor(
 
 def build_predictor(
     model: Path,
-    content: Record,
+    content: ByName,
     device: str,
     *,
     use_mirroring: bool = True,
@@ -81,7 +81,7 @@ def build_predictor(
     return predictor
 
 
-def save_prediction(predictor: Any, logits: Singles, properties: Record, file: Path) -> None:
+def save_prediction(predictor: Any, logits: Singles, properties: ByName, file: Path) -> None:
     """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits

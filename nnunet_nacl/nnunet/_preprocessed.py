@@ -19,7 +19,7 @@ from nnunet_nacl.nnunet._folders import (
 from nnunet_nacl.nnunet._images import Reader, check_header, check_image_file
 from nnunet_nacl.nnunet._json import PlansJson
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
-from nnunet_nacl.typing import Labels, Record, Singles
+from nnunet_nacl.typing import ByName, Labels, Singles
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
 _OF_CONFIGURATION = (
@@ -43,7 +43,7 @@ class PreprocessedCases(ABC):
     names: list[str]
 
     @abstractmethod
-    def load(self, name: str) -> tuple[Singles, Labels, Record]:
+    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
         """The image (c, *spatial), labels (*spatial) and properties of a case."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class _OfFold(PreprocessedCases):
     predictor: Any
     stored: Any
 
-    def load(self, name: str) -> tuple[Singles, Labels, Record]:
+    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
         from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
 
         channels, labels, first, properties = self.stored.load_case(name)
@@ -124,7 +124,7 @@ class _OfImages(PreprocessedCases):
     cases: dict[str, RawCase]
     reader: Reader
 
-    def load(self, name: str) -> tuple[Singles, Labels, Record]:
+    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
         case = self.cases[name]
         for file in (*case.images, case.labels):
             check_image_file(file)
@@ -185,7 +185,7 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
             )
 
 
-def _preprocessing(plans: Record, configuration: str) -> Record:
+def _preprocessing(plans: ByName, configuration: str) -> ByName:
     """The settings that decide how an image is preprocessed."""
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 

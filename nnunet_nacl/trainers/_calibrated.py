@@ -19,7 +19,7 @@ from nnunet_nacl.trainers._losses import build_loss
 from nnunet_nacl.trainers._plot import plot_progress
 from nnunet_nacl.trainers._progress import EpochCalibration, covers
 from nnunet_nacl.trainers._recipes import PAPER_EPOCHS, Recipe
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 PICTURE_EVERY = 300
 """The next picture is drawn after this many times the time that the last one took: an epoch may take seconds only."""
@@ -143,11 +143,11 @@ class CalibratedLossMixin(nnUNetTrainer):
         spacing_mm: list[float] = configuration.spacing[-len(configuration.patch_size) :]
         return spacing_mm
 
-    def validation_step(self, batch: Record) -> Record:
+    def validation_step(self, batch: ByName) -> ByName:
         with hooks.loss_is_watched(self, self._epoch.watch):
             return cast("dict[str, Any]", super().validation_step(batch))
 
-    def on_validation_epoch_end(self, val_outputs: list[Record]) -> None:
+    def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
         super().on_validation_epoch_end(val_outputs)
         if self.is_ddp:
             self._epoch.gather()

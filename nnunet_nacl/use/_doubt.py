@@ -8,7 +8,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
-from nnunet_nacl.typing import Floats, Mask, Record
+from nnunet_nacl.typing import ByName, Floats, Mask
 from nnunet_nacl.use._uncertainty import Confidence
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
@@ -24,13 +24,13 @@ def doubtful_slices(
     reader: Reader,
     *,
     number: int,
-) -> tuple[list[Record], str | None]:
+) -> tuple[list[ByName], str | None]:
     """Pictures of at most ``number`` slices with the most doubt, and why the image could not be shown.
 
     A picture is a slice, cropped to its structures, with its ``doubt`` as a ``data:`` address.
     """
     doubt = _doubt(case, activation)
-    pictures: list[Record] = []
+    pictures: list[ByName] = []
     problem = None
     image = None
     if image_file is not None:

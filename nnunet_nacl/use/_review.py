@@ -17,7 +17,7 @@ from nnunet_nacl.metrics import LabelMeaning, ratio
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._doubt import doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._judging import (
@@ -201,7 +201,7 @@ class _Look:
     """What a review sees in a case's files: agreement of members on each structure (NaN without), pictures."""
 
     agreement: tuple[float, ...]
-    pictures: list[Record]
+    pictures: list[ByName]
     problem: str | None
 
 
@@ -227,13 +227,13 @@ def _look(
     return _Look(agreement, *shown)
 
 
-def ranked_cases(table: "DataFrame") -> dict[str, list[Record]]:
+def ranked_cases(table: "DataFrame") -> dict[str, list[ByName]]:
     """The rows of each case, the structure with the lowest rank first; None where nothing is known.
 
     Cases are in the order of their lowest rank, ties in the order of their mean rank.
     """
     ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
-    cases: dict[str, list[Record]] = {name: [] for name in ranks.index}
+    cases: dict[str, list[ByName]] = {name: [] for name in ranks.index}
     for row in rows_of(table.sort_values("rank", kind="stable")):
         cases[row["case"]].append(row)
     return cases
@@ -283,7 +283,7 @@ def _table(
     return table
 
 
-def _reasons(row: Record) -> list[str]:
+def _reasons(row: ByName) -> list[str]:
     """Reasons to look at a structure."""
     if row["segmented_ml"] == 0:
         if row["max_probability"] < _PRESENT:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
-from nnunet_nacl.typing import Floats, Record
+from nnunet_nacl.typing import ByName, Floats
 from nnunet_nacl.use._conformal import (
     DiceFit,
     TooFewCasesError,
@@ -80,7 +80,7 @@ class StructureFit:
         return ratio(truth.missed[:, at].astype(np.float64), truth.voxels)
 
 
-def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) -> Record:
+def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) -> ByName:
     """(cases,) the expected volume and its interval, the fitted Dice and its bound.
 
     What is not fitted is NaN, as are fitted Dice and bound if nothing is segmented.
@@ -102,7 +102,7 @@ def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) 
     }
 
 
-def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> Record:
+def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> ByName:
     """(cases,) Dice and volume in the ground truth, NaN without any; where voxels are ignored, no volume is known."""
     if truth is None:
         return {"dice": np.nan, "true_ml": np.nan}
@@ -146,7 +146,7 @@ class Outcome:
     missed: float | None
 
 
-def outcome_frame(rows: "Iterable[Record] | DataFrame") -> "DataFrame":
+def outcome_frame(rows: "Iterable[ByName] | DataFrame") -> "DataFrame":
     """Rows with the fields of ``Outcome`` as a data frame of these columns, whose index is case and structure."""
     from pandas import DataFrame
 
@@ -176,7 +176,7 @@ def outcomes_of(
         counts = counted.counts.of_structure(number)
         truth = counts.truth
         assert truth is not None
-        columns: Record = {
+        columns: ByName = {
             "case": counted.cases,
             "structure": name,
             "dice_to_expect": truth.sums.dice_to_expect,
@@ -190,9 +190,9 @@ def outcomes_of(
     return outcome_frame(concat(tables))
 
 
-def rows_of(table: "DataFrame") -> list[Record]:
+def rows_of(table: "DataFrame") -> list[ByName]:
     """The rows of a table; None where nothing is known."""
-    rows: list[Record] = table.astype(object).where(table.notna(), None).to_dict("records")
+    rows: list[ByName] = table.astype(object).where(table.notna(), None).to_dict("records")
     return rows
 
 

@@ -15,7 +15,7 @@ from nnunet_nacl.files import link_or_copy, read_json, whole_folder, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._planned import planned_folder
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 
 def split(
@@ -95,7 +95,7 @@ def split(
 def _write_data_set(
     source: Path, cases: dict[str, RawCase], drawn: Collection[str], folder: Path
 ) -> None:
-    description = read_json(source / "dataset.json", Record)
+    description = read_json(source / "dataset.json", ByName)
     description.pop("dataset", None)  # it lists the files of the source
     description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:

@@ -7,7 +7,7 @@ from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization impo
 )
 
 from nnunet_nacl.nnunet import PlansJson
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 Normalization = Literal["rescale_to_0_1"]
 """nnU-Net's name of the scheme that scales images to 0 ... 1."""
@@ -62,7 +62,7 @@ def add_configuration(
     return configuration
 
 
-def _add(plans: PlansJson, name: str, content: Record) -> None:
+def _add(plans: PlansJson, name: str, content: ByName) -> None:
     there = plans.configurations.get(name)
     if there is None:
         plans.add(name, content)

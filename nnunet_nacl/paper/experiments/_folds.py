@@ -14,7 +14,7 @@ from nnunet_nacl.nnunet import (
     read_dataset_json,
     read_splits,
 )
-from nnunet_nacl.typing import Record
+from nnunet_nacl.typing import ByName
 
 # What is compared of dataset.json
 _TRAINED_BY = ("channel_names", "modality", "labels", "regions_class_order", "file_ending")
@@ -64,7 +64,7 @@ def _cases(split: Split) -> Split:
     return Split(train=split["train"], val=split["val"])
 
 
-def _what_trains(data: PreprocessedDataSet, file: Path) -> Record:
+def _what_trains(data: PreprocessedDataSet, file: Path) -> ByName:
     """What a training depends on, of dataset.json or of plans."""
     if file.name == "dataset.json":
         described = read_dataset_json(file)

@@ -7,14 +7,8 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl.evaluation._result import FolderResult
-from nnunet_nacl.metrics import (
-    CALIBRATION_METRICS,
-    NLL_CLIP,
-    Estimate,
-    Interval,
-    Voxels,
-    mean_of_known,
-)
+from nnunet_nacl.metrics import CALIBRATION_METRICS, NLL_CLIP, Estimate, Interval, Voxels
+from nnunet_nacl.metrics.counting import mean_of_known
 from nnunet_nacl.typing import ByName, Floats
 
 

@@ -3,14 +3,7 @@
 from nnunet_nacl.metrics._activation import Activation, Truth
 from nnunet_nacl.metrics._agreement import segment
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import (
-    Interval,
-    case_weights,
-    mean_of_known,
-    percentile_interval,
-    ratio,
-    resample_weights,
-)
+from nnunet_nacl.metrics._bootstrap import Interval, percentile_interval
 from nnunet_nacl.metrics._calibration import (
     NLL_CLIP,
     average_calibration_error,
@@ -19,9 +12,9 @@ from nnunet_nacl.metrics._calibration import (
 )
 from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_case
 from nnunet_nacl.metrics._estimate import Estimate
-from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, Structure
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice, dice_of_sizes
+from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._record import Counts, Doubt, StructureSums, TruthCounts
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
@@ -70,18 +63,12 @@ __all__ = [
     "TruthCounts",
     "Voxels",
     "average_calibration_error",
-    "case_weights",
     "confusion_matrix",
     "dice",
-    "dice_of_sizes",
     "evaluate_case",
     "expected_calibration_error",
     "maximum_calibration_error",
-    "mean_of_known",
     "near_core",
     "percentile_interval",
-    "ratio",
-    "region_of",
-    "resample_weights",
     "segment",
 ]

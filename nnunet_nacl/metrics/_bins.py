@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bootstrap import ratio
 from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.metrics._means import ratio
 from nnunet_nacl.typing import Floats, Mask
 
 BinSums = NDArray[Any]

@@ -1,9 +1,9 @@
-"""Means over cases and their uncertainty: the bootstrap over cases."""
+"""The bootstrap over cases or patients."""
 
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nnunet_nacl.typing import Floats
 
@@ -51,16 +51,3 @@ def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
         return np.nan, np.nan
     low, high = np.percentile(known, _PERCENTILES)
     return float(low), float(high)
-
-
-def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
-    """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
-    quotient: Floats = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
-    return quotient
-
-
-def mean_of_known(values: ArrayLike) -> Floats:
-    """(...) means of the values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
-    of_all = np.asarray(values, np.float64)
-    known = ~np.isnan(of_all)
-    return ratio(np.where(known, of_all, 0).sum(-1), known.sum(-1))

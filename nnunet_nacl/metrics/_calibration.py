@@ -3,7 +3,7 @@
 import numpy as np
 
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import ratio
+from nnunet_nacl.metrics._means import ratio
 from nnunet_nacl.typing import Floats
 
 NLL_CLIP = float(np.finfo(np.float32).eps)

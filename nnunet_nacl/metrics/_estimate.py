@@ -7,13 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bootstrap import (
-    Interval,
-    case_weights,
-    mean_of_known,
-    percentile_interval,
-    ratio,
-)
+from nnunet_nacl.metrics._bootstrap import Interval, case_weights, percentile_interval
+from nnunet_nacl.metrics._means import mean_of_known, ratio
 from nnunet_nacl.metrics._registry import CalibrationTables, MetricDefinition
 from nnunet_nacl.typing import Floats, Mask
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bootstrap import mean_of_known
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.metrics._labels import Structure
+from nnunet_nacl.metrics._means import mean_of_known
 from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._registry import CalibrationTables
 from nnunet_nacl.metrics._settings import Voxels

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
 from nnunet_nacl.metrics._calibration import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
 )
 from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.metrics._means import mean_of_known, ratio
 from nnunet_nacl.metrics._settings import LABEL_FREE
 from nnunet_nacl.typing import ByName, Floats
 

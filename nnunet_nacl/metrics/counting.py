@@ -1,6 +1,7 @@
-"""Reading, checking and counting a case, for our packages that have its files; users call ``evaluate_case``."""
+"""What our other packages use beside ``evaluate_case``: reading, checking and counting a case, and means over cases."""
 
 from nnunet_nacl.metrics._agreement import DisagreementError, labels_given
+from nnunet_nacl.metrics._bootstrap import case_weights, resample_weights
 from nnunet_nacl.metrics._case import evaluate_arrays
 from nnunet_nacl.metrics._channels import (
     BLOCK,
@@ -14,7 +15,9 @@ from nnunet_nacl.metrics._channels import (
 )
 from nnunet_nacl.metrics._columns import each_column, named_columns, with_columns
 from nnunet_nacl.metrics._count import CaseArrays
-from nnunet_nacl.metrics._labels import canonical_labels, whole_numbers
+from nnunet_nacl.metrics._labels import canonical_labels, region_of, whole_numbers
+from nnunet_nacl.metrics._means import mean_of_known, ratio
+from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._sums import no_counts
 
 __all__ = [
@@ -25,14 +28,20 @@ __all__ = [
     "DisagreementError",
     "above",
     "canonical_labels",
+    "case_weights",
     "check_dtype",
     "check_shape",
     "checked_blocks",
+    "dice_of_sizes",
     "each_column",
     "evaluate_arrays",
     "labels_given",
+    "mean_of_known",
     "named_columns",
     "no_counts",
+    "ratio",
+    "region_of",
+    "resample_weights",
     "to_numpy",
     "whole_numbers",
     "with_columns",

@@ -14,7 +14,8 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import only_writer, printable, read_json, write_json
-from nnunet_nacl.metrics import LabelMeaning, region_of
+from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,

@@ -22,8 +22,8 @@ from nnunet_nacl.metrics import (
     LabelMeaning,
     Voxels,
     expected_calibration_error,
-    mean_of_known,
 )
+from nnunet_nacl.metrics.counting import mean_of_known
 from nnunet_nacl.nnunet import CaseStates
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Reliability

@@ -17,10 +17,8 @@ from nnunet_nacl.metrics import (
     Estimate,
     Interval,
     expected_calibration_error,
-    mean_of_known,
-    ratio,
-    resample_weights,
 )
+from nnunet_nacl.metrics.counting import mean_of_known, ratio, resample_weights
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 

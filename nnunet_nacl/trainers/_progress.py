@@ -15,9 +15,9 @@ from nnunet_nacl.metrics import (
     Activation,
     BinCounts,
     expected_calibration_error,
-    mean_of_known,
     near_core,
 )
+from nnunet_nacl.metrics.counting import mean_of_known
 from nnunet_nacl.trainers._logged import LEVELS, MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES, VALUES
 from nnunet_nacl.typing import Singles
 

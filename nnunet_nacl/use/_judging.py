@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnunet_nacl.metrics import ratio
+from nnunet_nacl.metrics.counting import ratio
 from nnunet_nacl.typing import Floats
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend

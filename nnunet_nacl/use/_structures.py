@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
+from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts
+from nnunet_nacl.metrics.counting import ratio
 from nnunet_nacl.typing import ByName, Floats
 from nnunet_nacl.use._conformal import (
     DiceFit,

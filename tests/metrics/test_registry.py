@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import summary_of
-from nnunet_nacl.metrics import (
-    CALIBRATION_METRICS,
-    METRICS,
-    SEGMENTATION_METRICS,
-    BinCounts,
-    MetricDefinition,
-    mean_of_known,
-)
-from nnunet_nacl.metrics.counting import each_column
+from nnunet_nacl.metrics import CALIBRATION_METRICS, METRICS, SEGMENTATION_METRICS, BinCounts, MetricDefinition
+from nnunet_nacl.metrics.counting import each_column, mean_of_known
 from nnunet_nacl.report import compare, write_report
 from tests.report.generated import NAMED, make_result, table_of
 

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings, resample_weights
+from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics.counting import resample_weights
 from nnunet_nacl.paper.report import StudyPlot, Variant, page_parts, study_panels
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import method_color

@@ -34,7 +34,7 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     content = {"labels": {"background": 0, "a": "1", "b": 2.0}, "file_ending": ".png", "regions_class_order": [1]}
     file.write_text(json.dumps(content))
     found = DataSet.read(file, None, [])
-    assert found.labels == {"background": 0, "a": 1, "b": 2}
+    assert found.meaning.labels == {"background": 0, "a": 1, "b": 2}
     assert found.meaning.written == ()
     assert found.reader.name == "NaturalImage2DIO"
 

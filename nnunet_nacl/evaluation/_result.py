@@ -351,10 +351,9 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
         columns="method"
     )
-    formats = dict.fromkeys(shown, "{:.3f}".format) | {
-        "HD95": "{:.1f}".format,
-        METRICS["over_confidence"].titled(): "{:+.3f}".format,
-    }
+    signed = [metric.titled() for metric in METRICS.values() if metric.signed]
+    formats = dict.fromkeys(shown, "{:.3f}".format) | {"HD95": "{:.1f}".format}
+    formats |= dict.fromkeys(signed, "{:+.3f}".format)
     table = shown.to_string(formatters=formats, na_rep="–")
     titles = ", ".join(METRICS[metric].titled(voxels) for metric, voxels in _POOLED)
     pooled = f"{titles}: all cases pooled; the others are means over cases."

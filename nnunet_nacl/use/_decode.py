@@ -22,6 +22,7 @@ from nnunet_nacl.nnunet import (
 from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
+from nnunet_nacl.use._maps import structure_map
 
 Decoded = tuple[Labels, DecodedCase]
 """Labels, and what the folder's mark says about the case."""
@@ -113,7 +114,7 @@ def decode_folder(
 
 def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence[float]) -> str:
     """Why recall is refused for regions that label maps cannot hold, and what to do."""
-    what = [f"structure:{name}" for name in names]
+    what = map(structure_map, names)
     maps = shlex.join(["nnunet_nacl", "maps", str(folder), "-o", "FOLDER", "--what", *what])
     masks = ", ".join(
         f"{name} {threshold:.6g}" for name, threshold in zip(names, thresholds, strict=True)

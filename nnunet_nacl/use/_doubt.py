@@ -78,7 +78,7 @@ def _doubt(case: SavedCase, activation: Activation) -> Floats:
 
 
 def most_doubtful(doubt: Floats, number: int) -> list[int]:
-    """Up to this number of slices of (Z, Y, X), those with the most doubt, no two adjacent, in the order of the image."""
+    """Up to this number of slices of (Z, Y, X): those with the most doubt, no two adjacent, in order."""
     sums = doubt.sum((1, 2), dtype=np.float64)
     apart = max(2, len(sums) // _APART)
     chosen: list[int] = []

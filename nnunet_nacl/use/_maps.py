@@ -46,7 +46,7 @@ def write_maps(
     meaning = data_set.meaning
     names = meaning.names
     for kind in what:
-        if kind not in {*_OF_ALL_CHANNELS, *(f"structure:{name}" for name in names)}:
+        if kind not in {*_OF_ALL_CHANNELS, *map(structure_map, names)}:
             raise ValueError(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
@@ -79,6 +79,11 @@ def write_maps(
     return written
 
 
+def structure_map(name: str) -> str:
+    """The map of a structure's probability, as ``write_maps`` takes it."""
+    return f"structure:{name}"
+
+
 def _name(of_map: str) -> str:
     """Its name in files."""
     return re.sub(r"[^\w.-]+", "_", of_map)
@@ -89,7 +94,7 @@ def _write_case(
 ) -> None:
     case = SavedCase(files, data_set)
     activation = data_set.meaning.activation
-    structures = [f"structure:{name}" for name in data_set.meaning.names]
+    structures = list(map(structure_map, data_set.meaning.names))
     of_channel = [""] * activation.first_structure + structures
     size = case.labels.size
     added = {

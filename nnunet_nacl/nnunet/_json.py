@@ -112,14 +112,12 @@ class PlansJson:
             name = own.get("inherits_from")
         return content
 
-    def single_stage(self, configuration: str) -> ByName:
-        """``resolved``, but a ValueError for a second stage: a cascade's first one predicts for no other."""
-        content = self.resolved(configuration)
-        if content.get("previous_stage") is not None:
+    def check_single_stage(self, configuration: str) -> None:
+        """Raise a ValueError for a second stage: a cascade's first one predicts for no other."""
+        if self.resolved(configuration).get("previous_stage") is not None:
             raise ValueError(
                 f"{configuration} is the second stage of a cascade; expected a configuration of a single stage."
             )
-        return content
 
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""

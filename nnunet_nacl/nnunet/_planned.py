@@ -47,7 +47,7 @@ class PreprocessedDataSet:
             nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "results")
         )
         plans_json = PlansJson.find(dataset, configuration, plans)
-        plans_json.single_stage(configuration)
+        plans_json.check_single_stage(configuration)
         folder = plans_json.file.parent
         described = read_dataset_json(folder / "dataset.json")
         with naming(plans_json.file):

@@ -6,7 +6,6 @@ What ``evaluate`` has counted is read here alone, so all that is shown has the s
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -145,7 +144,7 @@ class Comparison:
         """Method -> where its reviews may be."""
         return {
             name: ReviewPlaces(
-                predictions=[Path(pair.pred_folder) for pair in result.origin.folders],
+                predictions=result.origin.pred_folders,
                 beside_summary=[] if result.file is None else [result.file.parent],
             )
             for name, result in self.results.items()

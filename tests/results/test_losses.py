@@ -116,7 +116,8 @@ def test_what_the_long_trainings_say() -> None:
         "On Hippocampus, NACL halves the ECE of nnU-Net's default loss (DiceCE) over foreground and union at nearly "
         "its Dice. On ACDC it does so over the union alone, and loses "
         f"{acdc.loc['DiceCE', 'Dice'] - acdc.loc['NACL', 'Dice']:.3f} of Dice. On regions (WBC) its ECE over the "
-        "foreground is ten times DiceCE's.",
+        "foreground is ten times DiceCE's. It is under-confident there, so its NLL is higher. On USGRA, where DiceCE "
+        "is too sure, it is not.",
         "(CE) gets all of that gain over the foreground, most of it over the union and, with ECP, the lowest NLL.",
         "By ECE, NACL is better calibrated than DiceCE, as in the paper, but by CECE over the foreground worse. "
         "CE, SVLS, MbLS and ECP have a lower ECE over the foreground than NACL, and SVLS over the union, too.",
@@ -258,6 +259,8 @@ def test_what_the_short_trainings_say() -> None:
 def test_usgra_at_length() -> None:
     rows = read("losses", "data_set == 'Dataset051_USGRA' and steps == 12500").set_index("method")
     assert rows["ECE_near"].idxmin() == rows["Dice"].idxmin() == "NACL"
+    assert list(rows["NLL"].sort_values().index) == ["CE", "NACL", "DiceCE"]
+    assert abs(rows.loc["NACL", "over_confidence"]) < 0.01
     assert (rows.loc[["CE", "DiceCE"], "over_confidence"] > 0.05).all()
     metrics = ("Dice", "NLL", "ECE_near", "ECE_foreground")
     dice, nll, near, foreground = (
@@ -267,7 +270,8 @@ def test_usgra_at_length() -> None:
         "results/losses.md",
         f"its ECE near is {rows.loc['CE', 'ECE_near']:.3f} (DiceCE {rows.loc['DiceCE', 'ECE_near']:.3f}).",
         "Where networks are too sure, NACL's cap helps: with λ = 0.1 it is the best calibrated near the structures, at "
-        f"the lowest Dice. It has a Dice of {dice}, an NLL of {nll}, an ECE near of {near} and an ECE of {foreground} "
+        "the lowest Dice. By NLL it lies between CE and DiceCE. "
+        f"It has a Dice of {dice}, an NLL of {nll}, an ECE near of {near} and an ECE of {foreground} "
         "over the foreground.",
     )
 

@@ -43,7 +43,8 @@ def add_configuration(
         raise ValueError(f"--batch_size: expected 1 or more; got {batch_size}.")
     if normalization is not None:
         found = PlansJson.find(dataset, configuration, plans)
-        channels = len(found.single_stage(configuration)["normalization_schemes"])
+        found.check_single_stage(configuration)
+        channels = len(found.resolved(configuration)["normalization_schemes"])
         name = f"{configuration}_{normalization}"
         content = {
             "inherits_from": configuration,
@@ -55,7 +56,7 @@ def add_configuration(
         configuration = name
     if batch_size is not None:
         found = PlansJson.find(dataset, configuration, plans)
-        found.single_stage(configuration)
+        found.check_single_stage(configuration)
         name = f"{configuration}_bs{batch_size}"
         _add(found, name, {"inherits_from": configuration, "batch_size": batch_size})
         configuration = name

@@ -58,7 +58,8 @@ def add_network(
     chosen = NETWORKS[network]
     name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
-    inherited = parent.single_stage(configuration)
+    parent.check_single_stage(configuration)
+    inherited = parent.resolved(configuration)
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
     if len(size) != len(planned):

@@ -1,5 +1,6 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
+from nnunet_nacl.nnunet._case_files import CaseFiles, CaseStates
 from nnunet_nacl.nnunet._checkpoints import (
     CHECKPOINTS,
     allowed_in_checkpoints,
@@ -44,8 +45,6 @@ from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     Applied,
     CalibratedMark,
-    CaseFiles,
-    CaseStates,
     Predictions,
 )
 from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction

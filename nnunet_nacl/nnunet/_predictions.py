@@ -1,20 +1,14 @@
 """Predictions that nnU-Net saved, of a folder or of a model's folds, and the ground truth of their cases, if any."""
 
 import shlex
-import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import AliasChoices, Field
-
-from nnunet_nacl.files import FileState, check_input, link_or_copy, read_json, whole_file
+from nnunet_nacl.files import check_input, read_json
+from nnunet_nacl.nnunet._case_files import HOW_TO_SAVE, CaseFiles, copy_file
 from nnunet_nacl.nnunet._decoded import DecodedMark
 from nnunet_nacl.nnunet._folders import SPLITS_NAME, Split, fold_split
-from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._json import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -25,14 +19,10 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.typing import ByName, Labels
+from nnunet_nacl.typing import ByName
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
-_HOW_TO_SAVE = (
-    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, ensemble with "
-    "nnUNetv2_ensemble --save_npz, or copy the .npz of before postprocessing beside postprocessed segmentations"
-)
 
 
 @dataclass(frozen=True)
@@ -64,87 +54,6 @@ class CalibratedMark:
     def source(self) -> Path:
         """The folder before."""
         return Path(self.applied.pred_folder)
-
-
-@dataclass(frozen=True)
-class CaseStates:
-    """The states of a case's files at a time; None of one that is missing or not looked for."""
-
-    # In records, its name was once that in nnU-Net's summaries
-    ground_truth: Annotated[
-        FileState | None, Field(validation_alias=AliasChoices("ground_truth", "reference"))
-    ]
-    prediction: FileState | None
-    probabilities: FileState | None
-
-    def moved_to(self, files: "CaseFiles") -> "CaseStates | None":
-        """The states of these files if they hold what those held, wherever they lie; None if one has changed."""
-        moved: dict[str, FileState | None] = {}
-        for name, state in vars(self).items():
-            file = getattr(files, name)
-            if state is None and (file is None or not file.exists()):
-                moved[name] = None
-            elif state is None or file is None or not state.is_of(file):
-                return None
-            else:
-                moved[name] = state.at(file)
-        return CaseStates(**moved)
-
-
-@dataclass(frozen=True)
-class CaseFiles:
-    """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
-
-    ``ground_truth`` is None where none is looked for. ``thresholds`` holds one threshold per class k ≥ 1, or region, if
-    ``nnunet_nacl decode`` wrote the segmentation; None for nnU-Net's segmentation, the argmax.
-    """
-
-    name: str
-    ground_truth: Path | None
-    prediction: Path
-    probabilities: Path
-    thresholds: tuple[float, ...] | None = None
-
-    @property
-    def is_predicted(self) -> bool:
-        return self.prediction.exists() or self.probabilities.exists()
-
-    def check_predicted(self) -> None:
-        """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
-        check_input(self.prediction, ": no predicted segmentation.")
-        check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
-
-    def states(self) -> "CaseStates":
-        """The states of its files now."""
-        truth = None if self.ground_truth is None else FileState.of(self.ground_truth)
-        return CaseStates(truth, FileState.of(self.prediction), FileState.of(self.probabilities))
-
-    def write(
-        self,
-        folder: Path,
-        reader: Reader,
-        *,
-        labels: Labels | None = None,
-        probabilities: NDArray[Any] | None = None,
-    ) -> None:
-        """Write the case into another folder as nnU-Net does: segmentation, probabilities, properties.
-
-        By default, labels (Z, Y, X) and probabilities (C, Z, Y, X) are the case's own.
-        """
-        copied = [self.probabilities.with_suffix(".pkl")]
-        if labels is not None:
-            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
-        else:
-            # Of a TIFF file's spacing
-            copied += [self.prediction, self.prediction.with_suffix(".json")]
-        target = folder / self.probabilities.name
-        if probabilities is None:
-            link_or_copy(self.probabilities, target)
-        else:
-            with whole_file(target) as partial, partial.open("wb") as stream:
-                np.savez_compressed(stream, probabilities=probabilities)
-        for file in filter(Path.is_file, copied):
-            _copy(file, folder / file.name)
 
 
 @dataclass(frozen=True)
@@ -308,7 +217,7 @@ class Predictions:
             self.pred_folders[0] / "predict_from_raw_data_args.json",
         ):
             if source is not None and source.is_file():
-                _copy(source, folder / source.name)
+                copy_file(source, folder / source.name)
 
 
 def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
@@ -360,7 +269,7 @@ def _check_held_out(
 
 def _check_probabilities(folder: Path) -> None:
     if not cases_in(folder, ".npz"):
-        raise ValueError(f"{folder} holds no probabilities (.npz); {_HOW_TO_SAVE}.")
+        raise ValueError(f"{folder} holds no probabilities (.npz); {HOW_TO_SAVE}.")
 
 
 def _described(folder: Path) -> Path:
@@ -398,8 +307,3 @@ def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[Cas
         )
         for name in sorted(names)
     ]
-
-
-def _copy(source: Path, target: Path) -> None:
-    with whole_file(target) as partial:
-        shutil.copy2(source, partial)

@@ -20,7 +20,8 @@ from nnunet_nacl.use._judging import (
 )
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members, mean_pairwise_dice
-from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_outcomes, review_folder
+from nnunet_nacl.use._ranking import ranked_cases
+from nnunet_nacl.use._review import REVIEW_NAME, read_outcomes, review_folder
 from nnunet_nacl.use._structures import Outcome
 
 __all__ = [

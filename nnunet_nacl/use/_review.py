@@ -14,7 +14,6 @@ from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import ratio
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
@@ -28,14 +27,12 @@ from nnunet_nacl.use._judging import (
     judgement_table,
 )
 from nnunet_nacl.use._members import mean_pairwise_dice, read_members
+from nnunet_nacl.use._ranking import ranked_cases, ranked_structures
 from nnunet_nacl.use._structures import (
     Outcome,
-    StructureFit,
     outcome_frame,
     outcomes_of,
-    predicted_columns,
     rows_of,
-    true_columns,
 )
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
@@ -45,8 +42,6 @@ REVIEW_NAME = "review.csv"
 _LISTED = 10  # cases in the terminal
 _SLICES = 3  # of each case on the page
 _BIASED = 0.25  # a difference of expected and segmented volumes, in sum, that is worth a note
-_LOW_DICE = 0.5
-_PRESENT = 0.1  # a probability of a structure of which nothing is segmented that is worth a look
 
 
 @dataclass(frozen=True)
@@ -139,7 +134,10 @@ def review_folder(
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *unseen])
     names = data_set.meaning.names
     fits = chosen.structures if chosen else {}
-    table = _table(counted, names, fits, looks)
+    agreement = np.full((len(counted.cases), len(names)), np.nan)
+    if looks:
+        agreement[:] = [looks[case].agreement for case in counted.cases]
+    table = ranked_structures(counted, names, fits, agreement)
     outcomes = outcomes_of(counted, names, fits)
     review = Review(
         table=table,
@@ -226,83 +224,6 @@ def _look(
     activation = data_set.meaning.activation
     shown = doubtful_slices(case, activation, image, data_set.reader, number=slices)
     return _Look(agreement, *shown)
-
-
-def ranked_cases(table: "DataFrame") -> dict[str, list[ByName]]:
-    """The rows of each case, the structure with the lowest rank first; None where nothing is known.
-
-    Cases are in the order of their lowest rank, ties in the order of their mean rank.
-    """
-    ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
-    cases: dict[str, list[ByName]] = {name: [] for name in ranks.index}
-    for row in rows_of(table.sort_values("rank", kind="stable")):
-        cases[row["case"]].append(row)
-    return cases
-
-
-def _table(
-    counted: FolderResult,
-    names: Sequence[str],
-    fits: Mapping[str, StructureFit],
-    looks: Mapping[str, _Look],
-) -> "DataFrame":
-    from pandas import DataFrame, concat
-
-    agreements = np.full((len(counted.cases), len(names)), np.nan)
-    if looks:
-        agreements[:] = [looks[case].agreement for case in counted.cases]
-    tables = []
-    for number, name in enumerate(names):
-        counts = counted.counts.of_structure(number)
-        sums = counts.sums
-        doubt = counts.doubt
-        voxel_ml = counts.voxel_ml
-        predicted = predicted_columns(sums, voxel_ml, fits.get(name, StructureFit()))
-        fitted = predicted["fitted_dice"]
-        columns = {
-            "case": counted.cases,
-            "structure": name,
-            "predicted_dice": sums.predicted_dice,
-            **predicted,
-            "segmented_ml": voxel_ml * sums.segmented,
-            "max_probability": sums.max_probability,
-            "mean_error": ratio(doubt.errors, doubt.near),
-            "mean_entropy": ratio(doubt.entropy, doubt.near),
-            "unsure_ml": voxel_ml * doubt.unsure,
-            "agreement": agreements[:, number],
-            **true_columns(counts.truth, voxel_ml),
-            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
-        }
-        tables.append(DataFrame(columns))
-    table = concat(tables).sort_values(
-        ["trust", "predicted_dice", "volume_ml", "case", "structure"],
-        ascending=[True, True, False, True, True],
-        ignore_index=True,
-    )
-    table["reasons"] = list(map(_reasons, rows_of(table)))
-    table["rank"] = table.groupby("structure").cumcount() + 1
-    return table
-
-
-def _reasons(row: ByName) -> list[str]:
-    """Reasons to look at a structure."""
-    if row["segmented_ml"] == 0:
-        if row["max_probability"] < _PRESENT:
-            return []
-        return [
-            f"nothing is segmented, though the structure's probability reaches {row['max_probability']:.2f}"
-        ]
-    reasons = []
-    if row["trust"] < _LOW_DICE:
-        reasons.append(
-            f"the {'predicted' if row['fitted_dice'] is None else 'fitted'} Dice is below {_LOW_DICE:g}"
-        )
-    low = row["volume_low_ml"]
-    high = row["volume_high_ml"]
-    if low is not None and not low <= row["segmented_ml"] <= high:
-        side = "below" if row["segmented_ml"] < low else "above"
-        reasons.append(f"the segmented volume is {side} the interval of the expected volume")
-    return reasons
 
 
 def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> Path | None:

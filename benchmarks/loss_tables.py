@@ -15,6 +15,7 @@ from nnunet_nacl.paper.report import published
 def losses_hippocampus() -> str:
     """Six losses, folds 0 and 1."""
     rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 3000")
+    rows = rows[rows["training"] == 1]
     again = rows[rows["fold"] == "1"].set_index("method")[["NLL"]].add_suffix("_fold_1")
     columns = {
         "loss": "{method}",
@@ -114,18 +115,29 @@ def losses_lambda() -> str:
     return table(rows, columns)
 
 
+THE_PAPERS = ["DiceCE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+"""The losses of its tables, in their order."""
+
+
 def paper_long() -> str:
-    """The same models beside the paper's means over its six data sets."""
+    """The paper's losses, and three more, beside its means over its six data sets."""
     long = "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000"
-    rows = read("losses", f"{long} and training == 1")
+    rows = read("losses", f"{long} and training == 1").set_index("method")
+    others = ["CE", "NACL, λ = 0.01", "NACL, equation 9 as printed"]
+    rows = rows.loc[[*THE_PAPERS, *others]].reset_index()
     theirs = published()
     theirs = theirs[(theirs["structure"] == "") & theirs["table"].isin([1, 2])]
     means = theirs.pivot_table(index="method", columns="metric", values="value")
     means = means.rename(index={"CE+DSC": "DiceCE"}).add_prefix("paper_")
     columns = {"loss": "{method}"}
-    for metric, ours in (("DSC", "Dice"), ("ECE", "ECE_foreground"), ("CECE", "CECE_foreground")):
-        columns[f"{metric}: here"] = f"{{{ours}:.3f}}"
-        columns[f"{metric}: paper"] = f"{{paper_{metric}:.3f}}"
+    for metric, ours, digits in (
+        ("DSC", "Dice", 3),
+        ("HD", "HD95", 2),
+        ("ECE", "ECE_foreground", 3),
+        ("CECE", "CECE_foreground", 3),
+    ):
+        columns[f"{metric}: here"] = f"{{{ours}:.{digits}f}}"
+        columns[f"{metric}: paper"] = f"{{paper_{metric}:.{digits}f}}"
     return table(rows.join(means, on="method"), columns)
 
 
@@ -165,19 +177,27 @@ def losses_lambda_paired() -> str:
 
 
 def _paired_by_case(where: str, base: str, metrics: Mapping[str, int]) -> dict[str, list[str]]:
-    """The models whose values of each case were kept, minus ``base``; with intervals of a paired bootstrap."""
+    """Cells of ``paired`` with so many digits."""
+    return {
+        name: [difference(*found[metric], digits) for metric, digits in metrics.items()]
+        for name, found in paired(where, base).items()
+    }
+
+
+def paired(where: str, base: str) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """The models whose values of each case were kept, minus ``base``, by metric: with intervals of a bootstrap."""
     rows = read("losses_cases", f"{where} and fold == '0'")
     values = {}
     for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
         values[loss_name(trainer) + AGAIN[training]] = _over_cases(cases.set_index("case"))
     of_base = values.pop(base)
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, tuple[float, float, float]]] = {}
     for name, of_model in values.items():
-        found[name] = []
-        for metric, digits in metrics.items():
-            (mean, drawn), (base_mean, base_drawn) = of_model[metric], of_base[metric]
+        found[name] = {}
+        for metric, (mean, drawn) in of_model.items():
+            base_mean, base_drawn = of_base[metric]
             low, high = np.percentile(drawn - base_drawn, [2.5, 97.5])
-            found[name].append(difference(mean - base_mean, low, high, digits))
+            found[name][metric] = (mean - base_mean, float(low), float(high))
     return found
 
 
@@ -188,9 +208,11 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
     number, _ = pd.factorize(cases.index.str.replace(r"_frame\d+$", "", regex=True))
     weights = np.vstack([np.ones(len(cases)), case_weights(number)])
     dice = cases.filter(regex="^Dice_").dropna(axis=1, how="all").to_numpy()  # of its structures
+    known = ~np.isnan(dice)
+    dice_sum = weights @ np.where(known, dice, 0)
     gaps = weights @ cases.filter(regex="^gap_").to_numpy()
     values = {
-        "Dice": (weights @ dice / weights.sum(1, keepdims=True)).mean(1),
+        "Dice": (dice_sum / (weights @ known)).mean(1),
         "NLL": weights @ cases["NLL_sum"] / (weights @ cases["foreground"]),
         "ECE near": np.abs(gaps).sum(1) / (weights @ cases["near"]),
         "ECE foreground": weights @ cases["ECE_foreground"] / weights.sum(1),
@@ -240,21 +262,25 @@ def losses_ablations() -> str:
 
 
 def paper_ablations() -> str:
-    """The paper's tables 3 and 4, and the same in trainings of ours."""
-    methods = {"NACL": "mean, l1", "NACL Gaussian": "Gaussian", "NACL l2": "l2"}
-    lines = [["", *(f"{metric}: {name}" for metric in ("DSC", "ECE") for name in methods.values())]]
+    """The paper's tables 3 and 4, and the same in trainings of ours; figure 3 has no values to copy."""
+    names = {"NACL": "mean, l1, logits", "NACL Gaussian": "Gaussian", "NACL l2": "l2"}
+    names["NACL softmax"] = "softmax"
+    titles = [f"{metric}: {name}" for metric in ("DSC", "ECE") for name in names.values()]
+    lines = [["", *titles]]
     for steps, ours in _ablations().groupby("steps"):
         here = ours.replace({"method": {"NACL Gaussian, σ = 1": "NACL Gaussian"}})
-        here = here.set_index("method").reindex(methods)
-        if here["Dice"].notna().sum() > 1:
-            values = [here.loc[m, c] for c in ("Dice", "ECE_foreground") for m in methods]
-            cells = ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
-            lines.append([f"**here**: Hippocampus, {steps:,} steps", *cells])
+        here = here.set_index("method").loc[list(names), ["Dice", "ECE_foreground"]]
+        cells = [f"{value:.3f}" for values in here.to_numpy().T for value in values]
+        lines.append([f"**here**: Hippocampus, {steps:,} steps", *cells])
     theirs = published()
     theirs = theirs[theirs["table"].isin([3, 4])].drop_duplicates(["dataset", "metric", "method"])
     for data_set, rows in theirs.groupby("dataset", sort=False):
         values = rows.set_index(["metric", "method"])["value"]
-        cells = [f"{values[metric, m]:.3f}" for metric in ("DSC", "ECE") for m in methods]
+        cells = [
+            f"{values[metric, name]:.3f}" if (metric, name) in values else "–"
+            for metric in ("DSC", "ECE")
+            for name in names
+        ]
         lines.append([f"paper: {data_set}", *cells])
     return markdown(lines)
 
@@ -298,6 +324,34 @@ def paper_hyperparameters() -> str:
         cells = (", ".join(f"{value:.3f}" for value in of_loss[metric]) for metric in metrics)
         lines.append([name, *cells])
     return markdown(lines)
+
+
+SHARES = {40: "25 %", 80: "50 %", 120: "75 %", 160: "100 %"}
+"""Of Hippocampus's training cases."""
+
+
+def paper_samples() -> str:
+    """The paper's figure 9: losses with shares of the training cases."""
+    columns = {
+        "loss": "{method}",
+        "training cases": "{share}",
+        "Dice": "{Dice:.3f}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "ECE union": "{ECE_union:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(of_shares().reset_index(), columns)
+
+
+def of_shares() -> pd.DataFrame:
+    """The trainings with shares of the cases, and the latest with all, by loss and share."""
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and optimizer == 'Adam'")
+    rows = rows.query("steps == 3000 and fold != '1' and method in ['DiceCE', 'MbLS', 'NACL']")
+    rows = rows.sort_values("training").drop_duplicates(["method", "training_cases"], keep="last")
+    rows = rows.sort_values(["method", "training_cases"])
+    rows["share"] = rows["training_cases"].map(SHARES)
+    return rows.set_index(["method", "share"])
 
 
 ACDC = {"1": "RV", "2": "MYO", "3": "LV"}

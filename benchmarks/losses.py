@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 import torch
 from models import add_model, loss_name, of_model
-from nnunetv2.paths import nnUNet_raw
+from nnunetv2.paths import nnUNet_preprocessed, nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
-from nnunet_nacl.nnunet import model_folder
+from nnunet_nacl.nnunet import SPLITS_NAME, model_folder, read_splits
 
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 SUMMARY = "calibration_summary.json"
@@ -134,6 +134,7 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
     for unit in length:
         if found := re.search(rf"_(\d+){unit}", options.trainer):
             length[unit] = int(found[1])
+    splits = read_splits(Path(nnUNet_preprocessed) / model.parent.name / SPLITS_NAME)
     fold = model / f"fold_{options.fold}"
     training = json.loads((fold / "training_time.json").read_text())
     # Of our own training
@@ -146,6 +147,7 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
         "trainer": options.trainer,
         "optimizer": "Adam" if "_paperSchedule" in options.trainer else "SGD",
         "fold": options.fold,
+        "training_cases": len(splits[int(options.fold)]["train"]),
         "steps": length["epochs"] * length["iterations"],
         "training": options.training,
         "mirroring": "yes",

@@ -5,9 +5,11 @@ import re
 import pandas as pd
 from cells import read
 
-from nnunet_nacl.metrics import Estimate, Interval
 from nnunet_nacl.paper.report import published
 from tests.results import ROOT
+
+HIPPOCAMPUS = "data_set.str.endswith('Hippocampus') and trainer.str.endswith('_paperSchedule')"
+"""The trainings of 25,000 steps of which each case was kept."""
 
 
 def said(page: str, *sentences: str) -> None:
@@ -30,12 +32,3 @@ def means_of_the_paper() -> pd.DataFrame:
     rows = published().query("structure == '' and table < 3")
     means = rows.pivot_table(index="method", columns="metric", values="value")
     return means.rename(index={"CE+DSC": "DiceCE"})
-
-
-def interval_by_patient(metric: str, trainer: str, other: str) -> Interval:
-    """Of the difference of two trainings on ACDC, whose cases are two images of each patient."""
-    cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
-    cases["Dice"] = cases.filter(like="Dice_").mean(axis=1)
-    values = cases.pivot(index="case", columns="trainer", values=metric)
-    patients = pd.factorize(values.index.str.partition("_").get_level_values(0))[0]
-    return Estimate.of_means((values[trainer] - values[other]).to_numpy()[:, None], patients).interval

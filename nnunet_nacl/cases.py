@@ -42,7 +42,7 @@ _LONGEST_REASON = 2000  # characters: what a process sends fits into one write t
 
 @dataclass(frozen=True)
 class Skipped:
-    """A case that could not be used, and why; ``missing`` if there is ground truth but no prediction."""
+    """A case that could not be used, and why; ``missing`` if it has no prediction or no ground truth."""
 
     case: str
     reason: str

@@ -109,7 +109,7 @@ def apply_folder(
             therefore cannot test it; or ``pred_folder`` is calibrated already.
     """
     fit = Fit.read(Path(fit_file))
-    folder = check_output(output, overwrite=overwrite, is_folder=True)
+    folder = Path(output)
     if fit.calibration.needs_features:
         raise ValueError(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk {FOLD_CHECKPOINT}, or "

@@ -34,7 +34,7 @@ def evaluate(
         bins: M confidence bins
         margin: MM that ECE near reaches beyond where the model sees or suspects a structure; or pixels, without spacing
         protocol: authors: bins and number of classes as in the paper's authors' code (not its Dice, HD or rounding)
-        chill: do not fail on missing predictions
+        chill: do not fail on cases without prediction or without ground truth
         num_parts: N parts of the cases, in SUMMARY_partIofN.json; report and table read them all as SUMMARY.json
         part_id: I, the part to evaluate, counted from 0
         overwrite: evaluate every case again and replace existing files
@@ -75,7 +75,7 @@ def evaluate(
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
     forgiven = [entry for entry in result.skipped if entry.missing and chill]
     if forgiven:
-        print(f"{len(forgiven)} cases have no prediction, such as {forgiven[0].case}.")
+        print(f"{len(forgiven)} cases lack prediction or ground truth, such as {forgiven[0].case}.")
     status = print_skipped(entry for entry in result.skipped if entry not in forgiven)
     if status or (total and not result.cases):  # there may be fewer cases than parts
         return 1

@@ -90,7 +90,7 @@ def evaluate(
         # A part may have no case that can be used, but then replaces no record that has some
         if num_parts == 1 or (result.skipped and any(other.cases for other in reused)):
             check_any_used(result.cases, result.skipped)
-        missing = {case.name for case in cases if not case.is_predicted}
+        missing = {case.name for case in cases if not (case.is_predicted and case.has_truth)}
         skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
         whole = replace(result, skipped=skipped)
         write_result(whole, summary)

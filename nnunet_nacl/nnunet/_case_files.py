@@ -62,6 +62,10 @@ class CaseFiles:
     def is_predicted(self) -> bool:
         return self.prediction.exists() or self.probabilities.exists()
 
+    @property
+    def has_truth(self) -> bool:
+        return self.ground_truth is not None and self.ground_truth.exists()
+
     def check_predicted(self) -> None:
         """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
         check_input(self.prediction, ": no predicted segmentation.")

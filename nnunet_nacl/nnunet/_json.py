@@ -90,6 +90,11 @@ class PlansJson:
                 f"{file} does not exist. Plan and preprocess the data set with: {command}"
             )
         found = cls.read(file)
+        for key, expected in (("plans_name", plans), ("dataset_name", name)):
+            if (own := found.content.get(key)) != expected:
+                raise ValueError(
+                    f"{file}: its {key} is {own!r}; expected {expected!r}, since nnU-Net names models by it."
+                )
         found.resolved(configuration)
         return found
 

@@ -188,9 +188,7 @@ class Predictions:
     def to_fit_to(self) -> "Predictions":
         """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
         predicted = self.predicted()
-        both = predicted._having(
-            lambda case: case.ground_truth is not None and case.ground_truth.exists()
-        )
+        both = predicted._having(lambda case: case.has_truth)
         return both if both.cases else predicted
 
     def _having(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":

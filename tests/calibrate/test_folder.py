@@ -163,6 +163,13 @@ def test_a_model_that_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert repr(again.tried) == repr(fit.tried)
 
 
+def test_after_it_was_killed(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "calibrated" / ".nnunet_nacl_cases" / "x").mkdir(parents=True)
+    assert apply_folder(fit_file, new[1], tmp_path / "calibrated")[0] == ["x", "y", "z"]
+    with pytest.raises(FileExistsError, match="calibrated exists"):
+        apply_folder(fit_file, new[1], tmp_path / "calibrated")
+
+
 def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "calibrated"
     output.mkdir()

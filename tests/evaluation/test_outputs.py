@@ -84,7 +84,7 @@ def test_missing_predictions_can_be_forgiven(folders: Folders, capsys: pytest.Ca
     assert "skipped case_1: " in capsys.readouterr().err
     assert run_evaluate(folders, "--chill") == 0
     captured = capsys.readouterr()
-    assert "2 cases have no prediction, such as case_0." in captured.out
+    assert "2 cases lack prediction or ground truth, such as case_0." in captured.out
     assert "skipped" not in captured.err
     assert "case_0.nii.gz does not exist" in reasons(folders)["case_0"]
     assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True, True]

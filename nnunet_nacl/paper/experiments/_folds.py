@@ -23,9 +23,16 @@ _TRAINED_BY = ("channel_names", "modality", "labels", "regions_class_order", "fi
 def write_splits(data: PreprocessedDataSet, splits: list[Split]) -> None:
     """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it."""
     file = data.folder / SPLITS_NAME
+
+    def read() -> list[Split]:
+        return read_splits(file) if file.is_file() else []
+
+    # Another study may have appended its own
+    if read()[: len(splits)] == splits:  # also in a folder that may not be written to
+        return
     with FileLock(data.folder / ".splits_final.lock"):
-        current = read_splits(file) if file.is_file() else []
-        if current[: len(splits)] == splits:  # another study may have appended its own
+        current = read()
+        if current[: len(splits)] == splits:
             return
         if current not in ([], data.splits):
             raise ValueError(f"{file} has changed since it was read. Start this study again.")

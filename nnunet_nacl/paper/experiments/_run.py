@@ -90,14 +90,20 @@ def _do_steps(job: Job, prefix: str) -> None:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """This process's, and where nnU-Net finds our trainers."""
+    """This process's, and where nnU-Net finds trainers."""
     variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    folders = (variables.get("nnUNet_extTrainer"), str(trainers_path()))
-    variables["nnUNet_extTrainer"] = os.pathsep.join(filter(None, folders))
+    variables["nnUNet_extTrainer"] = _trainer_folders()
     # Worker processes for augmentation would compete with the training for the cores
     if job.options.device == "cpu":
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
+
+
+def _trainer_folders() -> str:
+    """Where nnU-Net finds the user's trainers, and ours."""
+    users = filter(None, (os.environ.get("nnUNet_extTrainer") or "").split(os.pathsep))  # noqa: SIM112 - its name
+    folders = [*map(os.path.abspath, users), str(trainers_path())]
+    return os.pathsep.join(dict.fromkeys(folders))
 
 
 def _is_running(job: Job) -> bool:
@@ -121,8 +127,7 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
     jobs, failures = _prepared_jobs(experiments)
     for name in ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results"):
         print(f"export {name}={shlex.quote(str(nnunet_folder(name).absolute()))}")
-    trainers = shlex.quote(str(trainers_path()))
-    print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
+    print(f"export nnUNet_extTrainer={shlex.quote(_trainer_folders())}")
     if experiments[0].options.device == "cpu":
         print('export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"')
     for job in jobs:

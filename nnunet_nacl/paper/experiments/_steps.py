@@ -30,7 +30,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
             ]  # fmt: skip
             if "train" not in steps and not _left_over(job):
                 steps["predict"].append("--continue_prediction")
-        # There may be ground truth without an image; that is not a failure.
+        # There may be ground truth without an image, and the reverse; neither is a failure.
         steps["evaluate_test"] = _evaluate(
             job, str(job.data.raw / "labelsTs"), str(job.predictions), "--chill"
         )
@@ -126,7 +126,7 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
         result.settings == asked
         and {*cases} <= {*result.cases}
         and not result.stale_cases()
-        and all(_is_newer(job, one) for one in (file, *folder.glob("*.npz")))
+        and all(_is_newer(job, one) for one in (file, *(folder / f"{case}.npz" for case in cases)))
     )
 
 

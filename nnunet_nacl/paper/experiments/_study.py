@@ -2,14 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+from yaml.constructor import ConstructorError
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.paper.report import FigureKind, StudyPlot, Variant
@@ -138,6 +139,19 @@ def studies_called(study: str) -> list[Study]:
     return [read_study(name) for name in STUDIES if name != "backbones"]
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that occurs twice, as YAML does: of a run whose dash is missing, the last one would win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise ConstructorError(None, None, f"{key.value!r} occurs twice", key.start_mark)
+            seen.add(key.value)
+        content: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return content
+
+
 def read_study(study: str) -> Study:
     """Read and check one of ``STUDIES``, or ``FILE.yaml``."""
     file = Path(study)
@@ -150,7 +164,7 @@ def read_study(study: str) -> Study:
     check_input(file, f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml.")
     try:
         text = file.read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
         if isinstance(content, dict):
             content = {"name": file.stem, **content, "text": text}
         return TypeAdapter(Study).validate_json(json.dumps(content, default=str))

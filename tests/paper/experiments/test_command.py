@@ -156,6 +156,8 @@ def test_data_sets_one_after_the_other(nnunet: NNUNet, capsys: pytest.CaptureFix
     """One that cannot be trained on is named, and the others go on."""
     for part in ("raw", "preprocessed"):
         shutil.copytree(nnunet.folder / part / NAME, nnunet.folder / part / "Dataset905_Other")
+    plans = nnunet.folder / "preprocessed" / "Dataset905_Other" / "nnUNetPlans.json"
+    plans.write_text(plans.read_text().replace(f'"{NAME}"', '"Dataset905_Other"'))
     command = arguments(nnunet, "penalty", "--dry_run")
     at = command.index("901")
     assert cli.main([*command[:at], "901", "77", "905", *command[at + 1 :]]) == 1

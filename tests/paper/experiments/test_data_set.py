@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Options, plan_experiment, read_study
+from nnunet_nacl.paper.experiments import Options, _folds, plan_experiment, read_study
 from nnunet_nacl.paper.experiments._folds import check_model, write_splits
 from tests.conftest import NNUNet, trainer_on_cpu, write_summary
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
@@ -56,6 +57,32 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
 def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         find(*arguments)
+
+
+def test_splits_that_are_there_need_no_lock(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group may share a folder that none of its users may write to."""
+    assert nnunet.folder.is_dir()
+    data_set = find()
+    write_splits(data_set, data_set.splits)
+
+    def refused(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(_folds, "FileLock", refused)
+    write_splits(data_set, data_set.splits)
+    with pytest.raises(PermissionError):
+        write_splits(data_set, [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}])
+
+
+@pytest.mark.parametrize("key", ["plans_name", "dataset_name"])
+def test_plans_of_another_name(nnunet: NNUNet, key: str) -> None:
+    """Copied by hand: nnU-Net would train into the other model's folder."""
+    folder = nnunet.folder / "preprocessed" / NAME
+    plans = json.loads((folder / "nnUNetPlans.json").read_text())
+    plans["plans_name"] = "mine"
+    (folder / "mine.json").write_text(json.dumps(plans | {key: "other"}))
+    with pytest.raises(ValueError, match=rf"mine\.json: its {key} is 'other'; expected '(mine|{NAME})'"):
+        find(plans="mine")
 
 
 def test_the_second_stage_of_a_cascade_is_preprocessed_too(nnunet: NNUNet) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
@@ -89,6 +90,20 @@ def test_what_another_process_has_comes_last(
     assert set(run_experiments([experiment(*jobs)])) == set(jobs)
     holder.join()
     assert order == [job.trainer, "second", "third", job.trainer]
+
+
+def test_printed_commands_know_ones_own_trainers(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a shell of another session, and another folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("nnUNet_extTrainer", "my trainers")
+    print_commands([experiment(job)], ["report"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "nnUNet_extTrainer" in line]
+    said = subprocess.run(
+        ["bash", "-c", f'{line}; echo "$nnUNet_extTrainer"'], env={}, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip().split(os.pathsep) == [str(tmp_path / "my trainers"), str(trainers_path())]
 
 
 def run(program: str, log: Path) -> None:

@@ -106,6 +106,18 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert not list(job.predictions.glob("*.nii.gz"))
 
 
+def test_an_image_without_label(job: Job) -> None:
+    """Its prediction, of an earlier model, is nothing that could be evaluated."""
+    predicted(job.predictions, "unlabelled")
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.predictions, *job.data.test_cases)
+    summary(job.predictions, job.data.test_cases)
+    earlier = (job.fold_folder / "checkpoint_final.pth").stat().st_mtime - 60
+    os.utime(job.predictions / "unlabelled.npz", (earlier, earlier))
+    assert steps(job) == []
+
+
 def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: Job) -> None:
     finish_training(job)
     summary(job.validation, job.split["val"])

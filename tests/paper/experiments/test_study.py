@@ -88,6 +88,8 @@ def rows(*variants: str) -> str:
         ("title: T", "runs\n  Field required"),
         ("- 1", "should be an object"),
         ("title: [", "is not a YAML file"),
+        ("title: T\nruns:\n- name: A\n  trainer: B\n  name: C\n  trainer: D", "'name' occurs twice.*\n.*line 5"),
+        (f"runs: [{ROW}}}]\ntitle: T\nruns: [{ROW}}}]", "'runs' occurs twice"),
         (f"title: T\nepochs: 3\nruns: [{ROW}}}]", "epochs\n"),
         (f"title: T\nruns: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
         (f"title: T\nruns: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),

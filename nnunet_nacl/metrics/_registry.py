@@ -55,13 +55,20 @@ class CalibrationTables:
     expected_classwise: BinCounts | None = None
 
     def __repr__(self) -> str:
-        return ", ".join(f"{name} {value:.3f}" for name, value in self.metrics().items())
+        """The metrics, of all cases' voxels together."""
+        summed = self.sum() if self._are_of_cases else self
+        return ", ".join(f"{name} {value:.3f}" for name, value in summed.metrics().items())
+
+    @property
+    def _are_of_cases(self) -> bool:
+        """Whether the first axis is still that of the cases."""
+        return self.nll.ndim > 1
 
     def sum(self) -> "CalibrationTables":
         """Those of all cases added up."""
         return replace(
             each_column(lambda column: column.sum(0), self),
-            num_classes=np.asarray(self.num_classes.max(0)),
+            num_classes=np.asarray(self.num_classes.max(0, initial=0)),
         )
 
     def resampled(self, weights: Floats) -> "CalibrationTables":
@@ -118,13 +125,21 @@ class CalibrationTables:
 
     @property
     def ECE(self) -> float:  # noqa: N802 - as in papers
-        """Expected calibration error of the predicted label."""
-        return float(self._values["ECE"])
+        """Expected calibration error of the predicted label; a ValueError unless the cases are added up."""
+        return self._number("ECE")
 
     @property
     def NLL_per_foreground(self) -> float:  # noqa: N802
-        """See ``per_foreground``."""
-        return float(self._values["NLL_per_foreground"])
+        """See ``per_foreground``; a ValueError unless the cases are added up."""
+        return self._number("NLL_per_foreground")
+
+    def _number(self, metric: str) -> float:
+        if self._are_of_cases:
+            raise ValueError(
+                f"{metric}: these tables have an axis of cases, and a value for each: sum over cases first, "
+                f".sum().{metric}, or take metrics()."
+            )
+        return float(self._values[metric])
 
     def class_metrics(self) -> ByName:
         """The metrics (..., C) of each channel that a single class has."""

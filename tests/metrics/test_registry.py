@@ -68,6 +68,23 @@ def test_resamples_are_sums_of_cases() -> None:
         np.testing.assert_allclose(mean_of_known(metric.of(resampled)), expected, rtol=1e-12, err_msg=name)
 
 
+def test_tables_of_cases_are_shown_as_their_sum() -> None:
+    """A single case is a table of cases, too."""
+    counts = make_result(0.4, cases=NAMED[:2]).counts
+    tables = counts.calibration["image"]
+    assert repr(tables) == repr(tables.sum()) == repr(counts["image"])
+    assert repr(tables).startswith("ECE 0.")
+    assert tables.sum().metrics()["ECE"] == tables.sum().ECE
+    for of_cases in (tables, counts.take([0]).calibration["image"]):
+        with pytest.raises(ValueError, match=r"^ECE: these tables .*: sum over cases first, \.sum\(\)\.ECE, or"):
+            of_cases.ECE  # noqa: B018
+        with pytest.raises(ValueError, match=r"^NLL_per_foreground: .* sum over cases first"):
+            of_cases.NLL_per_foreground  # noqa: B018
+    none = counts.take([])
+    assert repr(none.calibration["image"]).startswith("ECE nan")
+    assert repr(none).startswith("Dice nan")
+
+
 def test_docs_list_every_metric() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name, metric in METRICS.items():

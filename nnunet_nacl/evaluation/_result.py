@@ -26,7 +26,7 @@ from nnunet_nacl.metrics import (
     Structure,
     Voxels,
 )
-from nnunet_nacl.metrics.counting import no_counts
+from nnunet_nacl.metrics.counting import mean_of_known, no_counts
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
 
@@ -137,8 +137,9 @@ class FolderResult:
     ) -> Floats:
         """(cases,) a metric, of one label if it is given; NaN where it is unknown.
 
-        A label is one of ``structures``, or 0 for the background's class. Raises a ValueError for a metric or label
-        that does not exist, or a voxel set that the metric does not have.
+        A label is one of ``structures``, or 0 for the background's class. Without a label, a metric of a segmentation
+        is the mean over the structures that have a value. Raises a ValueError for a metric or label that does not
+        exist, or a voxel set that the metric does not have.
         """
         if metric not in METRICS:
             raise ValueError(f"metric: expected one of {', '.join(METRICS)}; got {metric}.")
@@ -150,6 +151,9 @@ class FolderResult:
             )
         if str(label) not in {"", *self._labels}:
             raise ValueError(f"label: expected one of {', '.join(self._labels)}; got {label}.")
+        of_structures = self.counts.segmentation_metrics.get(metric)
+        if of_structures is not None and not str(label):
+            return mean_of_known(of_structures)
         key = ColumnKey(voxels, str(label), metric)
         return self.columns.get(key, np.full(len(self.cases), np.nan))
 

@@ -131,19 +131,52 @@ class Counts:
     __iter__ = None  # neither over cases nor over voxel sets
 
     def __getitem__(self, voxels: Voxels) -> CalibrationTables:
+        """The tables of a voxel set over all cases; a KeyError if it was not counted."""
+        if voxels not in self.calibration:
+            counted = ", ".join(self.calibration) or "none"
+            raise KeyError(
+                f"expected one of the voxel sets that were counted, {counted}; got {voxels}"
+            )
         return self.calibration[voxels].sum()
 
     @classmethod
     def joined(cls, parts: "Iterable[Counts]") -> "Counts":
-        """The cases of all parts, which were counted alike, in this order; a ValueError if there is no part."""
+        """The cases of all parts, in this order.
+
+        They must have been counted alike: with other margins or tolerances, too, the numbers would mean nothing, and
+        records do not tell these. Raises a ValueError if there is no part, or if parts differ in structures, voxel
+        sets, segmentation metrics, channels, bins or protocol.
+        """
         parts = list(parts)
         if not parts:
             raise ValueError("expected one case or more; got none.")
-        metrics = {tuple(part.segmentation_metrics) for part in parts}
-        if len(metrics) > 1:
-            shown = " and ".join(", ".join(names) or "none" for names in sorted(metrics))
-            raise ValueError(f"expected parts with the same segmentation metrics; got {shown}.")
+        expected = parts[0]._form
+        for part in parts[1:]:
+            for what, found in part._form.items():
+                if found != expected[what]:
+                    raise ValueError(
+                        f"expected parts with the same {what}; got {expected[what]} and {found}."
+                    )
         return each_column(lambda *columns: np.concatenate(columns), *parts)
+
+    @property
+    def _form(self) -> dict[str, str]:
+        """What records must share to be joined, in words."""
+        tables = self.calibration.values()
+        with_expected = [
+            voxels for voxels, one in self.calibration.items() if one.expected_top is not None
+        ]
+        named = {
+            "structures": self.structures,
+            "ground truth": () if self.truth is None else ("some",),
+            "segmentation metrics": self.segmentation_metrics,
+            "voxel sets": self.calibration,
+            "kind of channels": {one.activation.name for one in tables},
+            "number of channels": {one.classwise.count.shape[-2] for one in tables},
+            "number of bins": {one.top.count.shape[-1] for one in tables},
+            "voxel sets with expected tables, which the authors' protocol lacks": with_expected,
+        }
+        return {what: ", ".join(map(str, names)) or "none" for what, names in named.items()}
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":
         """Some of the cases."""

@@ -152,6 +152,30 @@ def test_what_is_neither_labels_nor_masks() -> None:
     assert numbers(array) == numbers(evaluate_case(p, y, labels, regions=[np.array([1, 2]), np.int64(2)]))
 
 
+def test_what_is_joined_was_counted_alike() -> None:
+    p, y = structure_case(1.5, regions=True)
+    labels = (p > 0.5).sum(0)
+    everywhere = Settings()
+    for mine, others, told in (
+        (everywhere, Settings(voxels=("near",)), "voxel sets; got foreground, union, near, image and near"),
+        (Settings(voxels=("near",)), everywhere, "voxel sets; got near and foreground, union, near, image"),
+        (everywhere, Settings(num_bins=10), "number of bins; got 15 and 10"),
+        (everywhere, Settings(protocol="authors"),
+         "voxel sets with expected tables, which the authors' protocol lacks; got foreground, union and none"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"^expected parts with the same {told}\.$"):
+            Counts.joined([evaluate_case(p, y, labels, regions=[(1, 2), 2], settings=one) for one in (mine, others)])
+    whole, half = (evaluate_case(p, y, labels, regions=regions) for regions in ([(1, 2), 2], [(1, 2), (2, 1)]))
+    with pytest.raises(ValueError, match=r"the same structures; got \(1, 2\), \(2,\) and \(1, 2\), \(2, 1\)\.$"):
+        Counts.joined([whole, half])
+    for parts in ([whole, whole.without_truth()], [whole.without_truth(), whole]):
+        with pytest.raises(ValueError, match=r"the same ground truth; got some and none|got none and some"):
+            Counts.joined(parts)
+    near = evaluate_case(p, y, labels, regions=[(1, 2), 2], settings=Settings(voxels=("near",)))
+    with pytest.raises(KeyError, match="one of the voxel sets that were counted, near; got image"):
+        near["image"]
+
+
 @pytest.mark.parametrize("ignore_label", [-100, 255])
 def test_labels_of_no_class(ignore_label: int) -> None:
     p, y = structure_case(1.5)

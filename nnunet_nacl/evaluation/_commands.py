@@ -2,7 +2,7 @@
 
 import shlex
 
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin, default_summary
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Folders, Origin, default_summary
 from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder
 
@@ -10,7 +10,9 @@ from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder
 def evaluate_command(result: FolderResult) -> str:
     """The ``nnunet_nacl evaluate`` command that gives this result, into its file if that is not the default one.
 
-    Folds of a model in ``nnUNet_results`` are evaluated together; of other merged folders, each has a line.
+    Folds of a model in ``nnUNet_results`` are evaluated together; of other merged folders, each has a line. The command
+    has no options for ``voxels`` and ``tolerance_mm``, which Python alone sets: of a result with others than the
+    defaults, it counts all voxel sets, and NSD within 1 mm.
     """
     origin = result.origin
     command = evaluate_folders(origin)
@@ -37,9 +39,13 @@ def evaluate_folders(origin: Origin) -> str:
 def review_command(origin: Origin) -> str:
     """The ``nnunet_nacl review`` command that judges these predictions; a line for each folder."""
     return "\n".join(
-        shlex.join(["nnunet_nacl", "review", pair.pred_folder, "-gt", pair.gt_folder])
+        shlex.join(["nnunet_nacl", "review", pair.pred_folder, *_ground_truth(pair)])
         for pair in origin.folders
     )
+
+
+def _ground_truth(folders: Folders) -> list[str]:
+    return ["-gt", folders.gt_folder] if folders.gt_folder else []
 
 
 def _evaluate_options(origin: Origin) -> list[str]:

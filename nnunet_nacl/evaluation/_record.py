@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._commands import evaluate_folders
+from nnunet_nacl.evaluation._commands import evaluate_folders, review_command
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.files import check_input
@@ -45,10 +45,10 @@ def read_record(file: Path) -> FolderResult:
             arrays = dict(archive)
         origin, cases, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
     if origin.counting != COUNTING:
-        raise ValueError(
-            f"{file} was counted by another version of nnunet_nacl. Evaluate again: {evaluate_folders(origin)} (into a "
-            "file that -o named, with --overwrite)"
-        )
+        again = f"Review again: {review_command(origin)} (with its -o, if it had one)"
+        if origin.has_truth:
+            again = f"Evaluate again: {evaluate_folders(origin)} (into a file that -o named, with --overwrite)"
+        raise ValueError(f"{file} was counted by another version of nnunet_nacl. {again}")
     with _reading(file):
         empty = no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
         like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})

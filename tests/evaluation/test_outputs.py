@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import read_parts, read_result, write_result
+from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.files import only_writer
 from tests.evaluation.evaluated import SUMMARY, Folders, content, reasons, run_evaluate, summary_of
 
@@ -226,6 +228,12 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.
         ValueError, match=r"was counted by another version of nnunet_nacl\. Evaluate again: nnunet_nacl ev"
     ):
         read_result(folders[1] / SUMMARY)
+    pred_folder = shlex.quote(str(folders[1]))
+    without_truth = tuple(replace(pair, gt_folder="") for pair in old.folders)
+    of_review = replace(result, origin=replace(old, folders=without_truth), counts=result.counts.without_truth())
+    write_record(of_review, folders[1] / "review.bins.zip")
+    with pytest.raises(ValueError, match=rf"another version .*\. Review again: nnunet_nacl review {pred_folder} \("):
+        read_record(folders[1] / "review.bins.zip")
     assert evaluated_again(folders, capsys) == 3
     upgraded = replace(result.origin, versions={**result.origin.versions, "numpy": "1.0"})
     write_result(replace(result, origin=upgraded), folders[1] / SUMMARY)

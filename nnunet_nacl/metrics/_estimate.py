@@ -58,7 +58,7 @@ class Estimate:
         patients = np.arange(len(tables.nll)) if patients is None else patients
 
         def resampled(weights: Floats) -> Floats:
-            values = of(tables.resampled(weights))
+            values = of(tables.weighted(weights))
             return np.full(len(weights), np.nan) if values is None else mean_of_known(values)
 
         if metric.of_case is not None:

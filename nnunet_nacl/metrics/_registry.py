@@ -71,10 +71,11 @@ class CalibrationTables:
             num_classes=np.asarray(self.num_classes.max(0, initial=0)),
         )
 
-    def resampled(self, weights: Floats) -> "CalibrationTables":
-        """(resamples, ...), the sums over the cases that each resample drew."""
-        drawn = each_column(lambda column: np.tensordot(weights, column, 1), self)
-        return replace(drawn, num_classes=self.num_classes.max())
+    def weighted(self, weights: Floats) -> "CalibrationTables":
+        """(n, ...), sums over the cases with weights (n, cases): by resample, or by patient."""
+        sums = each_column(lambda column: np.tensordot(weights, column, 1), self)
+        num_classes = np.full(len(weights), self.num_classes.max(initial=0))
+        return replace(sums, num_classes=num_classes)
 
     @property
     def foreground_voxels(self) -> NDArray[np.int64]:

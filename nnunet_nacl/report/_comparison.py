@@ -99,7 +99,7 @@ class Comparison:
         return {
             voxels: {
                 name: Reliability(
-                    name, result.counts.calibration[voxels].resampled(cases_of), self.structures
+                    name, result.counts.calibration[voxels].weighted(cases_of), self.structures
                 )
                 for name, result in self.results.items()
             }

@@ -7,7 +7,7 @@ import pytest
 
 from nnunet_nacl.evaluation import summary_of
 from nnunet_nacl.metrics import CALIBRATION_METRICS, METRICS, SEGMENTATION_METRICS, BinCounts, MetricDefinition
-from nnunet_nacl.metrics.counting import each_column, mean_of_known
+from nnunet_nacl.metrics.counting import each_column, mean_of_known, named_columns
 from nnunet_nacl.report import compare, write_report
 from tests.report.generated import NAMED, make_result, table_of
 
@@ -61,7 +61,9 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_resamples_are_sums_of_cases() -> None:
     tables = make_result(0.4, cases=NAMED[:3]).counts.calibration["union"]
-    resampled = tables.resampled(np.array([[1.0, 1, 1], [0, 2, 1]]))
+    resampled = tables.weighted(np.array([[1.0, 1, 1], [0, 2, 1]]))
+    assert {column.shape[0] for column in named_columns(resampled).values()} == {2}
+    assert named_columns(resampled).keys() == named_columns(tables).keys()
     sums = [each_column(lambda column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
     for name, metric in CALIBRATION_METRICS.items():
         expected = [(one.metrics() | one.per_foreground())[name] for one in sums]

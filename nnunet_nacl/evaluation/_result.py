@@ -290,8 +290,10 @@ class FolderResult:
 
         Surface distances are left out unless all have them: trainers measure them, ``--no_surface`` does not.
 
-        Raises a ValueError for different settings or labels, missing parts, or a case in two parts.
+        Raises a ValueError for no result, different settings or labels, missing parts, or a case in two parts.
         """
+        if not results:
+            raise ValueError("expected one result or more to merge; got none.")
         if len({result.settings.surface for result in results}) > 1:
             results = [result._without_surface() for result in results]
         origins = [result.origin for result in results]

@@ -56,8 +56,11 @@ class Settings:
                 f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}."
             )
         if not 1 <= self.num_bins <= MOST_BINS:
-            raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
-        for name, distance in (("margin", self.margin_mm), ("tolerance", self.tolerance_mm)):
+            raise ValueError(f"num_bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
+        for name, distance in (
+            ("margin_mm", self.margin_mm),
+            ("tolerance_mm", self.tolerance_mm),
+        ):
             if not 0 <= distance < math.inf:
                 raise ValueError(f"{name} must be a distance of 0 mm or more; got {distance}.")
         if self.protocol not in get_args(Protocol):

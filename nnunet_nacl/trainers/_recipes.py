@@ -233,7 +233,7 @@ def schedule_suffix(
     >>> schedule_suffix(epochs=5, paper_schedule=True)
     '_paperSchedule_5epochs'
     """
-    for option, number in (("--epochs", epochs), ("--iterations", iterations)):
+    for option, number in (("epochs", epochs), ("iterations", iterations)):
         if number is not None and number < 1:
             raise ValueError(f"{option}: expected 1 or more; got {number}.")
     schedule = "_paperSchedule" if paper_schedule else ""

@@ -99,12 +99,12 @@ def test_bad_settings() -> None:
     with pytest.raises(ValueError, match=r"^voxels must be some of .*; got \('background',\)\.$"):
         Settings(voxels=("background",))  # type: ignore[arg-type]
     for margin in (-1, np.inf, np.nan):
-        with pytest.raises(ValueError, match=rf"^margin must be a distance of 0 mm or more; got {margin}\.$"):
+        with pytest.raises(ValueError, match=rf"^margin_mm must be a distance of 0 mm or more; got {margin}\.$"):
             Settings(margin_mm=margin)
-        with pytest.raises(ValueError, match=rf"^tolerance must be a distance of 0 mm or more; got {margin}\.$"):
+        with pytest.raises(ValueError, match=rf"^tolerance_mm must be a distance of 0 mm or more; got {margin}\.$"):
             Settings(tolerance_mm=margin)
     for number in (0, 1001):
-        with pytest.raises(ValueError, match=rf"^bins must be from 1 to 1000; got {number}\.$"):
+        with pytest.raises(ValueError, match=rf"^num_bins must be from 1 to 1000; got {number}\.$"):
             Settings(num_bins=number)
 
 

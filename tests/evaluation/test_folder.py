@@ -200,7 +200,7 @@ def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture
     assert share == pytest.approx(expected["near"].metrics()["share"])
     assert share < 0.2
     assert run_evaluate(folders, "--margin", "-1") == 1
-    assert "margin must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err
+    assert "margin_mm must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("share", "is_wide"), [(0.951, True), (0.949, False)])

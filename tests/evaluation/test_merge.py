@@ -31,6 +31,7 @@ def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
     other = evaluate(predictions, Settings(num_bins=10), output=tmp_path / "b.json")
     parts = [evaluate(predictions, output=tmp_path / "p.json", num_parts=3, part_id=part) for part in (0, 2)]
     for results, message in (
+        ([], r"^expected one result or more to merge; got none\.$"),
         ([whole, whole], r"^the case case_0 is in two parts\.$"),
         ([whole, other], r"^parts differ in num_bins: 15 and 10\.$"),
         (parts, r"^expected all parts of one folder, numbered from 0, .*; got 0 of 3, 2 of 3\.$"),

@@ -59,7 +59,7 @@ def test_a_schedules_suffix_is_read_back() -> None:
         assert parse_name(f"nnUNetTrainerNACL_l2{schedule_suffix(**schedule)}") == Recipe(
             "NACL", settings={"penalty": "l2"}, **recipe
         )
-    with pytest.raises(ValueError, match=r"^--iterations: expected 1 or more; got 0\.$"):
+    with pytest.raises(ValueError, match=r"^iterations: expected 1 or more; got 0\.$"):
         schedule_suffix(iterations=0)
 
 

@@ -1,11 +1,13 @@
 """The loss of a recipe."""
 
 import inspect
+from typing import get_args
 
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.trainers._recipes import LOSSES, Recipe
+from nnunet_nacl.typing import ByName
 
 
 def build_loss(
@@ -30,12 +32,25 @@ def build_loss(
         raise ValueError(
             'There is no loss: set the trainer\'s loss_class, or name one, as in Recipe("NACL").'
         )
+    settings = {**recipe.settings, **shared}
     try:
-        return loss_class(**recipe.settings, **shared)
+        _check_taken(loss_class, settings)
     except TypeError as error:
-        given = {**recipe.settings, **shared}
-        settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        raise ValueError(f"{loss_class.__name__} does not take {settings}: {error}") from error
+        shown = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ValueError(f"{loss_class.__name__} does not take {shown}: {error}") from error
+    return loss_class(**settings)
+
+
+def _check_taken(loss_class: type[losses.SegmentationLoss], settings: ByName) -> None:
+    """Raise a TypeError unless the class's ``__init__`` takes these keywords; what it does with them is its own."""
+    signature = inspect.signature(loss_class)
+    taken = signature.bind(**settings).arguments
+    for name, parameter in signature.parameters.items():
+        if get_args(parameter.annotation) != (losses.Shared,):  # of **shared: Unpack[Shared]
+            continue
+        for setting in taken.get(name, {}):
+            if setting not in losses.Shared.__annotations__:
+                raise TypeError(f"got an unexpected keyword argument {setting!r}")
 
 
 def default_of(loss: str, setting: str) -> object:

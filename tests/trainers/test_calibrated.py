@@ -32,6 +32,7 @@ from nnunet_nacl.trainers import (
     _calibrated,
     _classes,
 )
+from nnunet_nacl.trainers._losses import build_loss
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
@@ -245,6 +246,24 @@ def test_a_loss_that_the_data_set_does_not_allow(make: Make) -> None:
     wrong = {"loss_class": Brier, "recipe": Recipe(settings={"wieght": 0.2})}
     with pytest.raises(ValueError, match=r"Brier does not take wieght=0\.2, ignore_label=None, .*: .*'wieght'"):
         make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), wrong))
+
+
+def test_an_error_inside_a_loss_is_not_one_of_its_settings() -> None:
+    class Faulty(NACLLoss):
+        def __init__(self, *, extra: int = 1, **others: Any) -> None:
+            super().__init__(**others)
+            self.extra = extra + "1"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        build_loss(Recipe(settings={"extra": 2, "weight": 0.2}), Faulty)
+    for recipe, message in (
+        (Recipe("CE", settings={"alpha": 1}),
+         r"^CrossEntropyLoss does not take alpha=1, regions=True: got an unexpected keyword argument 'alpha'$"),
+        (Recipe("NACL", settings={"wieght": 0.2}),
+         r"^NACLLoss does not take wieght=0\.2, regions=True: got an unexpected keyword argument 'wieght'$"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            build_loss(recipe, regions=True)
 
 
 def test_a_losss_tensors_go_to_the_trainers_device(make: Make) -> None:

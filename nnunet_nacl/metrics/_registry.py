@@ -165,13 +165,14 @@ class MetricDefinition:
             (..., n) of regions, classes or one; their mean without NaN is the metric. None if the tables lack it.
         of_class: the same metric of a single class's bins, if it has one.
         of_case: what is tested of a case, if a case by itself has no value.
-        over_cases: ``mean``: always a mean over cases; ``pooled``: over voxel sets that labels do not choose, of all
-            cases' voxels together; ``sums``: of all cases' sums, over the image alone.
+        over_cases: what an estimate is: ``mean``: a mean over cases; ``pooled``: over voxel sets that labels do not
+            choose, of all cases' voxels together; ``sums``: of all cases' sums, over the image alone.
         higher_is_better: None if neither direction is.
         digits: after the decimal point.
         signed: whether a value above 0 is shown with a plus sign.
         unit: of the value.
-        further: whether the report's table of further metrics shows it, ``pooled`` or as a ``mean`` over cases.
+        further: whether the report's table of further metrics shows it, and how, whatever ``over_cases`` says:
+            ``pooled``, of all cases' voxels together, or as a ``mean`` over cases.
     """
 
     name: str
@@ -428,7 +429,7 @@ _SEGMENTATION = (
     MetricDefinition(
         name="NSD",
         title="NSD",
-        formula="share of both surfaces within 1 mm of the other",
+        formula="share of both surfaces within 1 mm (`tolerance_mm`) of the other",
         higher_is_better=True,
     ),
 )

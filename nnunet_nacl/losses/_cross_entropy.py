@@ -137,18 +137,14 @@ class SVLSLoss(SegmentationLoss):
     tensor(0.6931)
     """
 
+    neighborhood: Neighborhood
+
     def __init__(
         self, *, sigma: float = 2.0, kernel_size: int = 3, **shared: Unpack[Shared]
     ) -> None:
         super().__init__(**shared)
-        self.sigma = sigma
-        self.kernel_size = kernel_size
-        self.neighborhood.check()
-
-    @property
-    def neighborhood(self) -> Neighborhood:
         # As the authors' code: with Gaussians, "background" replicates what lies at the border
-        return Neighborhood("gaussian", self.sigma, self.kernel_size, border="background")
+        self.neighborhood = Neighborhood("gaussian", sigma, kernel_size, border="background")
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         shares = self.neighborhood.tau(target, logits.dtype)

@@ -22,6 +22,8 @@ class Formula(nn.Module, ABC):
     """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
     looks_around: ClassVar[bool] = False
     """Whether a voxel's value depends on other voxels' logits or labels, so that it cannot be computed in pieces."""
+    neighborhood: Neighborhood | None = None
+    """The window from which ``voxel_loss`` takes class shares; None for a loss that looks at each voxel alone."""
 
     def __init__(
         self,
@@ -43,11 +45,6 @@ class Formula(nn.Module, ABC):
 
         On a CPU, or not compiled on a GPU, it gets some rows of an image at a time, unless the class ``looks_around``.
         """
-
-    @property
-    def neighborhood(self) -> Neighborhood | None:
-        """The window from which ``voxel_loss`` takes class shares; None for a loss that looks at each voxel alone."""
-        return None
 
     @property
     def learns(self) -> bool:

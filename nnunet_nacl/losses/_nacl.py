@@ -44,6 +44,8 @@ class NACLLoss(SegmentationLoss):
     tensor(0.7431)
     """
 
+    neighborhood: Neighborhood
+
     def __init__(
         self,
         *,
@@ -63,18 +65,10 @@ class NACLLoss(SegmentationLoss):
         check_choice("constraint", constraint, Constraint)
         check_choice("class_reduction", class_reduction, ClassReduction)
         self.weight = weight
-        self.prior: Prior = prior
-        self.sigma = sigma
-        self.kernel_size = kernel_size
+        self.neighborhood = Neighborhood(prior, sigma, kernel_size, border)
         self.penalty: Penalty = penalty
         self.constraint: Constraint = constraint
         self.class_reduction: ClassReduction = class_reduction
-        self.border: Border = border
-        self.neighborhood.check()
-
-    @property
-    def neighborhood(self) -> Neighborhood:
-        return Neighborhood(self.prior, self.sigma, self.kernel_size, self.border)
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         constrained = logits

@@ -63,7 +63,6 @@ def neighbor_shares(
     tensor([0.0000, 0.3333, 0.6667, 1.0000])
     """
     neighborhood = Neighborhood(prior, sigma, kernel_size, border)
-    neighborhood.check()
     shape = torch.Size((labels.shape[0], num_classes, *labels.shape[2:]))
     check_target_shape(labels, shape, ignores=ignore_label is not None, regions=regions)
     target = canonical_target(
@@ -78,7 +77,7 @@ class Neighborhood:
     """The window of ``neighbor_shares``, which explains the settings.
 
     τ takes two steps, so that a part of an image has its neighbors: ``surround`` the whole image, then compute ``tau``
-    of all or some of its rows.
+    of all or some of its rows. Raises a ValueError for a setting that is not allowed.
     """
 
     prior: Prior = "mean"
@@ -86,9 +85,7 @@ class Neighborhood:
     kernel_size: int = 3
     border: Border = "valid"
 
-    def check(self) -> None:
-        """Raise a ValueError for a setting that is not allowed."""
-        # Not in __post_init__, which torch.compile would have to trace
+    def __post_init__(self) -> None:
         check_choice("prior", self.prior, Prior)
         if self.prior != "mean":
             check_number("sigma", self.sigma, at_least=0.2)

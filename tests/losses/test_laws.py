@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -237,6 +238,16 @@ def test_non_finite_logits_do_not_pass_silently(
         assert not torch.isfinite(make(name, regions=regions)(logits, target))
 
 
+@each_kind
+def test_a_logit_of_minus_infinity(name: str, generator: torch.Generator, regions: bool) -> None:
+    """Of another class than the voxel's it is a probability of 0, which some losses take."""
+    logits, target = draw(generator, regions=regions)
+    logits[0, 1, 2, 3] = -math.inf
+    target[0, 1 if regions else 0, 2, 3] = 0
+    takes_it = not regions and name in {"CE", "FL", "NACL softmax sum"}
+    assert torch.isfinite(make(name, regions=regions)(logits, target)) == takes_it
+
+
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "MbLS" and "NACL" not in name])
 def test_regions_are_the_mean_over_cases_of_two_classes(name: str, generator: torch.Generator) -> None:
     # NACL's penalty differs by definition: it looks at one logit for each region.
@@ -443,13 +454,15 @@ def test_a_setting_that_is_not_used_may_be_anything(generator: torch.Generator) 
 def test_what_is_shown_is_what_is_computed(
     loss: SegmentationLoss, setting: str, value: object, generator: torch.Generator
 ) -> None:
-    """Also after a setting of the neighborhood has been changed."""
+    """Also after another neighborhood has been set."""
     logits, labels = draw(generator)
     before = loss(logits, labels)
-    setattr(loss, setting, value)
+    assert loss.neighborhood is not None
+    loss.neighborhood = replace(loss.neighborhood, **{setting: value})
+    assert f"neighborhood={loss.neighborhood!r}" in repr(loss)
     assert f"{setting}={value!r}" in repr(loss)
     assert loss(logits, labels) != before
-    settings = {"prior": loss.prior} if isinstance(loss, losses.NACLLoss) else {}
+    settings = {"prior": loss.neighborhood.prior} if isinstance(loss, losses.NACLLoss) else {}
     assert torch.equal(loss(logits, labels), type(loss)(**{**settings, setting: value})(logits, labels))
 
 

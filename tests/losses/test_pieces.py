@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import _gradient
@@ -59,9 +60,9 @@ class Balanced(losses.SegmentationLoss):
 class Smooth(losses.SegmentationLoss):
     """Cross-entropy on shares of a neighborhood of one's own."""
 
-    @property
-    def neighborhood(self) -> losses.Neighborhood:
-        return losses.Neighborhood(kernel_size=5)
+    def __init__(self, **shared: Unpack[losses.Shared]) -> None:
+        super().__init__(**shared)
+        self.neighborhood = losses.Neighborhood(kernel_size=5)
 
     def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
         return losses.soft_cross_entropy(logits, self.neighborhood.tau(target, logits.dtype))

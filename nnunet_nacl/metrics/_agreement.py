@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nnunet_nacl.metrics._channels import above
 from nnunet_nacl.metrics._compiled import follow
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._overlap import confusion_matrix
@@ -112,8 +113,8 @@ class Thresholded(GivenLabels):
         written, threshold = self._writes[channel]
         segmentation = self.segmentation[part]
         label = self.label[part]
-        exact = p.astype(np.float64)  # or the threshold would be rounded
-        there = (exact > threshold) | ((exact == threshold) & (segmentation == written))
+        may_be_there = above(p, threshold, or_equal=True) & (segmentation == written)
+        there = above(p, threshold) | may_be_there
         if self._meaning.activation.exclusive:
             there &= (label == 0) | (label != segmentation)
         label[there] = written

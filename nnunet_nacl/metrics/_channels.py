@@ -108,9 +108,10 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
         )
 
 
-def above(p: Floats, threshold: float) -> Mask:
-    """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
-    is_above: Mask = np.greater(p, threshold, signature="dd->?")
+def above(p: Floats, threshold: float, *, or_equal: bool = False) -> Mask:
+    """Where p exceeds, or reaches, the float64 threshold, not the threshold rounded to p's dtype."""
+    compare = np.greater_equal if or_equal else np.greater
+    is_above: Mask = compare(p, threshold, signature="dd->?")
     return is_above
 
 

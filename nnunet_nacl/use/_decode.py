@@ -11,6 +11,7 @@ import numpy as np
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, means_of, write_folder
 from nnunet_nacl.metrics import LabelMeaning, segment
+from nnunet_nacl.metrics.counting import above
 from nnunet_nacl.nnunet import (
     DECODED_NAME,
     CaseFiles,
@@ -149,9 +150,8 @@ def _for_recall(
     probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
 ) -> Decoded:
     of_structures = probabilities[meaning.activation.first_structure :]
-    # In double precision, as the fit has it
     reached = [
-        np.greater_equal(p, threshold, signature="dd->?")
+        above(p, threshold, or_equal=True)  # as the fit has it
         for p, threshold in zip(of_structures, thresholds, strict=True)
     ]
     if not meaning.activation.exclusive:

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,15 +13,20 @@ from numpy.typing import NDArray
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._channels import Channels, check_shape, to_numpy
 from nnunet_nacl.metrics._count import CaseArrays, count_case
-from nnunet_nacl.metrics._labels import LabelMeaning, canonical_labels, region_of, whole_numbers
+from nnunet_nacl.metrics._labels import (
+    LabelMeaning,
+    Segmentation,
+    canonical_labels,
+    region_of,
+    whole_numbers,
+)
 from nnunet_nacl.metrics._near import check_spacing
-from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.metrics._overlap import SurfaceDistances, dice_of_sizes
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import Settings
 from nnunet_nacl.typing import Array, Floats, Labels, Mask, Numbers
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
-_MOST_MASKS = 63  # a bit each of a combination's number
 
 
 def evaluate_case(
@@ -98,27 +103,36 @@ def evaluate_case(
         p = activation.probabilities(p.astype(np.result_type(p, np.float32)))
     channels = Channels(p)
     if are_masks:
-        labeled = _of_masks(truth, p > 0.5 if predicted is None else predicted)
+        numbers = tuple(range(1, len(p) + 1))
+        meaning = LabelMeaning((0, *numbers), numbers)
     elif regions is not None:
-        labeled = _of_regions(truth, predicted, regions, ignore_label)
+        meaning = _meaning_of_regions(regions, truth, predicted, ignore_label)
     else:
-        labeled = _of_classes(truth, p.argmax(0) if predicted is None else predicted, len(p))
-    check_shape(channels, labeled.meaning, labeled.segmentation.shape, "the prediction")
-    spacing = [1.0] * labeled.truth.ndim if spacing_mm is None else spacing_mm
-    check_spacing(spacing, labeled.truth.ndim)
-    case = CaseArrays(
-        channels=channels,
-        truth=canonical_labels(labeled.truth, labeled.meaning, ignore_label, "the ground truth"),
-        segmentation=canonical_labels(
-            labeled.segmentation, labeled.meaning, None, "the prediction"
-        ),
-        meaning=labeled.meaning,
-        spacing=spacing,
-        voxel_ml=math.prod(spacing) / 1000,
-        settings=settings,
+        meaning = LabelMeaning(tuple(range(len(p))))
+    segmentation = _decided(p, are_masks=are_masks) if predicted is None else predicted
+    spatial = segmentation.shape[1:] if are_masks else segmentation.shape
+    check_shape(channels, meaning, spatial, "the prediction")
+    spacing = [1.0] * len(spatial) if spacing_mm is None else spacing_mm
+    check_spacing(spacing, len(spatial))
+    if not are_masks:
+        truth = canonical_labels(truth, meaning, ignore_label, "the ground truth")
+        segmentation = canonical_labels(segmentation, meaning, None, "the prediction")
+    return evaluate_arrays(
+        CaseArrays(
+            channels=channels,
+            truth=truth,
+            segmentation=segmentation,
+            meaning=meaning,
+            spacing=spacing,
+            voxel_ml=math.prod(spacing) / 1000,
+            settings=settings,
+        )
     )
-    result = evaluate_arrays(case)
-    return replace(result, structures=tuple(range(1, len(p) + 1))) if are_masks else result
+
+
+def _decided(p: Floats, *, are_masks: bool) -> Segmentation:
+    """Masks p > 1/2, or the argmax."""
+    return p > 0.5 if are_masks else p.argmax(0)
 
 
 def _are_masks(truth: NDArray[Any], shape: tuple[int, ...]) -> bool:
@@ -150,24 +164,13 @@ def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int 
         )
 
 
-class _Labeled(NamedTuple):
-    """Ground truth and segmentation as labels (*spatial), and what they mean."""
-
-    truth: Labels
-    segmentation: Labels
-    meaning: LabelMeaning
-
-
-def _of_classes(truth: Labels, predicted: Labels, num_classes: int) -> _Labeled:
-    return _Labeled(truth, predicted, LabelMeaning(tuple(range(num_classes))))
-
-
-def _of_regions(
+def _meaning_of_regions(
+    regions: Sequence[int | Sequence[int]],
     truth: Labels,
     predicted: Labels | None,
-    regions: Sequence[int | Sequence[int]],
     ignore_label: int | None,
-) -> _Labeled:
+) -> LabelMeaning:
+    """The meaning of labels: those up to the highest that occurs are known."""
     if predicted is None:
         raise ValueError(
             "prediction is needed with labels of regions: overlapping channels do not say which label wins. Give it, "
@@ -177,21 +180,15 @@ def _of_regions(
     counted = truth[truth != ignore_label]
     arrays = [counted, predicted, *map(np.array, of_regions)]
     highest = max(int(array.max()) for array in arrays if array.size)
-    return _Labeled(truth, predicted, LabelMeaning(tuple(range(highest + 1)), of_regions))
+    return LabelMeaning(tuple(range(highest + 1)), of_regions)
 
 
-def _of_masks(truth: Mask, predicted: Mask) -> _Labeled:
-    """Of masks (R, *spatial): each combination of regions that occurs is a label."""
-    if len(truth) > _MOST_MASKS:
-        raise ValueError(
-            f"expected at most {_MOST_MASKS} masks; got {len(truth)}. Evaluate them in groups."
-        )
-    bits = 1 << np.arange(len(truth))
-    codes = [np.tensordot(bits, masks.astype(np.int64), 1) for masks in (truth, predicted)]
-    known = np.unique(np.concatenate([bits, *(code.reshape(-1) for code in codes)]))
-    regions = [tuple(np.flatnonzero(known & bit).tolist()) for bit in bits]
-    of_truth, of_predicted = (np.searchsorted(known, code) for code in codes)
-    return _of_regions(of_truth, of_predicted, regions, None)
+class _Sizes(NamedTuple):
+    """Voxels (1, structures) that are not ignored: of the ground truth, of the segmentation, and of both."""
+
+    truth: NDArray[np.int64]
+    segmented: NDArray[np.int64]
+    found: NDArray[np.int64]
 
 
 def evaluate_arrays(case: CaseArrays) -> Counts:
@@ -199,40 +196,61 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
     counts = count_case(case)
     if case.truth is None or counts.truth is None:
         return counts
-    metrics = _segmentation_metrics(case, case.truth)
-    if case.meaning.lost_regions:
-        metrics["Dice_mask"] = counts.truth.dice
+    truth = counts.truth
+    sizes = _Sizes(truth.voxels, truth.sums.segmented, truth.found)
+    is_lossy = bool(case.meaning.lost_regions)
+    if is_lossy:  # what was counted is of masks
+        sizes = _sizes_of_labels(case, case.truth)
+    metrics = _overlap_metrics(sizes)
+    if case.settings.surface:
+        metrics |= _surface_metrics(case, case.truth)
+    if is_lossy:
+        metrics["Dice_mask"] = truth.dice
     return replace(counts, segmentation_metrics=metrics)
 
 
-def _segmentation_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
-    """Dice and, if asked for, surface distances (1, structures) of each label or region.
+def _each_structure(case: CaseArrays, truth: Segmentation) -> Iterator[tuple[Mask, Mask]]:
+    """Each structure (*spatial) in the ground truth, and in the segmentation where that is not ignored."""
+    counted = case.meaning.counted(truth)
+    for number in range(len(case.meaning.structures)):
+        predicted = case.meaning.mask(case.segmentation, number) & counted
+        yield case.meaning.mask(truth, number), predicted
+
+
+def _sizes_of_labels(case: CaseArrays, truth: Labels) -> _Sizes:
+    sizes = [
+        (np.count_nonzero(there), np.count_nonzero(predicted), np.count_nonzero(there & predicted))
+        for there, predicted in _each_structure(case, truth)
+    ]
+    return _Sizes(*np.array(sizes, np.int64).T[:, np.newaxis])
+
+
+def _overlap_metrics(sizes: _Sizes) -> dict[str, Floats]:
+    """Dice, missed and spurious (1, structures).
 
     Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that
-    the ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
+    the ground truth lacks.
     """
-    ignored = case.meaning.ignored
-    confusion = confusion_matrix(truth, case.segmentation, ignored + 1)
-    confusion[ignored] = 0
-    of_structures = []
-    for structure in case.meaning.structures:
-        labels = region_of(structure)
-        is_there = bool(confusion[labels, :].any())
-        is_predicted = bool(confusion[:, labels].any())
-        metrics = {
-            "Dice": dice(confusion, labels),
-            "Missed": float(not is_predicted) if is_there else np.nan,
-            "Spurious": np.nan if is_there else float(is_predicted),
-        }
-        if case.settings.surface:
-            predicted = np.isin(case.segmentation, labels) & (truth != ignored)
-            metrics |= _surface_metrics(case, np.isin(truth, labels), predicted)
-        of_structures.append(metrics)
-    names = of_structures[0] if of_structures else {}
-    return {name: np.array([[metrics[name] for metrics in of_structures]]) for name in names}
+    is_there = sizes.truth > 0
+    is_predicted = sizes.segmented > 0
+    return {
+        "Dice": dice_of_sizes(sizes.found, sizes.truth + sizes.segmented),
+        "Missed": np.where(is_there, ~is_predicted, np.nan),
+        "Spurious": np.where(is_there, np.nan, is_predicted),
+    }
 
 
-def _surface_metrics(case: CaseArrays, truth: Mask, predicted: Mask) -> Numbers:
+def _surface_metrics(case: CaseArrays, truth: Segmentation) -> dict[str, Floats]:
+    """Surface distances (1, structures).
+
+    Of a missed or spurious structure HD95 and ASSD count as the image's diagonal, NSD as 0. NaN for a structure in
+    neither.
+    """
+    found = [_distances(case, *masks) for masks in _each_structure(case, truth)]
+    return {name: np.array([[of_one[name] for of_one in found]]) for name in SURFACE_METRICS}
+
+
+def _distances(case: CaseArrays, truth: Mask, predicted: Mask) -> Numbers:
     if truth.any() and predicted.any():
         mm = SurfaceDistances.between(truth, predicted, case.spacing)
         voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim)

@@ -27,7 +27,7 @@ from nnunet_nacl.metrics._compiled import (
     count_class,
     count_region,
 )
-from nnunet_nacl.metrics._labels import LabelMeaning, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, Segmentation
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, THRESHOLDS, Settings
@@ -37,14 +37,15 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 
 @dataclass(frozen=True)
 class CaseArrays:
-    """A case to count, with canonical labels (*spatial), with or without ground truth.
+    """A case to count, with canonical labels (*spatial), or with masks of regions (R, *spatial).
 
-    If ``must_agree``, the segmentation must follow from the probabilities, by the thresholds if there are any.
+    ``truth`` is None without ground truth. If ``must_agree``, the segmentation must follow from the probabilities, by
+    the thresholds if there are any.
     """
 
     channels: Channels
-    truth: Labels | None
-    segmentation: Labels
+    truth: Segmentation | None
+    segmentation: Segmentation
     meaning: LabelMeaning
     spacing: Sequence[float]
     voxel_ml: float
@@ -52,12 +53,24 @@ class CaseArrays:
     must_agree: bool = False
     thresholds: tuple[float, ...] | None = None
 
-    def flat_labels(self) -> tuple[Labels, Labels]:
-        """(n,) of the ground truth, or without any the ignored label everywhere; and of the segmentation."""
-        segmentation = self.segmentation.reshape(-1)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the image."""
+        return self.channels.shape[1:]
+
+    def flat(self) -> tuple[Segmentation, Segmentation]:
+        """(n,) or (R, n), the ground truth, or without any the ignored label everywhere; and the segmentation."""
+        segmentation = self._flat(self.segmentation)
         if self.truth is None:
-            return np.full_like(segmentation, self.meaning.ignored), segmentation
-        return self.truth.reshape(-1), segmentation
+            ignored = self.meaning.ignored
+            return np.full(
+                segmentation.shape[-1], ignored, np.min_scalar_type(ignored)
+            ), segmentation
+        return self._flat(self.truth), segmentation
+
+    def _flat(self, segmentation: Segmentation) -> Segmentation:
+        of_masks = segmentation.shape[: segmentation.ndim - len(self.shape)]
+        return segmentation.reshape(*of_masks, -1)
 
 
 def count_case(case: CaseArrays) -> Counts:
@@ -81,7 +94,7 @@ def count_case(case: CaseArrays) -> Counts:
 def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
     """The sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
-    truth, segmentation = case.flat_labels()
+    truth, segmentation = case.flat()
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
     sums = CellSums(meaning, case.settings)
@@ -127,12 +140,12 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         takers[-1].check()
     sums.add_tops()
     is_argmax = np.array_equal(argmax.label, segmentation)
-    return sums, None if is_argmax else argmax.label.reshape(case.segmentation.shape)
+    return sums, None if is_argmax else argmax.label.reshape(case.shape)
 
 
 def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
-    truth, segmentation = case.flat_labels()
+    truth, segmentation = case.flat()
     thresholds = case.thresholds or (0.5,) * meaning.num_channels
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
@@ -143,21 +156,21 @@ def _count_regions(case: CaseArrays) -> CellSums:
     if case.must_agree:  # without, it need not be known which labels regions write
         given = Thresholded(segmentation, meaning, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
-    for structure in meaning.structures:
-        labels = region_of(structure)
+    for number in range(meaning.num_channels):
         of_region = list(islice(blocks, len(case.channels.parts)))
         near = _near(of_region, case)
         for channel, part, p in of_region:
             if given is not None:
                 given.add(channel, part, p)
-            mask = np.isin(segmentation[part], labels)
             if meaning.lost_regions:
                 mask = above(p, thresholds[channel])
-            counted = truth[part] != meaning.ignored
+            else:
+                mask = meaning.mask(segmentation[..., part], number)
+            counted = meaning.counted(truth[..., part])
             cells = _cells(
                 {
                     IMAGE: counted,
-                    FOREGROUND: np.isin(truth[part], labels),
+                    FOREGROUND: meaning.mask(truth[..., part], number),
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
                     TOP: mask,
@@ -194,7 +207,7 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
     """(n,) where 1 − p_0, or a region's p, exceeds the core's probability, and around that."""
     foreground = case.meaning.activation.foreground
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
-    near = near_core(core.reshape(case.segmentation.shape), case.spacing, case.settings.margin_mm)
+    near = near_core(core.reshape(case.shape), case.spacing, case.settings.margin_mm)
     return near.reshape(-1)
 
 

@@ -14,6 +14,8 @@ from nnunet_nacl.typing import Labels, Mask
 Region = tuple[int, ...]
 Structure = int | Region
 """A foreground label, or the labels of a region."""
+Segmentation = NDArray[Any]
+"""Labels (...), or of each structure a bool mask (S, ...); these may overlap."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,12 @@ class LabelMeaning:
     """The meaning of a data set's labels and of the channels of its probabilities.
 
     ``known`` is every label but the ignore label, and what regions write, ``regions`` the labels of each region in the
-    order of the channels (None for classes), ``written`` the label that each region writes to a segmentation
-    (``regions_class_order``), and ``labels`` those of ``dataset.json``, by name.
+    order of the channels, or of masks their numbers from 1 (None for classes), ``written`` the label that each region
+    writes to a segmentation (``regions_class_order``), and ``labels`` those of ``dataset.json``, by name.
     """
 
     known: tuple[int, ...]
-    regions: tuple[Region, ...] | None = None
+    regions: tuple[Structure, ...] | None = None
     written: tuple[int, ...] = field(default=(), compare=False)
     labels: dict[str, Structure] = field(default_factory=dict)
 
@@ -114,7 +116,7 @@ class LabelMeaning:
         lost: dict[Region, tuple[int, int]] = {}
         if not self.written:
             return lost
-        regions = self.regions or ()
+        regions = list(map(region_of, self.regions or ()))
         for label in self.known:
             becomes = 0
             for region, written in zip(regions, self.written, strict=True):
@@ -147,7 +149,21 @@ class LabelMeaning:
 
     def masks(self, labels: Labels) -> Mask:
         """Where labels (...) have each structure: bool (S, ...)."""
-        return np.stack([np.isin(labels, region_of(structure)) for structure in self.structures])
+        return np.stack([self.mask(labels, number) for number in range(len(self.structures))])
+
+    def mask(self, segmentation: Segmentation, number: int) -> Mask:
+        """Bool (...), where labels (...) have a structure, counted from 0; of masks (S, ...), its own."""
+        if segmentation.dtype == bool:
+            of_structure: Mask = segmentation[number]
+            return of_structure
+        return np.isin(segmentation, region_of(self.structures[number]))
+
+    def counted(self, truth: Segmentation) -> Mask:
+        """Bool (...), where labels (...) are not ignored; of masks (S, ...), which have no labels, everywhere."""
+        if truth.dtype == bool:
+            return np.ones(truth.shape[1:], bool)
+        is_counted: Mask = truth != self.ignored
+        return is_counted
 
 
 def region_of(value: int | Sequence[int]) -> Region:

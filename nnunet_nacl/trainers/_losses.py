@@ -32,7 +32,7 @@ def build_loss(
         raise ValueError(
             'There is no loss: set the trainer\'s loss_class, or name one, as in Recipe("NACL").'
         )
-    settings = {**recipe.settings, **shared}
+    settings: ByName = {**recipe.settings, **shared}
     try:
         _check_taken(loss_class, settings)
     except TypeError as error:

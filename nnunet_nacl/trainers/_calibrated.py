@@ -9,7 +9,6 @@ import torch
 from nnunetv2.configuration import default_num_processes
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
-from torch.optim import Optimizer
 
 from nnunet_nacl import losses
 from nnunet_nacl.metrics import MARGIN_MM
@@ -19,6 +18,7 @@ from nnunet_nacl.trainers._losses import build_loss
 from nnunet_nacl.trainers._plot import plot_progress
 from nnunet_nacl.trainers._progress import EpochCalibration, covers
 from nnunet_nacl.trainers._recipes import PAPER_EPOCHS, Recipe
+from nnunet_nacl.trainers._schedule import FIRST_HALF_LR, HalfTimeLRScheduler
 from nnunet_nacl.typing import ByName
 
 PICTURE_EVERY = 300
@@ -28,8 +28,6 @@ STARTS_LATE = (
     "after 1,500 steps, DiceCE 0.835. Train until progress.png is flat (there, 25,000 steps were enough), or with the "
     "suffix _paperSchedule, or with Dice (nnUNetTrainerDice...)."
 )
-FIRST_HALF_LR = 1e-3
-SECOND_HALF_LR = 1e-4
 
 
 class CalibratedLossMixin(nnUNetTrainer):
@@ -194,19 +192,3 @@ class CalibratedLossMixin(nnUNetTrainer):
             f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {near['ECE']:.4f} (confidence - accuracy "
             f"{near['over_confidence']:+.4f}); all metrics are in {result.file}"
         )
-
-
-class HalfTimeLRScheduler:
-    """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
-
-    It depends on the epoch alone, so the rate is right again after ``--c`` without any saved state.
-    """
-
-    def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
-        self.optimizer = optimizer
-        self.num_epochs = num_epochs
-
-    def step(self, epoch: int) -> None:
-        rate = FIRST_HALF_LR if epoch < self.num_epochs / 2 else SECOND_HALF_LR
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate

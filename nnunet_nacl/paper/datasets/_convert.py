@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import SimpleITK as sitk
 import yaml
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
 from pydantic import ConfigDict, TypeAdapter
@@ -115,7 +114,8 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         FileExistsError: the id is taken.
         FileNotFoundError: the source is not laid out as expected.
         RuntimeError: ``nnUNet_raw`` is not set.
-        ValueError: files are missing, or a mask to be relabeled holds labels other than the published ones.
+        ValueError: files are missing, or a mask to be relabeled cannot be read whole or holds labels other than the
+            published ones.
     """
     if name not in _LAYOUTS:
         raise ValueError(
@@ -182,7 +182,8 @@ def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
     if not layout.relabel:
         link_or_copy(case.mask, target)
         return
-    labels = sitk.GetArrayFromImage(sitk.ReadImage(str(case.mask)))
+    reader = Reader("SimpleITKIO")
+    labels, _ = reader.read_labels(case.mask)
     unknown = sorted({*np.unique(labels).tolist()} - layout.relabel.keys())
     if unknown:
         raise ValueError(
@@ -190,4 +191,4 @@ def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
         )
     table = np.zeros(256, np.uint8)
     table[list(layout.relabel)] = list(layout.relabel.values())
-    Reader("SimpleITKIO").write_labels(table[labels.astype(np.intp)], case.mask, target)
+    reader.write_labels(table[labels], case.mask, target)

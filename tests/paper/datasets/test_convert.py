@@ -186,6 +186,18 @@ def test_labels_that_were_not_published(brats19: Path, nnunet: Path) -> None:
     assert names(nnunet / "raw") == set()  # though other cases had been converted
 
 
+def test_a_mask_that_is_cut_short(brats19: Path, nnunet: Path) -> None:
+    """SimpleITK would read what is missing as background."""
+    mask = brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz"
+    whole = gzip.decompress(mask.read_bytes())
+    cut = mask.with_suffix("")
+    cut.write_bytes(whole[: 352 + (len(whole) - 352) // 2])
+    mask.unlink()
+    with pytest.raises(ValueError, match=rf"{re.escape(str(cut))} cannot be read: it holds 412 bytes, .* declares 472"):
+        convert("brats19", brats19, dataset_id=1)
+    assert names(nnunet / "raw") == set()
+
+
 def test_ids_that_are_taken(flare21: Path, nnunet: Path) -> None:
     with pytest.raises(ValueError, match=r"no converter 'flare'; expected one of brats19, .*flare21, kits19, "):
         convert("flare", flare21, dataset_id=1)

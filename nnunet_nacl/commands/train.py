@@ -158,7 +158,7 @@ def experiment(
         experiments.report_experiments(planned, shlex.join(words))
     for job, failure in failures.items():
         print(f"\nfailed: {job}: {failure}", file=sys.stderr)
-    if failures:
+    if failures and not dry_run:
         print(
             "Look into the logs named above; the same command runs what is left to do.",
             file=sys.stderr,

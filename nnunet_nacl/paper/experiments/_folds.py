@@ -40,7 +40,7 @@ def write_splits(data: PreprocessedDataSet, splits: list[Split]) -> None:
 
 
 def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
-    """Check that a model of that name, if any, has these plans, labels and training cases; record the cases."""
+    """Raise a ValueError unless a model of that name, if any, has these plans, labels and training cases."""
     model = data.model_folder(trainer)
     for name, original in (("plans.json", f"{data.plans}.json"), ("dataset.json", "dataset.json")):
         trained_by = model / name
@@ -50,7 +50,7 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
                 f"{model} was trained with another {name} than {now}. Move it away to train anew, or use the plans "
                 "that it was trained with."
             )
-    noted = model / f".fold_{fold}_split.json"
+    noted = _noted_split(data, trainer, fold)
     trained = model / f"fold_{fold}"
     has_changed = False
     if noted.is_file() and trained.is_dir():
@@ -62,8 +62,17 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
             f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "
             "Move it away to train anew, or restore the splits."
         )
-    model.mkdir(parents=True, exist_ok=True)
-    write_json(noted, _cases(split))
+
+
+def note_split(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
+    """Record the cases that a model is trained with from now on, for ``check_model``."""
+    file = _noted_split(data, trainer, fold)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, _cases(split))
+
+
+def _noted_split(data: PreprocessedDataSet, trainer: str, fold: int) -> Path:
+    return data.model_folder(trainer) / f".fold_{fold}_split.json"
 
 
 def _cases(split: Split) -> Split:

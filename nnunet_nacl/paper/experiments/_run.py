@@ -12,7 +12,7 @@ from nnunet_nacl.files import only_writer
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import nnunet_folder
 from nnunet_nacl.paper.experiments._commands import run_command
-from nnunet_nacl.paper.experiments._folds import check_model, write_splits
+from nnunet_nacl.paper.experiments._folds import check_model, note_split, write_splits
 from nnunet_nacl.paper.experiments._plan import Experiment, Job
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
 
@@ -43,6 +43,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
             with only_writer(job.fold_folder):
                 check_model(job.data, job.trainer, job.fold, job.split)
+                note_split(job.data, job.trainer, job.fold, job.split)
                 _do_steps(job, prefix)
         except BlockingIOError:
             if job not in waited_for:
@@ -131,6 +132,12 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
     if experiments[0].options.device == "cpu":
         print('export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"')
     for job in jobs:
+        try:
+            check_model(job.data, job.trainer, job.fold, job.split)
+        except (OSError, ValueError) as error:
+            failures[job] = str(error)
+            print(f"# {job}: cannot be done")
+            continue
         steps = steps_left(job)
         print(f"# {job}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")
         if steps:

@@ -11,7 +11,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from nnunet_nacl.paper.experiments import Options, _folds, plan_experiment, read_study
-from nnunet_nacl.paper.experiments._folds import check_model, write_splits
+from nnunet_nacl.paper.experiments._folds import check_model, note_split, write_splits
 from tests.conftest import NNUNet, trainer_on_cpu, write_summary
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
 
@@ -118,6 +118,7 @@ def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDat
     plans["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
     (model / "plans.json").write_text(json.dumps(plans))
     check_model(data_set, TRAINER, 0, split)
+    note_split(data_set, TRAINER, 0, split)
     seeded: Any = {**split, "seed": 3}  # which nnU-Net does not read
     check_model(data_set, TRAINER, 0, seeded)
     check_model(data_set, TRAINER, 0, split)

@@ -22,7 +22,7 @@ from nnunet_nacl.paper.experiments import (
     run_command,
     run_experiments,
 )
-from nnunet_nacl.paper.experiments._folds import write_splits
+from nnunet_nacl.paper.experiments._folds import note_split, write_splits
 
 
 def experiment(*jobs: Job) -> Experiment:
@@ -90,6 +90,18 @@ def test_what_another_process_has_comes_last(
     assert set(run_experiments([experiment(*jobs)])) == set(jobs)
     holder.join()
     assert order == [job.trainer, "second", "third", job.trainer]
+
+
+def test_what_the_run_would_refuse_is_not_printed_as_runnable(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = replace(job, trainer="other")
+    note_split(job.data, "other", 0, {"train": ["toy_0"], "val": ["toy_1"]})
+    changed.fold_folder.mkdir(parents=True)
+    failures = print_commands([experiment(job, changed)], ["report"])
+    assert "was trained with other cases than" in failures.pop(changed)
+    assert failures == {}
+    printed = capsys.readouterr().out
+    assert printed.count("nnUNetv2_train") == 1
+    assert "# Dataset901_Labels: NACL, fold 0: cannot be done\n# When all are done:" in printed
 
 
 def test_printed_commands_know_ones_own_trainers(

@@ -1,6 +1,6 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,6 +87,10 @@ class Fit:
         """``temperature``, ``vector`` or ``head``; without a fit ``as trained``."""
         return self.calibration.method
 
+    def shortcomings(self) -> list[str]:
+        """Why ``Trials.best`` would not have chosen the method: phrases such as "does NOT lower the held-out NLL …"."""
+        return _shortcomings(self.calibration, self.tried)
+
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
         content = TypeAdapter(Fit).dump_python(self, mode="json")
@@ -147,14 +151,30 @@ class Trials:
         """
         if wanted is not None and wanted not in self.fitted:
             raise ValueError(f"method: expected one of {', '.join(self.fitted)}; got {wanted!r}.")
-        least = self.scores[Unchanged.method].Dice - DICE_TOLERANCE
-        candidates: list[str] = [Unchanged.method]
-        for method, calibration in self.fitted.items():
-            score = self.scores[method]
-            keeps = calibration.keeps_labels or (score.Dice >= least and score.changed <= CHANGED)
-            if score.improves and keeps:
-                candidates.append(method)
+        qualified = [
+            method
+            for method, calibration in self.fitted.items()
+            if not _shortcomings(calibration, self.scores)
+        ]
+        candidates: list[str] = [Unchanged.method, *qualified]
         return self.fitted[wanted or min(candidates, key=lambda method: self.scores[method].NLL)]
+
+
+def _shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list[str]:
+    """Why a method is not chosen, by the scores of all methods: a phrase for its NLL, its Dice and its labels each."""
+    score = scores[calibration.method]
+    as_trained = scores[Unchanged.method]
+    found = []
+    if not score.improves:
+        found.append("does NOT lower the held-out NLL significantly")
+    if calibration.keeps_labels:
+        return found
+    keeps_dice = score.Dice >= as_trained.Dice - DICE_TOLERANCE  # NaN does not
+    if not keeps_dice:
+        found.append(f"LOWERS the held-out Dice from {as_trained.Dice:.3f} to {score.Dice:.3f}")
+    if score.changed > CHANGED:
+        found.append(f"CHANGES the labels of {100 * score.changed:.0f} % of the foreground")
+    return found
 
 
 def check_method(method: str | None, *, with_features: bool) -> None:

@@ -175,11 +175,12 @@ def _tell(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
     print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
     if fit.method == "as trained":
-        print("No method lowered the held-out NLL significantly: the logits stay as they are.")
-    elif not fit.tried[fit.method].improves:
         print(
-            f"{what}: {fit.method} does NOT lower the held-out NLL significantly.", file=sys.stderr
+            "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
         )
+    else:
+        for problem in fit.shortcomings():
+            print(f"{what}: {fit.method} {problem}.", file=sys.stderr)
     print(f"Wrote {written}")
 
 

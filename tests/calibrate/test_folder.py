@@ -1,5 +1,7 @@
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +11,14 @@ from scipy.optimize import minimize_scalar
 from nnunet_nacl.calibrate import (
     AppliedCalibration,
     Fit,
+    Sample,
+    Score,
     Temperature,
     Unchanged,
     apply_folder,
     calibrate_folder,
     calibration_of,
+    judge,
 )
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
@@ -244,11 +249,39 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     assert "temperature does NOT lower the held-out NLL significantly" in printed
     assert Fit.read(tmp_path / "fit.json").cases == list("acdef")
     main([*command, "--overwrite"])
-    assert "No method lowered the held-out NLL significantly: the logits stay as they are." in capfd.readouterr().out
+    assert "No method lowered the held-out NLL significantly and kept the Dice: the" in capfd.readouterr().out
     assert Fit.read(tmp_path / "fit.json").calibration == Unchanged()
     new = write_folder(tmp_path / "new", "xy", first=100)[1]
     apply_folder(tmp_path / "fit.json", new, tmp_path / "applied")
     assert probabilities(tmp_path / "applied", "x") == pytest.approx(probabilities(new, "x"), abs=1e-6)
+
+
+def test_a_forced_method_that_costs_dice_or_labels_is_told(
+    train: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("nnUNet_def_n_proc", "1")
+
+    def spoiled(sample: Sample, logits: np.ndarray) -> Score:
+        score = judge(sample, logits)
+        is_trained = np.array_equal(logits, sample.logits)
+        return replace(score, Dice=0.8, changed=0) if is_trained else replace(score, Dice=0.6, changed=0.3)
+
+    monkeypatch.setattr("nnunet_nacl.calibrate._trials.judge", spoiled)
+    command = ["calibrate", *map(str, train), "-o", str(tmp_path / "fit.json")]
+    for method, said in (
+        ("temperature", ""),  # which keeps the labels, whatever the drawn voxels say
+        (
+            "vector",
+            (
+                "predictions: vector LOWERS the held-out Dice from 0.800 to 0.600.\n"
+                "predictions: vector CHANGES the labels of 30 % of the foreground.\n"
+            ),
+        ),
+    ):
+        assert main([*command, "--method", method, "--overwrite"]) == 0
+        assert "".join(re.findall("predictions: .*\n", capfd.readouterr().err)) == said
+        fit = Fit.read(tmp_path / "fit.json")
+        assert (fit.method, bool(fit.shortcomings())) == (method, bool(said))
 
 
 ONE_FIT, OTHER_FIT = AppliedCalibration(("vector",), "1a"), AppliedCalibration(("vector",), "2b")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.demo._generated import DATASET, write_data_set
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, format_table, read_result
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
 from nnunet_nacl.paper.experiments import (
@@ -22,6 +22,7 @@ from nnunet_nacl.paper.experiments import (
     run_command,
     run_experiments,
 )
+from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import write_report
 from nnunet_nacl.typing import ByName
 
@@ -69,18 +70,26 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
 
     predicted = {job.method: job.predictions for job in experiment.jobs}
     predicted |= {f"{job.method}, calibrated": _calibrated(job) for job in experiment.jobs}
-    results = {name: read_result(of / SUMMARY_NAME) for name, of in predicted.items()}
     page = folder / "report.html"
-    command = ["nnunet_nacl", "report", *map(str, predicted.values())]
-    command += ["--names", *results, "-o", str(page)]
-    print(f"[4/4] Report\n$ {shlex.join(command)}", flush=True)
-    write_report({DATASET: results}, page, command=shlex.join(command), overwrite=True)
+    results = _report(predicted, page)
     results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
     print(
         "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
+
+
+def _report(predicted: dict[str, Path], page: Path) -> dict[str, FolderResult]:
+    """Write the page of evaluated folders by their methods, as the command that it prints does; returns the results."""
+    results = {name: read_result(folder / SUMMARY_NAME) for name, folder in predicted.items()}
+    command = ["nnunet_nacl", "report", *map(str, predicted.values())]
+    command += ["--names", *results, "-o", str(page)]
+    print(f"[4/4] Report\n$ {shlex.join(command)}", flush=True)
+    write_report(
+        {DATASET: results}, page, command=shlex.join(command), parts=page_parts(), overwrite=True
+    )
+    return results
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -104,7 +104,7 @@ class TrainedFold:
             "use_mirroring": mirroring,
         }
         if unseen is None:
-            cases = PreprocessedCases.of_fold(predictor, fold)
+            cases = _validation_cases(predictor, fold)
             check_as_trained(model_folder, predictor, fold, cases.names)
         else:
             cases = _unseen_cases(predictor, unseen)
@@ -218,6 +218,16 @@ def _is_ours(trainer: str) -> bool:
     except ValueError:
         return False
     return recipe is not None and not defines_trainer(trainer)
+
+
+def _validation_cases(predictor: Any, fold: int | str) -> PreprocessedCases:
+    try:
+        return PreprocessedCases.of_fold(predictor, fold)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} Or, without the training data, calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS "
+            "-o FIT.json."
+        ) from error
 
 
 def _unseen_cases(predictor: Any, unseen: LabelledImages) -> PreprocessedCases:

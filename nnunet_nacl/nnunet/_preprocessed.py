@@ -63,8 +63,7 @@ class PreprocessedCases(ABC):
         folder = data_set / predictor.configuration_manager.data_identifier
         if not folder.is_dir():
             raise FileNotFoundError(
-                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess; or, without the training data, "
-                "calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
+                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
             )
         present = preprocessed_cases(folder)
         names = sorted(fold_split(data_set, present, fold)["val"])
@@ -174,8 +173,9 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
     plans = folder / f"{predictor.plans_manager.plans_name}.json"
     if not plans.is_file():
         return
-    now = _preprocessing(PlansJson.read(plans).content, predictor.configuration_name)
-    in_training = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
+    of_model = PlansJson(model / "plans.json", predictor.plans_manager.plans)
+    now = _preprocessing(PlansJson.read(plans), predictor.configuration_name)
+    in_training = _preprocessing(of_model, predictor.configuration_name)
     for name, value in in_training.items():
         # As texts, too, since NaN differs from itself
         if now[name] != value and json.dumps(now[name]) != json.dumps(value):
@@ -185,11 +185,9 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
             )
 
 
-def _preprocessing(plans: ByName, configuration: str) -> ByName:
+def _preprocessing(plans: PlansJson, configuration: str) -> ByName:
     """The settings that decide how an image is preprocessed."""
-    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
-
-    settings = PlansManager(plans).get_configuration(configuration).configuration
-    return {name: plans.get(name) for name in _OF_PLANS} | {
+    settings = plans.resolved(configuration)
+    return {name: plans.content.get(name) for name in _OF_PLANS} | {
         name: settings.get(name) for name in _OF_CONFIGURATION
     }

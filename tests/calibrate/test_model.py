@@ -401,6 +401,12 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
     assert "NaN" in (copy.model / "plans.json").read_text()
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json has changed since .* spacing is \[3\.0, 3\.0\], and \[1"):
         calibrate(copy.model, 0)
+    del content["configurations"]["2d_small"]
+    plans.write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"preprocessed.*nnUNetPlans\.json has no configuration '2d_small'; it has 2d, "
+    ):
+        calibrate(copy.model, 0)
 
 
 def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +429,8 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy], monkeypatch: py
         calibrate(copy.model, 1, 1)
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
-    with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):
+    advice = r"no preprocessed data of the model\. Run nnUNetv2_preprocess\. Or, .* calibrate predictions: nnunet_nacl"
+    with pytest.raises(FileNotFoundError, match=advice):
         calibrate(copy.model, 0)
 
 

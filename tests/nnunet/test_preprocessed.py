@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,6 +54,9 @@ def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
     splits.write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
     (two_cases / "b.npz").unlink()
     with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
+        PreprocessedCases.of_fold(predictor_of(None), 0)
+    shutil.rmtree(two_cases)
+    with pytest.raises(FileNotFoundError, match=r"data: no preprocessed data .*\. Run nnUNetv2_preprocess\.$"):
         PreprocessedCases.of_fold(predictor_of(None), 0)
 
 

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     command = find_command(words)
-    if command is None and ("--version" in words or {"-h", "--help"} & {*words}):
+    without_command = bool(words) and words[0].startswith("-")
+    if without_command and {"-h", "--help", "--version"} & {*words}:
         print(f"nnunet_nacl {__version__}\n" if "--version" in words else overview(), end="")
         return 0
     if command is None:

@@ -117,6 +117,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("", 2, "expected a command"),
         ("evalute", 2, "there is no command 'evalute'"),
+        ("evalute --help", 2, "there is no command 'evalute --help'"),
         ("evaluate", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
         ("evaluate gt pred -d 4", 2, "error: GT_FOLDER PRED_FOLDER do not go with -d."),
         ("evaluate gt pred -tr X -f 0 1", 2, "error: GT_FOLDER PRED_FOLDER do not go with -tr, -f."),

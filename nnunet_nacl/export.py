@@ -58,7 +58,7 @@ def export_model(model_folder: str | Path) -> Path:
     trainers = sorted({content["trainer_name"] for content in checkpoints.values()})
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
-        f"Trained with {', '.join(trainers)} of nnunet_nacl. In the checkpoints the trainer is "
+        f"Trained by {', '.join(trainers)} with nnunet_nacl. In the checkpoints the trainer is "
         f"renamed to {', '.join(sorted({*stock.values()}))}; weights, plans and predictions are the same.\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"

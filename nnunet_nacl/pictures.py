@@ -66,7 +66,7 @@ def reduction(shape: tuple[int, ...]) -> int:
 
 
 def smaller(image: Floats) -> Floats:
-    """Means of squares of voxels."""
+    """Means of square blocks of voxels."""
     whole = Image.fromarray(image.astype(np.float32))
     return np.asarray(whole.reduce(reduction(image.shape)))
 

@@ -38,12 +38,13 @@ def calibrate_folder(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> Fit:
-    """Fit temperature and vector scaling to a folder of predictions with ground truth, and write the better one.
+    """Fit temperature and vector scaling to a folder of predictions with ground truth, and write the best fit.
 
     Args:
         predictions: made with ``--save_probabilities``.
         output: the JSON file.
-        method: ``temperature`` or ``vector``; by default the one with the lowest NLL on held-out cases.
+        method: ``temperature`` or ``vector``; by default the best on held-out cases, or ``as trained`` if none
+            qualifies (see ``Trials.best``).
         num_processes: how many cases are read at a time.
         overwrite: replace the file.
 
@@ -97,7 +98,8 @@ def apply_folder(
     """Write a calibrated copy of a folder of predictions; returns the calibrated and the skipped cases.
 
     Args:
-        fit_file: the file of a temperature or vector that ``calibrate_folder`` or ``calibrate_model`` wrote.
+        fit_file: the file of a temperature, a vector or ``as trained`` that ``calibrate_folder`` or
+            ``calibrate_model`` wrote.
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write into; ``calibration_applied.json`` there records how it was made.
         num_processes: how many cases are calibrated at a time.

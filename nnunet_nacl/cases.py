@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tqdm import tqdm
 
-from nnunet_nacl.files import is_full, whole_file
+from nnunet_nacl.files import is_full, told, whole_file
 
 
 class Named(Protocol):
@@ -140,8 +140,7 @@ def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result
     except Exception as error:  # damaged files make readers raise nearly anything
         if isinstance(error, OSError) and is_full(error):  # the disk's fault, not the case's
             raise
-        kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
-        return f"{kind}{error}"[:_LONGEST_REASON]
+        return told(error)[:_LONGEST_REASON]
     with whole_file(journal.file_of(case.name)) as file:
         journal.save(result, file)
     return None

@@ -31,12 +31,14 @@ def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool
     """Return the path of an output that may be written, before work is done for it.
 
     Raises an OSError: a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced;
-    another if a folder is where a file is written, if the folder that it lies in does not exist, or if the user may not
-    write there.
+    another if a folder is where a file is written or the reverse, if the folder that it lies in does not exist, or if
+    the user may not write there.
     """
     output = Path(output)
     if output.is_dir() and not is_folder:
         raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
+    if is_folder and output.exists() and not output.is_dir():
+        raise NotADirectoryError(f"{output} is a file; expected the name of a folder.")
     parent = output.absolute().parent
     if not parent.is_dir():
         raise FileNotFoundError(f"{parent} is not a folder.")
@@ -193,6 +195,12 @@ def is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
+def told(error: Exception) -> str:
+    """What an error says, after its type unless it is one whose text says enough: a KeyError's is just the key."""
+    kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
+    return f"{kind}{error}"
+
+
 def check_input(file: Path, why: str = "") -> None:
     """Raise an OSError unless there is a file that can be read; if it is missing, the message ends with ``why``."""
     try:
@@ -223,10 +231,10 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
         raise ValueError(f"{file} is not as expected: {found}") from error
 
 
-def write_json(file: Path, content: Any) -> None:
-    """Write a JSON file, completely or not at all."""
+def write_json(file: Path, content: Any, *, allow_nan: bool = False) -> None:
+    """Write a JSON file, completely or not at all; a ValueError for NaN, which JSON lacks, unless it is allowed."""
     with whole_file(file) as partial:
-        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+        partial.write_text(json.dumps(content, indent=2, allow_nan=allow_nan) + "\n")
 
 
 def csv_text(rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> str:

@@ -93,7 +93,10 @@ def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         check_output(tmp_path / "folder", overwrite=True)
     (tmp_path / "folder" / "file").write_text("")
     (tmp_path / "link").symlink_to("nothing")
-    for name in ("folder", "folder/file", "link"):
+    for overwrite in (False, True):
+        with pytest.raises(NotADirectoryError, match=r"folder/file is a file; expected the name of a folder\.$"):
+            check_output(tmp_path / "folder" / "file", overwrite=overwrite, is_folder=True)
+    for name in ("folder", "link"):
         with pytest.raises(FileExistsError, match=rf"{name} exists\. Choose another name, or .* --overwrite\."):
             check_output(tmp_path / name, is_folder=True)
         check_output(tmp_path / name, overwrite=True, is_folder=True)

@@ -138,7 +138,8 @@ class PlansJson:
         with only_writer(self.file):
             # The file may have changed since it was read.
             plans = PlansJson.read(self.file).having(name, configuration)
-            write_json(self.file, plans.content)
+            # nnU-Net writes NaN for the intensities of a channel without foreground
+            write_json(self.file, plans.content, allow_nan=True)
 
     def build_network(
         self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True

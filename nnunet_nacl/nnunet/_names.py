@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from nnunet_nacl.files import told
 from nnunet_nacl.linking import trainers_path
 
 DEFAULT_TRAINER = "nnUNetTrainer"
@@ -43,8 +44,7 @@ def naming(file: Path, problem: str = "") -> Iterator[None]:
         )
         if is_named:
             raise
-        kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
-        raise ValueError(f"{file}{problem}: {kind}{error}") from error
+        raise ValueError(f"{file}{problem}: {told(error)}") from error
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:

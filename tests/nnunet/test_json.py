@@ -5,7 +5,7 @@ import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import DataSet, Model, PlansJson, dataset_in, model_folder, read_dataset_json
-from nnunet_nacl.nnunet._names import names_in
+from nnunet_nacl.nnunet._names import names_in, naming
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
 CONTENT = {"labels": REGIONS, "file_ending": ".nii.gz", "regions_class_order": [1, 2, 3]}
@@ -79,6 +79,30 @@ def test_configurations_that_inherit(tmp_path: Path) -> None:
     assert plans.resolved("b") == {"inherits_from": "a", "n": 1}
     with pytest.raises(ValueError, match=r"plans\.json has no configuration 'x'; it has a, b, c\."):
         plans.resolved("x")
+
+
+def test_errors_that_name_the_file_name_their_type(tmp_path: Path) -> None:
+    """Unless their text says enough: of others, such as our own mistakes, it may be just a key."""
+    file = tmp_path / "file"
+    for error, expected in (
+        (KeyError("labels"), "KeyError: 'labels'"),
+        (TypeError("'NoneType' object is not iterable"), "TypeError: 'NoneType' object is not iterable"),
+        (OSError("broken"), "broken"),
+        (ValueError("too short"), "too short"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{file} cannot be read: {expected}$"), naming(file, " cannot be read"):
+            raise error
+
+
+def test_plans_with_nan(tmp_path: Path) -> None:
+    """As nnU-Net writes for the intensities of a channel without foreground."""
+    file = tmp_path / "plans.json"
+    file.write_text(
+        '{"foreground_intensity_properties_per_channel": {"0": {"std": NaN}}, "configurations": {"2d": {}}}'
+    )
+    PlansJson.read(file).add("2d_bs4", {"inherits_from": "2d", "batch_size": 4})
+    assert PlansJson.read(file).resolved("2d_bs4")["batch_size"] == 4
+    assert '"std": NaN' in file.read_text()
 
 
 @pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "c", "c": "b"}])

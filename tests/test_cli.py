@@ -31,7 +31,9 @@ def status_of(*arguments: str) -> int:
         return int(end.code or 0)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["evaluate", "-h"], ["paper", "networks"], ["link", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["evaluate", "-h"], ["paper", "networks"], ["link", "--help"], ["experiment", "sigma"]]
+)
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys, runpy; sys.argv = ['nnunet_nacl', *sys.argv[1:]]\n"

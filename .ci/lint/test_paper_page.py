@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from nnunet_nacl.paper.experiments._study import STUDIES
 from nnunet_nacl.paper.report import published
+from nnunet_nacl.paper.studies import STUDIES
 from nnunet_nacl.trainers import parse_name
 
 ROOT = Path(__file__).parents[2]

@@ -123,10 +123,9 @@ def experiment(
         nnunet_nacl experiment sigma > mine.yaml
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
-    from nnunet_nacl.paper import experiments
-    from nnunet_nacl.trainers import schedule_suffix
+    from nnunet_nacl.paper.studies import studies_called
 
-    studies = experiments.studies_called(study)
+    studies = studies_called(study)
     if list(command_line[2:]) == [study]:
         print(*(one.text for one in studies), sep="\n", end="")
         return 0
@@ -136,6 +135,9 @@ def experiment(
         raise argparse.ArgumentError(
             None, "--methods does not go with all: methods differ between studies."
         )
+    from nnunet_nacl.paper import experiments
+    from nnunet_nacl.trainers import schedule_suffix
+
     suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
     # What is printed may be for another machine
     where = device if dry_run and device != "auto" else find_device(device)

@@ -18,11 +18,11 @@ from nnunet_nacl.paper.experiments import (
     Job,
     Options,
     plan_experiment,
-    read_study,
     run_command,
     run_experiments,
 )
 from nnunet_nacl.paper.report import page_parts
+from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.report import write_report
 from nnunet_nacl.typing import ByName
 

@@ -10,7 +10,7 @@ import pytest
 from cells import read
 from loss_tables import paired
 
-from nnunet_nacl.paper.experiments import read_study
+from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.trainers._calibrated import STARTS_LATE
 from tests.results import ROOT
 from tests.results.pages import HIPPOCAMPUS, said, trained

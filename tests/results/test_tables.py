@@ -10,7 +10,7 @@ from cells import crossed, fill, read, table
 from models import loss_name
 from tables import MARKED, TABLES, pages, written
 
-from nnunet_nacl.paper.experiments import read_study
+from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.trainers import Recipe, parse_name
 from tests.results import ROOT
 

@@ -13,26 +13,20 @@ from nnunet_nacl.paper.experiments._plan import (
 from nnunet_nacl.paper.experiments._report import report_experiments
 from nnunet_nacl.paper.experiments._run import print_commands, run_experiments
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
-from nnunet_nacl.paper.experiments._study import STUDIES, Method, Study, read_study, studies_called
 
 __all__ = [
-    "STUDIES",
     "Checkpoint",
     "Experiment",
     "Job",
-    "Method",
     "Normalization",
     "Options",
-    "Study",
     "add_configuration",
     "clear_the_way",
     "plan_experiment",
     "plan_on_data_sets",
     "print_commands",
-    "read_study",
     "report_experiments",
     "run_command",
     "run_experiments",
     "steps_left",
-    "studies_called",
 ]

@@ -17,7 +17,7 @@ from nnunet_nacl.nnunet import (
     find_trainer,
 )
 from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
-from nnunet_nacl.paper.experiments._study import Study
+from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.trainers import build_loss, recipe_of
 
 Checkpoint = Literal["final", "best"]

@@ -32,7 +32,7 @@ def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
     """The pages of one study."""
     # A study may lack methods that cannot be trained on a data set
     studies = [experiment.study for experiment in experiments]
-    plot = max(studies, key=lambda study: len(study.methods)).plot()
+    study = max(studies, key=lambda study: len(study.methods))
     first = experiments[0]
     folder = first.folder
     if len(experiments) > 1:
@@ -48,7 +48,7 @@ def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
             continue
         page = folder / f"{cases}.html"
         compared = compare_all(results, by_patient=first.options.by_patient)
-        write_report(compared, page, command=command, parts=page_parts(plot), overwrite=True)
+        write_report(compared, page, command=command, parts=page_parts(study), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")

@@ -7,17 +7,13 @@ from nnunet_nacl.paper.report._figures import radar, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts
 from nnunet_nacl.paper.report._published import published
 from nnunet_nacl.paper.report._ranks import Ranking, Scheme, SchemeName, all_rankings, rank_methods
-from nnunet_nacl.paper.report._variants import FigureKind, StudyPlot, Variant
 
 __all__ = [
     "PLOTS",
     "TABLES",
-    "FigureKind",
     "Ranking",
     "Scheme",
     "SchemeName",
-    "StudyPlot",
-    "Variant",
     "all_rankings",
     "page_parts",
     "published",

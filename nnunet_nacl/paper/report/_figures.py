@@ -1,4 +1,4 @@
-"""Figures of Murugesan et al., MedIA 2025: methods as a radar, a study's variants; and ranks as a heat map."""
+"""Figures of Murugesan et al., MedIA 2025: methods as a radar, those of a study; and ranks as a heat map."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
-from nnunet_nacl.paper.report._variants import StudyPlot, relative_difference
+from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.report import DICE, Comparison, Metric, View
 from nnunet_nacl.report.plots import (
     INK,
@@ -101,16 +101,16 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_title(f"{ranking.scheme.name}, {ranking.whose}")
 
 
-def _values(estimates: Estimates, study: StudyPlot) -> pd.DataFrame:
-    """A row for each compared variant; ``place`` is that among the group's values, from 0."""
+def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
+    """A row for each compared method; ``place`` is that among the group's values, from 0."""
     rows = []
-    for variant in study.compared(estimates):
-        estimate = estimates[variant.method]
+    for method in study.compared(estimates):
+        estimate = estimates[method.name]
         row = {
-            "group": variant.group,
-            "text": variant.text,
-            "place": study.groups[variant.group].index(variant),
-            "at": variant.value,
+            "group": method.family,
+            "text": method.text,
+            "place": study.groups[method.family].index(method),
+            "at": method.value,
             "value": estimate.value,
             "reach": estimate.reach or [[math.nan], [math.nan]],
         }
@@ -118,7 +118,7 @@ def _values(estimates: Estimates, study: StudyPlot) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def study_radar(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:
+def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
     values = _values(estimates, study)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
@@ -144,11 +144,11 @@ def study_radar(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes
     legend_below(ax, 0.1, ncols=1)
 
 
-def study_curves(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:
+def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
     groups = list(study.groups)
     values = _values(estimates, study)
-    named = any(isinstance(variant.value, str) for variant in study.variants)
+    named = any(isinstance(method.value, str) for method in study.methods)
     if named:
         values["at"], _ = pd.factorize(values["text"])
     ticks = values.drop_duplicates("at").sort_values("at")
@@ -179,14 +179,26 @@ def study_curves(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axe
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
 
-def study_differences(estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes) -> None:
+def relative_difference(first: Estimate, second: Estimate) -> Estimate:
+    """(first − second) / first in %, over the cases and structures that both have."""
+    base = first.shared_with(second)
+    other = second.shared_with(first)
+
+    def percent(weights: Floats) -> Floats:
+        values = base.resampled(weights)
+        return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
+
+    return Estimate(percent, base.patients, base.is_known & other.is_known)
+
+
+def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
     groups = list(study.groups)
     pairs = study.pairs(estimates)
     left, right = groups[::-1] if metric.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
-        relative = relative_difference(*(estimates[variant.method] for variant in pair))
+        relative = relative_difference(*(estimates[method.name] for method in pair))
         percent = relative.value
         if math.isnan(percent):
             continue
@@ -214,19 +226,19 @@ def study_differences(estimates: Estimates, study: StudyPlot, metric: Metric, ax
 
 
 def study_arrows(
-    estimates: Estimates, study: StudyPlot, metric: Metric, ax: Axes, *, dices: Estimates
+    estimates: Estimates, study: Study, metric: Metric, ax: Axes, *, dices: Estimates
 ) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
     for pair in study.pairs(estimates):
-        x0, x1 = (estimates[variant.method] for variant in pair)
-        y0, y1 = (dices[variant.method] for variant in pair)
+        x0, x1 = (estimates[method.name] for method in pair)
+        y0, y1 = (dices[method.name] for method in pair)
         tail = (x0.value, y0.value)
         head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue
-        color = method_color(list(study.groups), pair[0].group)
+        color = method_color(list(study.groups), pair[0].family)
         draw_point(ax, x0, y0, color=color, marker="x")
-        label = f"{pair[0].group}: {pair[0].text} → {pair[1].text}"
+        label = f"{pair[0].family}: {pair[0].text} → {pair[1].text}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
         arrow = {"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4}
         ax.annotate("", head, tail, arrowprops=arrow)
@@ -240,20 +252,20 @@ def radar_panels(view: View) -> list[Panel]:
     return [partial(radar, view.comparison, Metric("ECE", view.main))]
 
 
-def study_panels(comparison: Comparison, study: StudyPlot) -> list[Panel]:
-    """A study's plots, one for each metric; none if no two of its variants can be compared."""
+def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
+    """A study's plots, one for each metric; none if no two of its methods can be compared."""
     there = study.compared(comparison.names)
-    paired = study.kind in {"differences", "arrows"}
+    paired = study.figure in {"differences", "arrows"}
     if len(there) < 2 or (paired and not study.pairs(comparison.names)):
         return []
     view = View(comparison)
     metrics = [DICE, *view.judging_metrics, *view.paper_metrics]
-    draw: Panel = study_differences if study.kind == "differences" else study_curves
+    draw: Panel = study_differences if study.figure == "differences" else study_curves
     # A radar of two axes is a line
-    if study.kind == "radar" and len({variant.group for variant in there}) > 2:
+    if study.figure == "radar" and len({method.family for method in there}) > 2:
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
-    if study.kind == "arrows":
+    if study.figure == "arrows":
         draw = partial(study_arrows, dices=comparison.by_metric[DICE].estimates)
         metrics.remove(DICE)
     return [

@@ -17,7 +17,7 @@ from nnunet_nacl.paper.report._ranks import (
     rank_by_scores,
     rank_methods,
 )
-from nnunet_nacl.paper.report._variants import StudyPlot
+from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.report import Comparison, PageParts, Table, View, of_each
 from nnunet_nacl.report.plots import Panel
 
@@ -55,9 +55,10 @@ PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 """The report's plots and the paper's, for ``write_plot``."""
 
 
-def page_parts(study: StudyPlot | None = None) -> PageParts:
-    """The paper's parts of a page, for ``write_report``; a study's plots begin each data set's section."""
-    of_data_set = partial(_of_data_set, study=study)
+def page_parts(study: Study | None = None) -> PageParts:
+    """The paper's parts of a page, for ``write_report``; a study's plots, if any, begin each data set's section."""
+    drawn = study if study is not None and study.figure is not None else None
+    of_data_set = partial(_of_data_set, study=drawn)
     return PageParts("paper/report/templates/paper.html.j2", of_data_set, _of_all)
 
 
@@ -69,7 +70,7 @@ ShownRanking = tuple[Table, Panel]
 class OfDataSet:
     """What the section of a data set shows more: a study's panels; radar and ranks of three methods or more."""
 
-    study: StudyPlot | None
+    study: Study | None
     study_panels: list[Panel]
     radar: list[Panel]
     rankings: list[ShownRanking]
@@ -91,7 +92,7 @@ class OfAll:
     published: list[Table]
 
 
-def _of_data_set(comparison: Comparison, study: StudyPlot | None) -> OfDataSet:
+def _of_data_set(comparison: Comparison, study: Study | None) -> OfDataSet:
     view = View(comparison)
     several = len(comparison.names) > 2
     return OfDataSet(

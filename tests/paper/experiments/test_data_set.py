@@ -10,8 +10,9 @@ from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Options, _folds, plan_experiment, read_study
+from nnunet_nacl.paper.experiments import Options, _folds, plan_experiment
 from nnunet_nacl.paper.experiments._folds import check_model, note_split, write_splits
+from nnunet_nacl.paper.studies import read_study
 from tests.conftest import NNUNet, trainer_on_cpu, write_summary
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
 

@@ -11,15 +11,13 @@ import pytest
 from nnunet_nacl.nnunet import PreprocessedDataSet, Split
 from nnunet_nacl.paper.experiments import (
     Experiment,
-    Method,
     Options,
-    Study,
     plan_experiment,
     plan_on_data_sets,
-    read_study,
     steps_left,
 )
 from nnunet_nacl.paper.networks import add_network
+from nnunet_nacl.paper.studies import Method, Study, read_study
 
 PATIENTS = {
     "train": [f"patient{number:03d}_frame{frame}" for number in range(1, 9) for frame in ("01", "12")],

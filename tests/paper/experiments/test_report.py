@@ -6,7 +6,8 @@ from functools import cache
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, write_result
-from nnunet_nacl.paper.experiments import Experiment, Job, _report, read_study, report_experiments
+from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
+from nnunet_nacl.paper.studies import read_study
 from tests.report.generated import make_result
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}

@@ -18,11 +18,11 @@ from nnunet_nacl.paper.experiments import (
     _commands,
     _run,
     print_commands,
-    read_study,
     run_command,
     run_experiments,
 )
 from nnunet_nacl.paper.experiments._folds import note_split, write_splits
+from nnunet_nacl.paper.studies import read_study
 
 
 def experiment(*jobs: Job) -> Experiment:

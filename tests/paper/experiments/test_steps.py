@@ -17,10 +17,10 @@ from nnunet_nacl.paper.experiments import (
     Options,
     _report,
     clear_the_way,
-    read_study,
     report_experiments,
     steps_left,
 )
+from nnunet_nacl.paper.studies import read_study
 from tests.paper.experiments.conftest import TRAINER
 from tests.report.generated import make_result
 

@@ -7,9 +7,9 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Folders
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.experiments import read_study
 from nnunet_nacl.paper.report import published
 from nnunet_nacl.paper.report._published import METHODS, published_method
+from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.report import compare
 from tests.report.generated import make_result, table_of
 

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.metrics.counting import resample_weights
-from nnunet_nacl.paper.report import StudyPlot, Variant, page_parts, study_panels
+from nnunet_nacl.paper.report import page_parts, study_panels
+from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import method_color
 from nnunet_nacl.report.plots._style import draw_panels
@@ -24,21 +25,27 @@ NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
 METRICS = [DICE, NLL, NEAR, ECE, Metric("ECE", "union"), Metric("CECE", "foreground"), Metric("CECE", "union")]
 LOSSES = {"FL": (1, 2, 3), "LS": (0.1, 0.2, 0.3), "SVLS": (0.5, 1, 2)}
 _VALUES = {group: [(f"{group} {value}", value) for value in values] for group, values in LOSSES.items()}
-RADAR = StudyPlot("Hyper-parameters", "radar", "hyper-parameter",
-              tuple(Variant(name, group, value) for group, own in _VALUES.items() for name, value in own))  # fmt: skip
-SIGMA = StudyPlot("Sigma", "differences", "σ",
-              tuple(Variant(name, group, place) for group, own in (("SVLS", "FL"), ("NACL", "LS"))
-                    for place, (name, _) in enumerate(_VALUES[own], start=1)))  # fmt: skip
-CURVES = replace(SIGMA, kind="curves", variants=SIGMA.variants[::-1])  # lines run along the axis all the same
-ARROWS = StudyPlot("Constraint", "arrows", "constraint",
-               tuple(Variant(name, group, text) for group in ("FL", "LS")
-                     for (name, _), text in zip(_VALUES[group], ("softmax", "logits"), strict=False)))  # fmt: skip
+
+
+def method(name: str, group: str, value: float | str) -> Method:
+    return Method(name, "nnUNetTrainerCE", group, value)
+
+
+_OF_LOSSES = tuple(method(name, group, value) for group, own in _VALUES.items() for name, value in own)
+RADAR = Study("radar", "Hyper-parameters", figure="radar", setting="hyper-parameter", methods=_OF_LOSSES)
+SIGMA = Study("sigma", "Sigma", figure="differences", setting="σ",
+              methods=tuple(method(name, group, place) for group, own in (("SVLS", "FL"), ("NACL", "LS"))
+                            for place, (name, _) in enumerate(_VALUES[own], start=1)))  # fmt: skip
+CURVES = replace(SIGMA, figure="curves", methods=SIGMA.methods[::-1])  # lines run along the axis all the same
+_OF_TEXTS = tuple(method(name, group, text) for group in ("FL", "LS")
+                  for (name, _), text in zip(_VALUES[group], ("softmax", "logits"), strict=False))  # fmt: skip
+ARROWS = Study("arrows", "Constraint", figure="arrows", setting="constraint", methods=_OF_TEXTS)
 ALL = [RADAR, SIGMA, CURVES, ARROWS]
 
 
 @pytest.fixture(scope="module")
 def runs_of_losses() -> dict[str, FolderResult]:
-    names = [one.method for one in RADAR.variants]
+    names = [one.name for one in RADAR.methods]
     return {name: make_result(0.4 + 0.2 * place, settings=Settings()) for place, name in enumerate(names)}
 
 
@@ -51,7 +58,7 @@ def without(results: dict[str, FolderResult], *names: str) -> Comparison:
     return compare({name: result for name, result in results.items() if name not in names})
 
 
-def draw(comparison: Comparison, study: StudyPlot, panel: int = 0) -> Axes:
+def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
     figure = Figure()
     study_panels(comparison, study)[panel](ax=figure.add_subplot())
     return figure.axes[0]
@@ -80,7 +87,7 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     ax = draw(without(runs_of_losses, "FL 2"), RADAR)
     assert [bool(np.isnan(line.get_ydata()[0])) for line in ax.lines] == [False, True, False]
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
-    two_axes = draw(without(runs_of_losses, *(one.method for one in RADAR.groups["LS"])), RADAR)
+    two_axes = draw(without(runs_of_losses, *(one.name for one in RADAR.groups["LS"])), RADAR)
     assert (two_axes.name, legend(two_axes)) == ("rectilinear", ["FL", "SVLS"])
 
 
@@ -120,10 +127,10 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
     lines = {container.get_label().lstrip("\u200b"): container.lines for container in ax.containers}
     for group, members in CURVES.groups.items():
         own = sorted(members, key=lambda one: one.value)
-        assert list(lines[group][0].get_ydata()) == [mean(losses, one.method, metric) for one in own]
+        assert list(lines[group][0].get_ydata()) == [mean(losses, one.name, metric) for one in own]
         np.testing.assert_allclose(lines[group][0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
         ends = [segment[:, 1] for segment in lines[group][2][0].get_segments()]
-        np.testing.assert_allclose(ends, [losses.by_metric[metric].estimates[one.method].interval for one in own])
+        np.testing.assert_allclose(ends, [losses.by_metric[metric].estimates[one.name].interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
 
 
@@ -134,16 +141,16 @@ def test_arrows(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> 
         arrows = [(one.xyann, one.xy) for one in ax.texts]
         assert arrows == [(points["FL 1"], points["FL 2"]), (points["LS 0.1"], points["LS 0.2"])]
         drawn = [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in ax.containers]
-        assert drawn == [points[one.method] for one in ARROWS.variants]
+        assert drawn == [points[one.name] for one in ARROWS.methods]
         assert legend(ax) == ["FL: softmax → logits", "LS: softmax → logits"]
     assert legend(draw(without(runs_of_losses, "FL 2"), ARROWS)) == ["LS: softmax → logits"]
 
 
-@pytest.mark.parametrize("study", ALL, ids=lambda one: one.kind)
-def test_what_cannot_be_drawn(study: StudyPlot, tmp_path: Path) -> None:
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
+def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
     """A single variant is said to be alone on the page; metrics that are not defined leave a gap."""
     few = make_result(cases=NAMED[:3], settings=QUICK)
-    names = [one.method for one in study.variants]
+    names = [one.name for one in study.methods]
     assert study_panels(compare({names[0]: few}), study) == []
     empty = with_dice(np.full((3, 2), np.nan), NAMED[:3])
     comparison = compare({**dict.fromkeys(names, with_dice(np.full((3, 2), 0.5), NAMED[:3])), names[0]: empty})

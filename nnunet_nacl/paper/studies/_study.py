@@ -1,0 +1,133 @@
+"""A study: methods to train and compare, and those of them that a plot compares."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat
+from pydantic.dataclasses import dataclass
+
+from nnunet_nacl.trainers import recipe_of
+
+FigureKind = Literal["radar", "differences", "curves", "arrows"]
+"""``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
+relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group; ``arrows``:
+from the first value of each group to its second, Dice against error."""
+_STRICT = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
+_Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
+
+
+def _known_trainer(name: str) -> str:
+    recipe_of(name)  # raises a ValueError for a suffix that our trainers do not know
+    return name
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Method:
+    """A method of a study.
+
+    Attributes:
+        name: in the report.
+        trainer: any trainer that nnU-Net finds, without the suffixes for epochs and iterations.
+        group: the method that it is a variant of, for the study's plot.
+        value: the value of the setting that the study varies.
+        training_cases: share of the training cases of each fold, such as ``25%``.
+        network: ending of the configuration: ``attention_unet`` trains ``2d_attention_unet`` instead of ``2d``.
+    """
+
+    name: str
+    trainer: Annotated[_Word, AfterValidator(_known_trainer)]
+    group: str | None = None
+    value: int | FiniteFloat | str | None = None
+    training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
+    network: _Word | None = None
+
+    @property
+    def family(self) -> str:
+        """The group; without one, it is its own."""
+        return self.group or self.name
+
+    @property
+    def text(self) -> str:
+        """The value in plots."""
+        return f"{self.value:g}" if isinstance(self.value, (int, float)) else self.value or ""
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Study:
+    """A study: methods, and the plot of the setting that it varies, if any.
+
+    Attributes:
+        methods: ``runs`` in the YAML file.
+        figure: the kind of the plot.
+        setting: what the plot says about ``value``.
+        text: its YAML file.
+    """
+
+    name: str
+    title: str
+    methods: Annotated[tuple[Method, ...], Field(min_length=1, alias="runs")]
+    figure: FigureKind | None = None
+    setting: str = ""
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        for name, times in Counter(method.name for method in self.methods).items():
+            if times > 1:
+                raise ValueError(f"the name {name!r} occurs twice")
+        if self.figure is not None and any(
+            None in {method.group, method.value} for method in self.methods
+        ):
+            raise ValueError("with a figure, every run needs group and value")
+        groups = Counter(method.group for method in self.methods)
+        if self.figure == "differences" and len(groups) > 2:
+            raise ValueError(f"figure: differences compares two groups; here are {len(groups)}")
+        if self.figure == "arrows" and max(groups.values()) > 2:
+            raise ValueError("figure: arrows joins the two values of a group; here are more")
+
+    def chosen(self, names: Sequence[str]) -> "Study":
+        """Only these methods, by name or group.
+
+        Raises:
+            ValueError: there is no such method in the study.
+        """
+        known = dict.fromkeys(
+            key for method in self.methods for key in (method.name, method.group) if key is not None
+        )
+        for name in names:
+            if name not in known:
+                raise ValueError(
+                    f"Study {self.name} has no method {name!r}; it has {', '.join(known)}."
+                )
+        return self.having(
+            method for method in self.methods if {method.name, method.group} & {*names}
+        )
+
+    def having(self, methods: Iterable[Method]) -> "Study":
+        """The same study of these methods."""
+        return replace(self, methods=tuple(methods))
+
+    @property
+    def groups(self) -> dict[str, list[Method]]:
+        """Group -> its methods, in the order given."""
+        groups: dict[str, list[Method]] = {}
+        for method in self.methods:
+            groups.setdefault(method.family, []).append(method)
+        return groups
+
+    def compared(self, names: Collection[str]) -> list[Method]:
+        """The methods of these names."""
+        return [method for method in self.methods if method.name in names]
+
+    def pairs(self, names: Collection[str]) -> list[tuple[Method, Method]]:
+        """The compared pairs: for arrows each group at its two values, otherwise both groups at each value."""
+        there = set(self.compared(names))
+        groups = list(self.groups.values())
+        if self.figure == "arrows":
+            pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
+        else:
+            both = product(*groups) if len(groups) == 2 else []
+            pairs = [(first, second) for first, second in both if first.value == second.value]
+        return [pair for pair in pairs if there.issuperset(pair)]

@@ -22,6 +22,7 @@ from nnunet_nacl.trainers._recipes import (
     recipe_of,
     schedule_suffix,
     trainer_names,
+    without_budget,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "recipe_of",
     "schedule_suffix",
     "trainer_names",
+    "without_budget",
 ]
 
 _LOADED_LATE = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from nnunet_nacl.nnunet import DEFAULT_TRAINER, names_in
+from nnunet_nacl.paper.studies import STUDIES, read_study
 from nnunet_nacl.report import (
     DICE,
     Column,
@@ -17,15 +18,15 @@ from nnunet_nacl.report import (
     View,
     metric_columns,
 )
+from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, without_budget
+from nnunet_nacl.typing import ByName
 
 _CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
 """The paper's data sets, and their names without nnU-Net's DatasetXXX_, in lower case."""
-METHODS: dict[str, dict[str, list[str]]] = _CONTENT["methods"]
-"""The paper's methods, and the words that say the settings of its tables: those that the name of our trainer needs, and
-the usual ones, which a name may leave out."""
-# Words in the names of methods that say what the paper's main tables have anyway.
-_BUDGET = re.compile(r"paperSchedule|\d+(epochs|iterations)")
+METHODS = {name: Recipe(**content) for name, content in _CONTENT["methods"].items()}
+"""The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
+_SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
 _THEIR_COLUMNS = (
     ("DSC", "", "↑", 3),
     ("HD", " (pixels)", "↓", 2),
@@ -84,32 +85,56 @@ def published_data_set(name: str) -> str | None:
 def published_method(name: str, trainer: str | None = None) -> str | None:
     """The paper's name of a method with the settings of its tables, or None if its tables have no such method.
 
-    The trainer tells the settings, where it is known. Without it, a name like those of our studies is taken at its
-    word: ``ECP`` means the paper's, though our trainer of that name sums over classes where the paper's takes means.
+    The trainer decides, where it is known. Without it, the paper's names and those of our studies are taken at their
+    word, and others are read as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes
+    where the paper's takes means. A name that says that it was trained on a share of the cases is none of the paper's.
 
     >>> published_method("nnUNetTrainerDiceCE"), published_method("NACL_l2"), published_method("NACL_weight0p2")
     ('CE+DSC', 'NACL l2', None)
     >>> published_method("ECP"), published_method("ECP", trainer="nnUNetTrainerECP")
     ('ECP', None)
     """
-    method = _method_called(name)
-    return method if trainer is None or _method_called(trainer) == method else None
-
-
-def _method_called(name: str) -> str | None:
-    """The paper's method with the settings that the words of a name say."""
-    is_trainer = name.startswith(DEFAULT_TRAINER)
-    first, *words = re.split(r"[\s_]+", name.removeprefix(DEFAULT_TRAINER))
-    loss = "CE+DSC" if first in {"", "DiceCE", "CE+DSC"} else first
-    changed = {word for word in words if word and not _BUDGET.fullmatch(word)}
-    for method, settings in METHODS.items():
-        needed = {*settings.get("needed", ())}
-        known = {*needed, *settings.get("usual", ())}
-        # NACL l2 is a variant of NACL
-        is_loss = method.partition(" ")[0] == loss
-        if is_loss and changed <= known and (needed <= changed or not is_trainer):
+    if _SHARE.search(name):
+        return None
+    if trainer is None and name in METHODS:
+        return name
+    if trainer is None:
+        as_trainer = f"{DEFAULT_TRAINER}{name.removeprefix(DEFAULT_TRAINER)}"
+        trainer = _study_trainers().get(name, as_trainer)
+    recipe = _recipe_of(trainer)
+    if recipe is None or recipe.loss is None:
+        return None
+    for method, published_recipe in METHODS.items():
+        if _means(recipe) == _means(published_recipe):
             return method
     return None
+
+
+@cache
+def _study_trainers() -> dict[str, str]:
+    """The trainers of the built-in studies' methods, by the methods' names."""
+    return {method.name: method.trainer for name in STUDIES for method in read_study(name).methods}
+
+
+def _recipe_of(trainer: str) -> Recipe | None:
+    """What a trainer trains with; None if it is neither one of ours nor nnU-Net's default."""
+    if without_budget(trainer)[0] == DEFAULT_TRAINER:
+        return Recipe("CE", dice=True)
+    try:
+        return parse_name(trainer)
+    except ValueError:  # it may be of somebody's own
+        return None
+
+
+def _means(recipe: Recipe) -> tuple[str | None, bool, ByName]:
+    """The loss of a recipe, with all its settings."""
+    settings: ByName = {}
+    if recipe.loss is not None:
+        settings = {
+            setting.name: default_of(recipe.loss, setting.name)
+            for setting in LOSSES[recipe.loss].settings
+        }
+    return recipe.loss, recipe.dice, settings | dict(recipe.settings)
 
 
 def published_methods(comparison: Comparison) -> dict[str, str | None]:

@@ -76,6 +76,21 @@ def test_a_trainer_of_other_settings_is_not_the_papers() -> None:
     assert published_method("ECP", "nnUNetTrainerECP_classMean_alpha0p1") == "ECP"
     assert published_method("nnUNetTrainerDiceNACL") is None
     assert published_method("NACL", "nnUNetTrainerNACL_weight0p2") is None
+    for trainer, method in (
+        ("NACL_classMean", "NACL"),
+        ("NACL_kernel3", "NACL"),
+        ("NACL_borderValid_l1_mean_logits_weight0p1_20epochs", "NACL"),
+        ("NACL_gaussian_sigma1", "NACL Gaussian"),
+        ("NACL_classSum", None),
+        ("MbLS_weight0p1", "MbLS"),
+        ("SVLS_kernel3", "SVLS"),
+        ("ECP_classMean_alpha0p10", "ECP"),
+        ("NACL_mine", None),
+    ):
+        assert published_method("Ours", f"nnUNetTrainer{trainer}") == published_method(trainer) == method, trainer
+    assert published_method("Ours") is published_method("nnUNetTrainerCELoss") is None
+    assert published_method("nnUNetTrainer_100epochs") == "CE+DSC"
+    assert published_method("NACL λ=0.1") == "NACL"  # as in a study
     assert published_method("DiceCE", "nnUNetTrainer_100epochs") == published_method("nnUNetTrainer") == "CE+DSC"
     assert published_method("NACL 25 %", "nnUNetTrainerNACL") is None  # what the name tells counts, too
 

@@ -1,12 +1,7 @@
 """Calibration after training: of a model in its own checkpoint, or of folders of predictions."""
 
 from nnunet_nacl.calibrate._fold import TrainedFold
-from nnunet_nacl.calibrate._folder import (
-    AppliedCalibration,
-    apply_folder,
-    calibrate_folder,
-    calibration_of,
-)
+from nnunet_nacl.calibrate._folder import apply_folder, calibrate_folder
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
 from nnunet_nacl.calibrate._methods import (
@@ -23,7 +18,6 @@ from nnunet_nacl.calibrate._trials import Fit, Trials, compare, split_cases, try
 __all__ = [
     "FOLD_CHECKPOINT",
     "FOLD_VALIDATION",
-    "AppliedCalibration",
     "Calibration",
     "Fit",
     "Head",
@@ -38,7 +32,6 @@ __all__ = [
     "calibrate_folder",
     "calibrate_model",
     "calibrated_logits",
-    "calibration_of",
     "compare",
     "judge",
     "nll_of_cases",

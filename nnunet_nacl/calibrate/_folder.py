@@ -1,8 +1,5 @@
 """Calibrate saved predictions: fit to those that have ground truth, apply to others."""
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -182,35 +179,3 @@ def _calibrate(probabilities: Floats, calibration: Calibration, activation: Acti
 def _check_uncalibrated(folder: Path) -> None:
     if (folder / CALIBRATED_NAME).is_file():
         raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}).")
-
-
-@dataclass(frozen=True)
-class AppliedCalibration:
-    """How predictions were calibrated: the methods, and the fingerprint of the fit if all of them share one."""
-
-    methods: tuple[str, ...]
-    fingerprint: str | None
-
-    @property
-    def per_fold(self) -> bool:
-        """Whether each fold has a fit of its own."""
-        return self.fingerprint is None
-
-    def __str__(self) -> str:
-        by = ", each fold by its own fit" if self.per_fold else f" {self.fingerprint}"
-        return " or ".join(self.methods) + by
-
-    def includes(self, other: "AppliedCalibration") -> bool:
-        """Whether the other is the same fit or, if each fold has its own, by the same methods."""
-        if self.per_fold:
-            return set(other.methods) <= set(self.methods)
-        return other == self
-
-
-def calibration_of(folder: Path) -> AppliedCalibration | None:
-    """How a folder of predictions was calibrated; None if it was not."""
-    if not (folder / CALIBRATED_NAME).is_file():
-        return None
-    fit = Fit.read(folder / CALIBRATED_NAME)
-    parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
-    return AppliedCalibration((fit.method,), hashlib.sha256(parameters.encode()).hexdigest()[:12])

@@ -8,7 +8,6 @@ from nnunet_nacl.nnunet._checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from nnunet_nacl.nnunet._decoded import DECODED_NAME, DecodedCase, DecodedMark, decoding_of
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
     LabelledImages,
@@ -27,6 +26,17 @@ from nnunet_nacl.nnunet._json import (
     PlansJson,
     read_dataset_json,
 )
+from nnunet_nacl.nnunet._marks import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    Applied,
+    AppliedCalibration,
+    CalibratedMark,
+    DecodedCase,
+    DecodedMark,
+    calibration_of,
+    decoding_of,
+)
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     cases_in,
@@ -41,12 +51,7 @@ from nnunet_nacl.nnunet._names import (
     validates_training_cases,
 )
 from nnunet_nacl.nnunet._planned import PreprocessedDataSet
-from nnunet_nacl.nnunet._predictions import (
-    CALIBRATED_NAME,
-    Applied,
-    CalibratedMark,
-    Predictions,
-)
+from nnunet_nacl.nnunet._predictions import Predictions
 from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction
 from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, check_as_trained
 from nnunet_nacl.nnunet._probabilities import NpzChannels
@@ -58,6 +63,7 @@ __all__ = [
     "DEFAULT_TRAINER",
     "SPLITS_NAME",
     "Applied",
+    "AppliedCalibration",
     "CalibratedMark",
     "CaseFiles",
     "CaseStates",
@@ -79,6 +85,7 @@ __all__ = [
     "Split",
     "allowed_in_checkpoints",
     "build_predictor",
+    "calibration_of",
     "cases_in",
     "cases_of_other_splits",
     "check_as_trained",

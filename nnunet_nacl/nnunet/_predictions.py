@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnunet_nacl.files import check_input, read_json
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet._case_files import HOW_TO_SAVE, CaseFiles, copy_file
-from nnunet_nacl.nnunet._decoded import DecodedMark
 from nnunet_nacl.nnunet._folders import SPLITS_NAME, Split, fold_split
 from nnunet_nacl.nnunet._json import DataSet, Model, read_dataset_json
+from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DecodedMark
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     cases_in,
@@ -19,41 +19,6 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.typing import ByName
-
-# In a calibrated folder: the fit that it was calibrated with
-CALIBRATED_NAME = "calibration_applied.json"
-
-
-@dataclass(frozen=True)
-class Applied:
-    """The folder of predictions that a fit was applied to, by its absolute path."""
-
-    pred_folder: str
-
-
-@dataclass(frozen=True)
-class CalibratedMark:
-    """How a calibrated folder was made, the part of ``CALIBRATED_NAME`` that is not the fit's own matter."""
-
-    calibration: ByName
-    applied: Applied
-
-    @classmethod
-    def read(cls, folder: Path) -> "CalibratedMark | None":
-        """The mark of a folder of predictions; None if ``nnunet_nacl`` did not calibrate it."""
-        file = folder / CALIBRATED_NAME
-        return read_json(file, cls) if file.is_file() else None
-
-    @property
-    def method(self) -> str:
-        """Such as ``vector``."""
-        return str(self.calibration["method"])
-
-    @property
-    def source(self) -> Path:
-        """The folder before."""
-        return Path(self.applied.pred_folder)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,13 @@ from nnunet_nacl import __version__
 from nnunet_nacl.calibrate import (
     FOLD_CHECKPOINT,
     FOLD_VALIDATION,
-    AppliedCalibration,
-    calibration_of,
     split_cases,
 )
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.metrics import Counts
-from nnunet_nacl.nnunet import Model, Predictions, decoding_of
+from nnunet_nacl.nnunet import AppliedCalibration, Model, Predictions, calibration_of, decoding_of
 from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, check_enough
 from nnunet_nacl.use._judging import (
     ALL,

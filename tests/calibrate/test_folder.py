@@ -1,7 +1,8 @@
+import hashlib
 import json
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate import (
-    AppliedCalibration,
     Fit,
     Sample,
     Score,
@@ -17,12 +17,11 @@ from nnunet_nacl.calibrate import (
     Unchanged,
     apply_folder,
     calibrate_folder,
-    calibration_of,
     judge,
 )
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.nnunet import AppliedCalibration, Predictions, calibration_of
 from tests.generated import (
     ENDING,
     add_case,
@@ -282,6 +281,15 @@ def test_a_forced_method_that_costs_dice_or_labels_is_told(
         assert "".join(re.findall("predictions: .*\n", capfd.readouterr().err)) == said
         fit = Fit.read(tmp_path / "fit.json")
         assert (fit.method, bool(fit.shortcomings())) == (method, bool(said))
+
+
+def test_a_fit_keeps_its_fingerprint(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    """review_fit.json has it: that of a method's name and parameters as JSON, with sorted keys."""
+    apply_folder(fit_file, new[1], tmp_path / "out")
+    fit = Fit.read(fit_file)
+    parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
+    expected = hashlib.sha256(parameters.encode()).hexdigest()[:12]
+    assert calibration_of(tmp_path / "out") == AppliedCalibration((fit.method,), expected)
 
 
 ONE_FIT, OTHER_FIT = AppliedCalibration(("vector",), "1a"), AppliedCalibration(("vector",), "2b")

@@ -54,7 +54,7 @@ def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
     assert comparison.names == ["soft", "soft + vector"]
     assert answer(comparison).before == {"soft + vector": "soft"}
     assert answer(compare({"mine": results["soft + vector"]})).before == {}
-    for spoiled in ("{", "[]", '{"calibration": "vector"}'):
+    for spoiled in ("{", "[]", '{"calibration": "vector"}', '{"calibration": {}, "applied": {"pred_folder": ""}}'):
         (calibrated / CALIBRATED_NAME).write_text(spoiled)
         with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):
             read_results([calibrated])

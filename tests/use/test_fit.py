@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.calibrate import AppliedCalibration, apply_folder, calibrate_folder
+from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.metrics import THRESHOLDS
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, AppliedCalibration, Predictions
 from nnunet_nacl.use import (
     ReviewFit,
     decode_folder,

@@ -1,0 +1,140 @@
+"""The marks in folders of predictions that are not nnU-Net's own: calibrated ones, and other segmentations."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from nnunet_nacl.files import read_json
+
+# In a calibrated folder: the fit that it was calibrated with
+CALIBRATED_NAME = "calibration_applied.json"
+DECODED_NAME = "decoded.json"
+
+
+@with_config(ConfigDict(extra="allow"))
+class FittedMethod(TypedDict):
+    """A calibration: the name of its method, such as ``vector``, and its parameters."""
+
+    method: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The folder of predictions that a fit was applied to, by its absolute path."""
+
+    pred_folder: str
+
+
+@dataclass(frozen=True)
+class CalibratedMark:
+    """How a calibrated folder was made, the part of ``CALIBRATED_NAME`` that is not the fit's own matter."""
+
+    calibration: FittedMethod
+    applied: Applied
+
+    @classmethod
+    def read(cls, folder: Path) -> "CalibratedMark | None":
+        """The mark of a folder of predictions; None if ``nnunet_nacl`` did not calibrate it."""
+        file = folder / CALIBRATED_NAME
+        return read_json(file, cls) if file.is_file() else None
+
+    @property
+    def method(self) -> str:
+        """Such as ``vector``."""
+        return self.calibration["method"]
+
+    @property
+    def source(self) -> Path:
+        """The folder before."""
+        return Path(self.applied.pred_folder)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the method and its parameters: the same for the same fit."""
+        parameters = json.dumps(self.calibration, sort_keys=True)
+        return hashlib.sha256(parameters.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class AppliedCalibration:
+    """How predictions were calibrated: the methods, and the fingerprint of the fit if all of them share one."""
+
+    methods: tuple[str, ...]
+    fingerprint: str | None
+
+    @property
+    def per_fold(self) -> bool:
+        """Whether each fold has a fit of its own."""
+        return self.fingerprint is None
+
+    def __str__(self) -> str:
+        by = ", each fold by its own fit" if self.per_fold else f" {self.fingerprint}"
+        return " or ".join(self.methods) + by
+
+    def includes(self, other: "AppliedCalibration") -> bool:
+        """Whether the other is the same fit or, if each fold has its own, by the same methods."""
+        if self.per_fold:
+            return set(other.methods) <= set(self.methods)
+        return other == self
+
+
+def calibration_of(folder: Path) -> AppliedCalibration | None:
+    """How a folder of predictions was calibrated; None if it was not."""
+    mark = CalibratedMark.read(folder)
+    return None if mark is None else AppliedCalibration((mark.method,), mark.fingerprint)
+
+
+@dataclass(frozen=True)
+class DecodedCase:
+    """How a case was decoded.
+
+    Attributes:
+        thresholds: one per class k ≥ 1, or region.
+        expected_dice: of each of them, if decoded for Dice.
+        shared_voxels: in which several structures reach their thresholds, if decoded for recall.
+    """
+
+    thresholds: list[float]
+    expected_dice: list[float] | None = None
+    shared_voxels: int | None = None
+
+
+@dataclass(frozen=True)
+class DecodedMark:
+    """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
+
+    Attributes:
+        metric: what it was decoded for.
+        alpha: the share of each structure that may be missed, for recall.
+        fit: the file with the recall's thresholds.
+        pred_folder: where the probabilities were.
+        structures: their names.
+        cases: those of the folder.
+    """
+
+    metric: Literal["dice", "recall"]
+    alpha: float | None
+    fit: str | None
+    pred_folder: str
+    structures: list[str]
+    cases: dict[str, DecodedCase]
+
+    @classmethod
+    def read(cls, folder: Path) -> "DecodedMark | None":
+        """The mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
+        file = folder / DECODED_NAME
+        return read_json(file, cls) if file.exists() else None
+
+    def __str__(self) -> str:
+        return self.metric if self.alpha is None else f"{self.metric}, alpha {self.alpha:g}"
+
+
+def decoding_of(folder: Path) -> str | None:
+    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
+    mark = DecodedMark.read(folder)
+    return None if mark is None else str(mark)

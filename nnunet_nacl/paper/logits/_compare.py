@@ -8,12 +8,8 @@ import pandas as pd
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import check_output, whole_file
-from nnunet_nacl.nnunet import DataSet, LabelledImages
-from nnunet_nacl.paper.logits._measures import (
-    max_logit_history,
-    mean_logits,
-    predictor_and_cases,
-)
+from nnunet_nacl.nnunet import LabelledImages
+from nnunet_nacl.paper.logits._measures import OpenedFold, max_logit_history, means_of
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.report import default_name
 from nnunet_nacl.report.plots import save_plot
@@ -54,7 +50,12 @@ def compare_logits(
         models[name] = folder
     # All of it before hours of work
     output = check_output(output, is_folder=True)
-    _check_same_voxels(models, folds, LabelledImages.given(images, labels))
+    unseen = LabelledImages.given(images, labels)
+    opened = {
+        name: [OpenedFold.open(folder, fold, device, unseen) for fold in folds]
+        for name, folder in models.items()
+    }
+    _check_same_voxels(opened)
     histories = {}
     without = {}
     for (name, folder), fold in product(models.items(), folds):
@@ -63,10 +64,7 @@ def compare_logits(
             histories[training] = max_logit_history(folder, fold)
         except ValueError as error:
             without[training] = str(error)
-    means = {
-        name: mean_logits(folder, folds, images=images, labels=labels, device=device)
-        for name, folder in models.items()
-    }
+    means = {name: means_of(of_model) for name, of_model in opened.items()}
     written = {"logits_by_class": (means, draw_mean_logits(means))}
     if histories:
         written["max_logits"] = (histories, draw_max_logits(histories))
@@ -81,15 +79,12 @@ def compare_logits(
     return without
 
 
-def _check_same_voxels(
-    models: Mapping[str, Path], folds: Sequence[int | str], unseen: LabelledImages | None
-) -> None:
+def _check_same_voxels(opened: Mapping[str, Sequence[OpenedFold]]) -> None:
     """Raise a ValueError unless the models are measured by the same classes on the same voxels; predicts nothing."""
-    for fold in folds:
+    for of_fold in zip(*opened.values(), strict=True):
         of_models: dict[str, dict[str, object]] = {}
-        for name, folder in models.items():
-            predictor, cases = predictor_and_cases(folder, fold, "cpu", unseen)
-            meaning = DataSet.of_model(folder).meaning
+        for name, (_, fold, data_set, predictor, cases) in zip(opened, of_fold, strict=True):
+            meaning = data_set.meaning
             of_models[name] = {
                 "labels": meaning.labels,
                 "order of regions": meaning.regions,

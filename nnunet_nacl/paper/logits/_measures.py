@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -98,37 +98,52 @@ def mean_logits(
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
     """
+    unseen = LabelledImages.given(images, labels)
+    return means_of([OpenedFold.open(model_folder, fold, device, unseen) for fold in folds])
+
+
+class OpenedFold(NamedTuple):
+    """A fold of a trained model: nnU-Net's predictor with its final checkpoint, and the cases to predict."""
+
+    model: Path
+    fold: int | str
+    data_set: DataSet
+    predictor: Any
+    cases: PreprocessedCases
+
+    @classmethod
+    def open(
+        cls, model_folder: str | Path, fold: int | str, device: str, unseen: LabelledImages | None
+    ) -> "OpenedFold":
+        """Its cases are the unseen ones, or its own validation cases."""
+        model = Path(model_folder)
+        predictor = load_predictor(model, fold, device)
+        if unseen is not None:
+            cases = PreprocessedCases.of_images(predictor, *unseen)
+        else:
+            cases = PreprocessedCases.of_fold(predictor, fold)
+            check_as_trained(model, predictor, fold, cases.names)
+        return cls(model, fold, DataSet.of_model(model), predictor, cases)
+
+
+def means_of(folds: Sequence[OpenedFold]) -> pd.DataFrame:
+    """Mean logits of a model's folds together, see ``mean_logits``."""
     import torch
 
-    unseen = LabelledImages.given(images, labels)
     sums = []
-    for fold in folds:
-        predictor, cases = predictor_and_cases(model_folder, fold, device, unseen)
-        data_set = DataSet.of_model(Path(model_folder))
-        title = f"{Path(model_folder).resolve().name}, fold {fold}"
+    for model, fold, data_set, predictor, cases in folds:
+        title = f"{model.resolve().name}, fold {fold}"
         for name in tqdm(cases.names, desc=title, unit="case", disable=None):
             image, ground_truth, _ = cases.load(name)
             logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             try:
                 sums.append(_sums(logits.numpy(), ground_truth, data_set))
             except ValueError as error:
-                raise ValueError(f"{model_folder}, fold {fold}, case {name}: {error}") from error
+                raise ValueError(f"{model}, fold {fold}, case {name}: {error}") from error
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)
     return table.reset_index()
-
-
-def predictor_and_cases(
-    model_folder: str | Path, fold: int | str, device: str, unseen: LabelledImages | None
-) -> tuple[Any, PreprocessedCases]:
-    """nnU-Net's predictor with a fold's final checkpoint, and the cases to predict: the unseen, or the fold's own."""
-    predictor = load_predictor(model_folder, fold, device)
-    if unseen is not None:
-        return predictor, PreprocessedCases.of_images(predictor, *unseen)
-    cases = PreprocessedCases.of_fold(predictor, fold)
-    check_as_trained(Path(model_folder), predictor, fold, cases.names)
-    return predictor, cases
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib.image
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from nnunet_nacl.cli import main
+from nnunet_nacl.nnunet import load_predictor
 from nnunet_nacl.paper.logits import _compare, _measures, compare_logits, max_logit_history, mean_logits
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
 from tests.conftest import TRAINER
@@ -19,13 +21,23 @@ from tests.paper.logits.conftest import change_checkpoint, copy_of
 NAME = TRAINER.removeprefix("nnUNetTrainer")
 
 
-def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_and_numbers_read_back(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def load_once(folder: Path, *how: Any) -> Any:
+        opened.append(folder)
+        return load_predictor(folder, *how)
+
+    monkeypatch.setattr(_measures, "load_predictor", load_once)
     other = copy_of(model, tmp_path).rename(tmp_path / "nnUNetTrainer_5epochs__nnUNetPlans__2d_small")
     change_checkpoint(other, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     out = tmp_path / "out"
     out.mkdir()  # an empty folder may be there
     assert main(["paper", "logits", str(model), str(other), "-o", str(out)]) == 0
     assert "5epochs is not in max_logits: " in capsys.readouterr().err
+    assert opened == [model, other]  # each once, though they are compared before they predict
     for stem, shown in (("logits_by_class", [NAME, "5epochs", "true: core", "shell"]), ("max_logits", [NAME])):
         image = matplotlib.image.imread(out / f"{stem}.png")
         assert min(image.shape[:2]) > 300
@@ -41,7 +53,7 @@ def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pyte
 
 
 def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compare, "mean_logits", lambda *_, **__: pytest.fail("this takes hours"))
+    monkeypatch.setattr(_compare, "means_of", lambda *_, **__: pytest.fail("this takes hours"))
     copy = copy_of(model, tmp_path / "copy")
     with pytest.raises(ValueError, match=rf"would both be called '{model.name}'; rename one\.$"):
         compare_logits([model, copy, model], tmp_path / "out")

@@ -4,6 +4,7 @@ nnU-Net looks for trainers in the folders of the environment variable ``nnUNet_e
 start of this environment's Python with a one-line ``.pth`` file in site-packages; ``unlink`` removes that file.
 """
 
+import os
 import shlex
 import sysconfig
 from pathlib import Path
@@ -14,6 +15,13 @@ PTH_NAME = "nnunet_nacl_trainers.pth"
 def trainers_path() -> Path:
     """The folder to put into ``nnUNet_extTrainer``."""
     return Path(__file__).resolve().parent / "trainers" / "ext"
+
+
+def search_path(current: str | None) -> str:
+    """What to set ``nnUNet_extTrainer`` to: the folders that it holds, by their absolute paths, and ours."""
+    users = filter(None, (current or "").split(os.pathsep))
+    folders = [*map(os.path.abspath, users), str(trainers_path())]
+    return os.pathsep.join(dict.fromkeys(folders))
 
 
 def pth_file() -> Path:

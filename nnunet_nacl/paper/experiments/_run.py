@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from nnunet_nacl.files import only_writer
-from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.linking import search_path
 from nnunet_nacl.nnunet import nnunet_folder
 from nnunet_nacl.paper.experiments._commands import run_command
 from nnunet_nacl.paper.experiments._folds import check_model, note_split, write_splits
@@ -93,18 +93,11 @@ def _do_steps(job: Job, prefix: str) -> None:
 def _environment(job: Job) -> dict[str, str]:
     """This process's, and where nnU-Net finds trainers."""
     variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    variables["nnUNet_extTrainer"] = _trainer_folders()
+    variables["nnUNet_extTrainer"] = search_path(variables.get("nnUNet_extTrainer"))
     # Worker processes for augmentation would compete with the training for the cores
     if job.options.device == "cpu":
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
-
-
-def _trainer_folders() -> str:
-    """Where nnU-Net finds the user's trainers, and ours."""
-    users = filter(None, (os.environ.get("nnUNet_extTrainer") or "").split(os.pathsep))  # noqa: SIM112 - its name
-    folders = [*map(os.path.abspath, users), str(trainers_path())]
-    return os.pathsep.join(dict.fromkeys(folders))
 
 
 def _is_running(job: Job) -> bool:
@@ -128,7 +121,8 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
     jobs, failures = _prepared_jobs(experiments)
     for name in ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results"):
         print(f"export {name}={shlex.quote(str(nnunet_folder(name).absolute()))}")
-    print(f"export nnUNet_extTrainer={shlex.quote(_trainer_folders())}")
+    trainers = search_path(os.environ.get("nnUNet_extTrainer"))  # noqa: SIM112 - its name
+    print(f"export nnUNet_extTrainer={shlex.quote(trainers)}")
     if experiments[0].options.device == "cpu":
         print('export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"')
     for job in jobs:

@@ -24,7 +24,9 @@ from nnunet_nacl.typing import ByName
 _CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
 """The paper's data sets, and their names without nnU-Net's DatasetXXX_, in lower case."""
-METHODS = {name: Recipe(**content) for name, content in _CONTENT["methods"].items()}
+METHODS: dict[str, Recipe] = {
+    name: Recipe(**content) for name, content in _CONTENT["methods"].items()
+}
 """The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
 _SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
 _THEIR_COLUMNS = (

@@ -9,10 +9,10 @@ from nnunet_nacl.calibrate._methods import Calibration
 from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, check_method, try_methods
-from nnunet_nacl.cases import Skipped, each_case
+from nnunet_nacl.cases import each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
-from nnunet_nacl.folders import write_folder
+from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import Activation, segment
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
@@ -91,8 +91,8 @@ def apply_folder(
     *,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> tuple[list[str], list[Skipped]]:
-    """Write a calibrated copy of a folder of predictions; returns the calibrated and the skipped cases.
+) -> NewFolder[None]:
+    """Write a calibrated copy of a folder of predictions.
 
     Args:
         fit_file: the file of a temperature, a vector or ``as trained`` that ``calibrate_folder`` or
@@ -133,7 +133,7 @@ def apply_folder(
             file.unlink(missing_ok=True)
         fit.write(written.unfinished / CALIBRATED_NAME, applied_to=source)
         predictions.copy_descriptions(written.unfinished)
-    return list(written.results), written.skipped
+    return written
 
 
 def _calibrated_files(folder: Path) -> list[Path]:

@@ -194,9 +194,7 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
     """
     from nnunet_nacl.calibrate import apply_folder
 
-    cases, skipped = apply_folder(
-        fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite
-    )
-    print(f"Calibrated {len(cases)} cases into {o}.")
+    done = apply_folder(fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite)
+    print(done.summary())
     say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
-    return print_skipped(skipped)
+    return print_skipped(done.skipped)

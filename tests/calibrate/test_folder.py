@@ -105,7 +105,9 @@ def test_a_method_is_checked_before_any_case_is_read(method: str, train: tuple[P
 
 
 def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
-    assert apply_folder(fit_file, new[1], tmp_path / "calibrated") == (["x", "y", "z"], [])
+    done = apply_folder(fit_file, new[1], tmp_path / "calibrated")
+    assert (list(done.results), done.skipped) == (["x", "y", "z"], [])
+    assert done.summary() == f"Calibrated 3 of 3 cases into {tmp_path / 'calibrated'}."
     assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json"} == {
         file.name for file in (tmp_path / "calibrated").iterdir()
     }
@@ -169,7 +171,7 @@ def test_a_model_that_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_after_it_was_killed(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "calibrated" / ".nnunet_nacl_cases" / "x").mkdir(parents=True)
-    assert apply_folder(fit_file, new[1], tmp_path / "calibrated")[0] == ["x", "y", "z"]
+    assert list(apply_folder(fit_file, new[1], tmp_path / "calibrated").results) == ["x", "y", "z"]
     with pytest.raises(FileExistsError, match="calibrated exists"):
         apply_folder(fit_file, new[1], tmp_path / "calibrated")
 
@@ -195,8 +197,8 @@ def test_an_earlier_calibration_is_replaced_whole(
     output = tmp_path / "calibrated"
     apply_folder(fit_file, new[1], output)
     (new[1] / "y.npz").write_bytes(b"damaged")
-    done, skipped = apply_folder(temperature_file, new[1], output, overwrite=True)
-    assert (done, [entry.case for entry in skipped]) == (["x", "z"], ["y"])
+    done = apply_folder(temperature_file, new[1], output, overwrite=True)
+    assert (list(done.results), [entry.case for entry in done.skipped]) == (["x", "z"], ["y"])
     assert not list(output.glob("y.*"))  # of the earlier calibration
     assert str(calibration_of(output)).startswith("temperature")
 

@@ -41,24 +41,24 @@ def add_configuration(
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"--batch_size: expected 1 or more; got {batch_size}.")
+    if batch_size is None and normalization is None:
+        return configuration
+    found = PlansJson.find(dataset, configuration, plans)
+    found.check_single_stage(configuration)
+    changes: list[tuple[str, ByName]] = []
     if normalization is not None:
-        found = PlansJson.find(dataset, configuration, plans)
-        found.check_single_stage(configuration)
         channels = len(found.resolved(configuration)["normalization_schemes"])
-        name = f"{configuration}_{normalization}"
-        content = {
-            "inherits_from": configuration,
-            "data_identifier": f"{found.content['plans_name']}_{name}",
+        of_channels = {
+            "data_identifier": f"{found.content['plans_name']}_{configuration}_{normalization}",
             "normalization_schemes": [get_normalization_scheme(normalization).__name__] * channels,
             "use_mask_for_norm": [False] * channels,
         }
-        _add(found, name, content)
-        configuration = name
+        changes.append((normalization, of_channels))
     if batch_size is not None:
-        found = PlansJson.find(dataset, configuration, plans)
-        found.check_single_stage(configuration)
-        name = f"{configuration}_bs{batch_size}"
-        _add(found, name, {"inherits_from": configuration, "batch_size": batch_size})
+        changes.append((f"bs{batch_size}", {"batch_size": batch_size}))
+    for suffix, content in changes:
+        name = f"{configuration}_{suffix}"
+        _add(found, name, {"inherits_from": configuration, **content})
         configuration = name
     return configuration
 

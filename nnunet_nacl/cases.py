@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -18,22 +18,13 @@ from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
 from nnunet_nacl.files import is_full, told, whole_file
 
-
-class Named(Protocol):
-    """Anything with a name that no other case of the folder has."""
-
-    @property
-    def name(self) -> str:
-        """The name of the case."""
-
-
-Item = TypeVar("Item", bound=Named)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _LISTED = 10  # skipped cases, in an error
@@ -95,7 +86,7 @@ class Journal(Generic[Result]):
 
 
 def each_case(
-    cases: Sequence[Item],
+    cases: Mapping[str, Item],
     work: Callable[[Item], Result],
     *,
     doing: str,
@@ -103,14 +94,14 @@ def each_case(
     journal: Journal[Result] | None = None,
     known: dict[str, Result] | None = None,
 ) -> tuple[dict[str, Result], list[Skipped]]:
-    """Call a function with each case; a bad case, or one that kills its process, does not affect the others.
+    """Call a function with each of the named cases; one that is bad, or kills its process, does not affect the others.
 
     What ``work`` raises becomes the reason why the case is skipped; only a full disk ends the loop. ``work``, the cases
     and, without a journal, the results are picklable. ``doing`` is for the progress bar.
     Returns the results by name, with those ``known`` before, and the skipped cases, both in the order of their names.
     """
     results = dict(known or {})
-    left = [case for case in cases if case.name not in results]
+    left = {name: case for name, case in cases.items() if name not in results}
     skipped: list[Skipped] = []
     with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
         kept = journal or Journal[Result](Path(temporary) / "results", _save, _load)
@@ -119,18 +110,20 @@ def each_case(
         if min(num_processes, len(left)) > 1:
             outcomes = _robustly(left, attempt, num_processes)
         else:
-            outcomes = ((case, attempt(case)) for case in left)
-        for case, problem in tqdm(
+            outcomes = ((name, attempt(name, case)) for name, case in left.items())
+        for name, problem in tqdm(
             outcomes, total=len(cases), initial=len(results), desc=doing, unit="case"
         ):
             if problem is None:
-                results[case.name] = kept.load(kept.file_of(case.name))
+                results[name] = kept.load(kept.file_of(name))
             else:
-                skipped.append(Skipped(case.name, problem))
+                skipped.append(Skipped(name, problem))
     return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
 
 
-def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
+def _attempt(
+    name: str, case: Item, work: Callable[[Item], Result], journal: Journal[Result]
+) -> str | None:
     """Process a case and keep its result; returns why it failed, if it did.
 
     The result goes through the journal: sent by a process that is stopped, a large one would block the others.
@@ -141,38 +134,38 @@ def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result
         if isinstance(error, OSError) and is_full(error):  # the disk's fault, not the case's
             raise
         return told(error)[:_LONGEST_REASON]
-    with whole_file(journal.file_of(case.name)) as file:
+    with whole_file(journal.file_of(name)) as file:
         journal.save(result, file)
     return None
 
 
 def _robustly(
-    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
-) -> Iterator[tuple[Item, str | None]]:
-    left = {case.name: case for case in cases}
+    cases: Mapping[str, Item], attempt: Callable[[str, Item], str | None], num_processes: int
+) -> Iterator[tuple[str, str | None]]:
+    left = dict(cases)
     try:
-        for case, problem in _in_processes(cases, attempt, num_processes):
-            del left[case.name]
-            yield case, problem
+        for name, problem in _in_processes(cases, attempt, num_processes):
+            del left[name]
+            yield name, problem
     # A dead process also ends the work of the others. Run alone, the case at fault shows itself.
     except BrokenProcessPool:
-        for case in left.values():
+        for name, case in left.items():
             try:
-                yield from _in_processes([case], attempt, 1)
+                yield from _in_processes({name: case}, attempt, 1)
             except BrokenProcessPool:  # noqa: PERF203
-                yield case, "the process working on it was killed, perhaps for lack of memory."
+                yield name, "the process working on it was killed, perhaps for lack of memory."
 
 
 def _in_processes(
-    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
-) -> Iterator[tuple[Item, str | None]]:
+    cases: Mapping[str, Item], attempt: Callable[[str, Item], str | None], num_processes: int
+) -> Iterator[tuple[str, str | None]]:
     # Spawn: forking a process with threads is not safe.
     with ProcessPoolExecutor(
         num_processes, multiprocessing.get_context("spawn"), _start_worker
     ) as pool:
         try:
             with _without_script():
-                futures = {pool.submit(attempt, case): case for case in cases}
+                futures = {pool.submit(attempt, name, case): name for name, case in cases.items()}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:  # Includes Ctrl-C: do not wait for cases under way.

@@ -83,7 +83,7 @@ def write_folder(
             f"{output} is one of the folders that are read; write to another one."
         )
     known = {case.name: case for folder in reversed(inputs) for case in folder.cases}
-    cases = [known[name] for name in sorted(known)]
+    cases = dict(sorted(known.items()))
     unfinished = output / _UNFINISHED
     is_new = not output.exists()
     check_output(output, overwrite=True, is_folder=True)  # before the lock makes its parents

@@ -5,52 +5,47 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from nnunet_nacl.cases import Journal, Skipped, each_case
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
+CASES = {name: f"item {name}" for name in "cab"}
 
 
-CASES = [Case(name) for name in "cab"]
+def upper(case: str) -> str:
+    return case.upper()
 
 
-def upper(case: Case) -> str:
-    return case.name.upper()
-
-
-def fail_at_b(case: Case) -> str:
-    if case.name == "b":
+def fail_at_b(case: str) -> str:
+    if case == "item b":
         raise ValueError("b is damaged" + "!" * 10_000)
-    if case.name == "c":
+    if case == "item c":
         raise KeyError("c")
-    return case.name
+    return case
 
 
-def die_at_b(case: Case) -> str:
-    if case.name == "b":
+def die_at_b(case: str) -> str:
+    if case == "item b":
         os.kill(os.getpid(), signal.SIGKILL)
-    return case.name
+    return case
 
 
-def fill_the_disk(case: Case) -> str:
-    raise OSError(errno.ENOSPC, "No space left on device", case.name)
+def fill_the_disk(case: str) -> str:
+    raise OSError(errno.ENOSPC, "No space left on device", case)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_each_case_once(num_processes: int) -> None:
-    assert each_case(CASES, upper, doing="x", num_processes=num_processes) == ({"a": "A", "b": "B", "c": "C"}, [])
+    assert each_case(CASES, upper, doing="x", num_processes=num_processes) == (
+        {"a": "ITEM A", "b": "ITEM B", "c": "ITEM C"}, []
+    )  # fmt: skip
 
 
 def test_bad_cases_are_skipped() -> None:
     done, skipped = each_case(CASES, fail_at_b, doing="x")
-    assert done == {"a": "a"}
+    assert done == {"a": "item a"}
     assert [case.case for case in skipped] == ["b", "c"]
     assert skipped[0].reason.startswith("b is damaged")
     assert len(skipped[0].reason) == 2000
@@ -59,7 +54,7 @@ def test_bad_cases_are_skipped() -> None:
 
 def test_a_case_that_kills_its_process_takes_no_other_with_it() -> None:
     done, skipped = each_case(CASES, die_at_b, doing="x", num_processes=2)
-    assert done == {"a": "a", "c": "c"}
+    assert done == {"a": "item a", "c": "item c"}
     assert skipped == [Skipped("b", "the process working on it was killed, perhaps for lack of memory.")]
 
 
@@ -68,7 +63,7 @@ def test_a_script_need_not_guard_its_calls(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import os\nfrom pathlib import Path\nfrom nnunet_nacl.cases import each_case\n"
-        "print(each_case([Path('a'), Path('b')], os.fspath, doing='x', num_processes=2))\n"
+        "print(each_case({'a': Path('a'), 'b': Path('b')}, os.fspath, doing='x', num_processes=2))\n"
     )
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
     assert ran.stdout == "({'a': 'a', 'b': 'b'}, [])\n", ran.stderr
@@ -83,9 +78,11 @@ def test_a_full_disk_ends_the_loop(num_processes: int) -> None:
 def test_finished_cases_are_kept(tmp_path: Path) -> None:
     journal: Journal[str] = Journal(tmp_path / "out", lambda text, file: file.write_text(text) and None, Path.read_text)
     done, _ = each_case(CASES, fail_at_b, doing="x", journal=journal)
-    assert list(journal.finished()) == list(done.values()) == ["a"]
+    assert list(journal.finished()) == list(done.values()) == ["item a"]
     (journal.folder / ".1234.left").write_bytes(b"of a run that was killed")
-    assert each_case(CASES[1:], upper, doing="x", journal=journal, known=done) == ({"a": "a", "b": "B"}, [])
-    assert sorted(journal.finished()) == ["B", "a"]
+    left = {name: CASES[name] for name in "ab"}
+    found = {"a": "item a", "b": "ITEM B"}
+    assert each_case(left, upper, doing="x", journal=journal, known=done) == (found, [])
+    assert sorted(journal.finished()) == ["ITEM B", "item a"]
     journal.remove()
     assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +38,6 @@ Result = TypeVar("Result")
 
 _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""
-
-
-class CaseName(NamedTuple):
-    """A case, for ``each_case``."""
-
-    name: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +122,8 @@ class TrainedFold:
         most = voxels_per_case(len(layer[0][0]) + self.meaning.num_channels, len(cases.names))
         weight, bias = (part.astype(np.float32) for part in layer)
 
-        def sample_of(case: CaseName) -> Sample:
-            image, labels, properties = cases.load(case.name)
+        def sample_of(name: str) -> Sample:
+            image, labels, properties = cases.load(name)
             features = self.reader.features(image)
 
             def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
@@ -137,7 +131,7 @@ class TrainedFold:
                 return weight @ drawn + bias[:, None], drawn
 
             sample = Sample.draw(
-                case.name,
+                name,
                 self.meaning,
                 # −1: outside the crop to what is not 0
                 canonical_labels(
@@ -149,7 +143,7 @@ class TrainedFold:
                 values=values,
             )
             if kept is not None:
-                kept.save(case.name, features)
+                kept.save(name, features)
             return sample
 
         found, skipped = self._each_case(sample_of, "features")
@@ -181,17 +175,17 @@ class TrainedFold:
         return spacing
 
     def _each_case(
-        self, work: Callable[[CaseName], Result], doing: str
+        self, work: Callable[[str], Result], doing: str
     ) -> tuple[dict[str, Result], list[Skipped]]:
-        names = [CaseName(name) for name in self.cases.names]
+        names = {name: name for name in self.cases.names}
         return each_case(names, work, doing=f"{self.folder.name}: {doing}")
 
     def check_labels(self) -> None:
         """Raise a ValueError unless there are enough cases with a structure."""
         structures = [label for label in self.meaning.known if label != 0]
 
-        def has_structure(case: CaseName) -> bool:
-            return bool(np.isin(self.cases.labels(case.name), structures).any())
+        def has_structure(name: str) -> bool:
+            return bool(np.isin(self.cases.labels(name), structures).any())
 
         found, skipped = self._each_case(has_structure, "labels")
         check_enough(found.values(), skipped, f"{self.folder.name}: ")

@@ -54,7 +54,7 @@ def calibrate_folder(
         _check_uncalibrated(folder)
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.data_set
-    cases = predictions.to_fit_to().cases
+    cases = {case.name: case for case in predictions.to_fit_to().cases}
     draw = partial(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
     )

@@ -206,7 +206,7 @@ def _counted(
             of_review.remove()
         finished = [*of_evaluation.finished(), *of_review.finished()]
         results, skipped = each_case(
-            cases,
+            {case.name: case for case in cases},
             partial(_count_one, data_set=data_set, origin=origin, is_review=is_review),
             doing="reviewing" if is_review else "evaluating",
             num_processes=num_processes,

@@ -118,7 +118,7 @@ def review_folder(
     looks: dict[str, _Look] = {}
     if members or outputs.page is not None:
         looks, unseen = each_case(
-            counted.files,
+            {case.name: case for case in counted.files},
             partial(
                 _look,
                 data_set=data_set,

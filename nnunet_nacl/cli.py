@@ -13,9 +13,15 @@ from nnunet_nacl import __version__
 from nnunet_nacl.commands import MAIN_PATH, Command
 from nnunet_nacl.commands.calibrate import apply, calibrate
 from nnunet_nacl.commands.evaluate import evaluate
-from nnunet_nacl.commands.paper import paper_convert, paper_logits, paper_networks, paper_split
+from nnunet_nacl.commands.paper import (
+    experiment,
+    paper_convert,
+    paper_logits,
+    paper_networks,
+    paper_split,
+)
 from nnunet_nacl.commands.report import plot, report, table
-from nnunet_nacl.commands.train import demo, experiment, export, link
+from nnunet_nacl.commands.train import demo, export, link
 from nnunet_nacl.commands.use import decode, maps, members, review, review_fit
 
 _GROUPS: dict[str, Sequence[Callable[..., int]]] = {

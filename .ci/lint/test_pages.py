@@ -14,7 +14,7 @@ import pytest
 
 from nnunet_nacl import losses
 from nnunet_nacl.cli import COMMANDS, find_command
-from nnunet_nacl.commands._shared import MAIN_PATH
+from nnunet_nacl.commands import MAIN_PATH
 from nnunet_nacl.paper.studies import STUDIES, read_study
 from nnunet_nacl.trainers import LOSSES
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from nnunet_nacl.commands._shared import SHARED, SINGLE_DASH
+from nnunet_nacl.commands._options import SHARED, SINGLE_DASH
 
 
 @dataclass(frozen=True)

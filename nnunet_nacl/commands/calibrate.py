@@ -7,13 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nnunet_nacl.commands._shared import (
-    Chosen,
-    find_device,
-    num_processes,
-    print_skipped,
-    say_next,
-)
+from nnunet_nacl.commands._chosen import Chosen
+from nnunet_nacl.commands._machine import find_device, num_processes
+from nnunet_nacl.commands._said import print_skipped, say_next
 
 if TYPE_CHECKING:
     from nnunet_nacl.calibrate import Fit

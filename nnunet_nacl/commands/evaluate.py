@@ -4,7 +4,9 @@ import shlex
 from dataclasses import replace
 from typing import Literal
 
-from nnunet_nacl.commands._shared import Chosen, num_processes, print_skipped, say_next
+from nnunet_nacl.commands._chosen import Chosen
+from nnunet_nacl.commands._machine import num_processes
+from nnunet_nacl.commands._said import print_skipped, say_next
 from nnunet_nacl.files import unresolved
 
 

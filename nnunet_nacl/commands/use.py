@@ -3,7 +3,9 @@
 import shlex
 from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import Chosen, num_processes, print_skipped
+from nnunet_nacl.commands._chosen import Chosen
+from nnunet_nacl.commands._machine import num_processes
+from nnunet_nacl.commands._said import print_skipped
 
 
 def review(

@@ -1,12 +1,11 @@
 """Make a new folder from a folder of predictions, case by case."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Generic, TypeVar
 
 from nnunet_nacl import __version__
@@ -51,12 +50,6 @@ class NewFolder(Generic[Result]):
         if predictions.is_calibrated:
             calibrated = predictions.pred_folders[0] / CALIBRATED_NAME
             shutil.copyfile(calibrated, self.unfinished / CALIBRATED_NAME)
-
-
-def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:
-    """Each structure's mean over the cases, as a text for users."""
-    means = map(fmean, zip(*cases, strict=True))
-    return ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))
 
 
 @contextmanager

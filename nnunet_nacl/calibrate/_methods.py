@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._sample import Sample, flattened
+from nnunet_nacl.calibrate._arrays import flattened
+from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.calibrate._search import TEMPERATURES, minimum, on_device, with_gradients
 from nnunet_nacl.metrics import Activation
 from nnunet_nacl.metrics.counting import to_numpy

@@ -1,7 +1,6 @@
 """The voxels that fit and judge a calibration, drawn from each case and weighted by how many each represents."""
 
 import hashlib
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from nnunet_nacl.calibrate._arrays import (
+    check_all_finite,
+    flattened,
+    near_rows,
+    numbered_cases,
+    shaped,
+    truth_of,
+)
 from nnunet_nacl.calibrate._search import TEMPERATURES, Objective, on_device
 from nnunet_nacl.cases import Skipped, reasons
 from nnunet_nacl.metrics import (
@@ -21,20 +28,12 @@ from nnunet_nacl.metrics import (
     Truth,
     near_core,
 )
-from nnunet_nacl.metrics.counting import to_numpy
 from nnunet_nacl.typing import Array, ByName, Floats, Labels, Mask, Singles
 
 NUM_VALUES = 4_000_000
 """About how many logits and features are held in total: 16 MB. Each case has 1000 voxels, whatever that takes."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
-
-
-def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
-    """(K, n), float32 unless it is bool, of values whose channels are along that axis."""
-    rows = np.moveaxis(to_numpy(values), channel_axis, 0)
-    rows = rows.reshape(len(rows), -1)
-    return rows if rows.dtype == bool else rows.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +162,13 @@ class Sample:
         spatial = tuple(np.delete(whole, channel_axis).tolist())
         rows = flattened(logits, channel_axis)
         voxels = rows.shape[1]
-        meaning, truth, counted = _truth_of(labels, whole, channel_axis, ignore_label)
-        names, number = _numbered(cases, spatial, spatial[:1] if channel_axis == 1 else ())
+        meaning, truth, counted = truth_of(labels, whole, channel_axis, ignore_label)
+        names, number = numbered_cases(cases, spatial, spatial[:1] if channel_axis == 1 else ())
         around = (
-            np.ones((1, voxels), bool) if near is None else _near_rows(near, whole, channel_axis)
+            np.ones((1, voxels), bool) if near is None else near_rows(near, whole, channel_axis)
         )
         given = np.ones(spatial) if weights is None else weights
-        represented = _shaped("weights", given, spatial).reshape(-1).astype(np.float32)
+        represented = shaped("weights", given, spatial).reshape(-1).astype(np.float32)
         used = represented[counted]
         if not (0 < used.sum() < np.inf and used.min() >= 0):
             raise ValueError(
@@ -185,9 +184,9 @@ class Sample:
         if features is not None:
             expected = list(whole)
             expected[channel_axis] = np.shape(features)[channel_axis]
-            of_features = flattened(_shaped("features", features, tuple(expected)), channel_axis)
-            _check_finite("features", of_features[:, counted])
-        _check_finite("logits", rows[:, counted])
+            of_features = flattened(shaped("features", features, tuple(expected)), channel_axis)
+            check_all_finite("features", of_features[:, counted])
+        check_all_finite("logits", rows[:, counted])
         sample = cls(
             meaning,
             meaning.activation.centered(rows),
@@ -240,31 +239,6 @@ class Sample:
         return present
 
 
-def _truth_of(
-    labels: Array, logits_shape: tuple[int, ...], channel_axis: int, ignore_label: int | None
-) -> tuple[LabelMeaning, Truth, Mask]:
-    """What labels or masks mean; the truth, (n,) or bool (R, n); and which voxels (n,) are not ignored."""
-    truth = to_numpy(labels)
-    channels = logits_shape[channel_axis]
-    if truth.dtype == bool:
-        if ignore_label is not None:
-            raise ValueError("ignore_label: masks have no labels. Give these voxels weight 0.")
-        regions = tuple((label,) for label in range(1, channels + 1))
-        masks = flattened(_shaped("masks of regions", truth, logits_shape), channel_axis)
-        return (
-            LabelMeaning(tuple(range(channels + 1)), regions),
-            masks,
-            np.ones(masks[0].shape, bool),
-        )
-    spatial = tuple(np.delete(logits_shape, channel_axis).tolist())
-    truth = _shaped("labels", truth, spatial).reshape(-1)
-    meaning = LabelMeaning(tuple(range(channels)))
-    counted = np.ones(truth.shape, bool) if ignore_label is None else truth != ignore_label
-    if not np.isin(truth[counted], meaning.known).all():
-        raise ValueError(f"labels: expected the whole numbers 0 to {channels - 1}; got others.")
-    return meaning, truth.astype(np.int64), counted
-
-
 MIN_CASES = 5
 """How many cases with a structure a calibration needs."""
 
@@ -281,44 +255,6 @@ def check_enough(
         f"{where}a calibration needs {needed}; {sum(have_structure)} of {total} have one"
         + (f". These cannot be used:{reasons(skipped)}" if skipped else ".")
     )
-
-
-def _shaped(name: str, values: Array, *expected: tuple[int, ...]) -> NDArray[Any]:
-    """A NumPy array of the values; a ValueError unless it has an expected shape."""
-    array = to_numpy(values)
-    if array.shape not in expected:
-        raise ValueError(
-            f"{name}: expected the shape {' or '.join(map(str, expected))}; got {array.shape}. "
-            "Of a batch (b, K, *spatial), give channel_axis=1."
-        )
-    return array
-
-
-def _numbered(
-    cases: Array | None, spatial: tuple[int, ...], images: tuple[int, ...]
-) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The cases' names, and each voxel's number (n,) among them; by default each image is a case."""
-    given = np.arange(math.prod(images)).reshape(images) if cases is None else cases
-    named = _shaped("cases", given, spatial, images)
-    of_images = named.reshape(*named.shape, *[1] * (len(spatial) - named.ndim))
-    of_voxels = np.broadcast_to(of_images, spatial).reshape(-1)
-    names, number = np.unique(of_voxels, return_inverse=True)
-    return names, number
-
-
-def _near_rows(near: Array, whole: tuple[int, ...], channel_axis: int) -> Mask:
-    """Which voxels are near, (1, n), or of regions (R, n)."""
-    spatial = tuple(np.delete(whole, channel_axis).tolist())
-    around = _shaped("near", near, spatial, whole)
-    if around.dtype != bool:
-        raise ValueError(f"near: expected bool; got {around.dtype}.")
-    return flattened(around, channel_axis) if around.shape == whole else around.reshape(1, -1)
-
-
-def _check_finite(name: str, values: NDArray[Any]) -> None:
-    """Raise a ValueError if one of them is NaN or infinite."""
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name}: expected finite numbers; got NaN or infinity.")
 
 
 def voxels_per_case(values: int, cases: int) -> int:

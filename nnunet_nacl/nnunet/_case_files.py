@@ -1,4 +1,4 @@
-"""The files of a case: ground truth, saved segmentation, probabilities."""
+"""The files of a case: ground truth, saved segmentation, probabilities; and the cases of a folder."""
 
 import shutil
 from dataclasses import dataclass
@@ -11,6 +11,9 @@ from pydantic import AliasChoices, Field
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, whole_file
 from nnunet_nacl.nnunet._images import Reader
+from nnunet_nacl.nnunet._json import read_dataset_json
+from nnunet_nacl.nnunet._marks import DecodedMark
+from nnunet_nacl.nnunet._names import cases_in
 from nnunet_nacl.typing import Labels
 
 HOW_TO_SAVE = (
@@ -108,3 +111,45 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file, completely or not at all."""
     with whole_file(target) as partial:
         shutil.copy2(source, partial)
+
+
+def check_probabilities(folder: Path) -> None:
+    if not cases_in(folder, ".npz"):
+        raise ValueError(f"{folder} holds no probabilities (.npz); {HOW_TO_SAVE}.")
+
+
+def description_of(folder: Path) -> Path:
+    """The ``dataset.json`` of a folder of predictions."""
+    described = folder / "dataset.json"
+    resolved = folder.resolve()
+    if resolved.name.startswith("validation") and not described.is_file():
+        described = resolved.parent.parent / "dataset.json"  # of the model
+    copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
+    check_input(described, f": it says what the labels mean. {copy}")
+    return described
+
+
+def cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
+    """Each case with any of its files."""
+    ending = read_dataset_json(described)["file_ending"]
+    mark = DecodedMark.read(folder)
+    thresholds = {}
+    if mark is not None:
+        thresholds = {name: tuple(case.thresholds) for name, case in mark.cases.items()}
+    names = cases_in(folder, ending) | cases_in(folder, ".npz")
+    looked_for = f"no *{ending} or *.npz in {folder}"
+    if gt_folder is not None:
+        names |= cases_in(gt_folder, ending)
+        looked_for = f"no *{ending} in {gt_folder}, {looked_for}"
+    if not names:
+        raise ValueError(f"No case found: {looked_for}.")
+    return [
+        CaseFiles(
+            name,
+            None if gt_folder is None else gt_folder / f"{name}{ending}",
+            folder / f"{name}{ending}",
+            folder / f"{name}.npz",
+            thresholds.get(name),
+        )
+        for name in sorted(names)
+    ]

@@ -1,10 +1,8 @@
 """Read and write label maps and images as nnU-Net does, with their position in space."""
 
 import errno
-import gzip
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,14 +12,11 @@ import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input, printable
 from nnunet_nacl.metrics.counting import whole_numbers
+from nnunet_nacl.nnunet._image_files import check_image_file, is_finite, scaling
 from nnunet_nacl.nnunet._names import naming
 from nnunet_nacl.typing import ByName, Labels, Singles
 
-_NIFTI = (".nii", ".nii.gz")
-_OF_ITK = (".nrrd", ".mha", ".gipl")
-_GZIP = b"\x1f\x8b"  # what a compressed file begins with
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
 """An absolute tolerance besides nnU-Net's relative one: files in single precision are off by this much."""
 _THICK = 999
@@ -107,8 +102,8 @@ class Reader:
         try:
             whole = whole_numbers(labels, str(file))
         except ValueError as error:
-            raise ValueError(f"{error}{_scaling(file)}") from error
-        if labels.dtype.kind == "f" and not _is_finite(file):
+            raise ValueError(f"{error}{scaling(file)}") from error
+        if labels.dtype.kind == "f" and not is_finite(file):
             raise ValueError(f"{file}: expected labels, which are whole numbers; got NaN.")
         return LabelMap(whole, geometry)
 
@@ -173,92 +168,6 @@ class _AsItIs(np.ndarray[Any, Any]):
 
     def astype(self, *_: Any, **__: Any) -> Any:
         return self
-
-
-def _is_finite(file: Path) -> bool:
-    """Whether all values of a NIfTI file are finite: SimpleITK reads others as zeros."""
-    if not file.name.endswith(_NIFTI):
-        return True
-    with _nifti(file) as (image, _):
-        return bool(np.isfinite(np.asanyarray(image.dataobj)).all())
-
-
-def _scaling(file: Path) -> str:
-    """What a NIfTI file's header says of its values, if it scales them; for errors."""
-    if not file.name.endswith(_NIFTI):
-        return ""
-    with _nifti(file) as (image, _):
-        slope = image.dataobj.slope
-        inter = image.dataobj.inter
-    if (slope, inter) == (1, 0):
-        return ""
-    return (
-        f" Its header scales what it stores: scl_slope is {slope:g}, scl_inter {inter:g}. Save the labels as whole "
-        "numbers, unscaled."
-    )
-
-
-@contextmanager
-def _nifti(file: Path) -> Iterator[tuple[Any, Any]]:
-    """A NIfTI file's image, not read yet, and the stream that it comes from.
-
-    The content decides whether it is compressed, as for SimpleITK; nibabel would go by the name.
-    """
-    import nibabel
-
-    with file.open("rb") as raw:
-        is_compressed = raw.read(2) == _GZIP
-        raw.seek(0)
-        with gzip.open(raw) if is_compressed else nullcontext(raw) as stream:
-            start = stream.read(nibabel.Nifti2Header.sizeof_hdr)
-            stream.seek(0)
-            kinds: Any = (nibabel.Nifti1Image, nibabel.Nifti2Image)
-            for kind in kinds:
-                if kind.header_class.may_contain_header(start):
-                    yield kind.from_stream(stream), stream
-                    return
-            raise ValueError("it has no header of NIfTI")
-
-
-def check_image_file(file: Path) -> None:
-    """Check that a NIfTI file is as long as its header says, because SimpleITK fills missing data with zeros.
-
-    Other errors as for ``check_header``.
-    """
-    check_header(file)
-    if not file.name.endswith(_NIFTI):
-        return
-    with naming(file, problem=" cannot be read"), _nifti(file) as (image, stream):
-        voxels = image.dataobj
-        stream.seek(0)
-        size = sum(len(piece) for piece in iter(lambda: stream.read(1 << 20), b""))
-        expected = voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
-        if size != expected:
-            raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
-
-
-def check_header(file: Path) -> None:
-    """Raise an error if an image's file is missing, or its header declares more than three dimensions.
-
-    A name that is not UTF-8 makes ITK end the process.
-    """
-    check_input(file)
-    if printable(str(file)) != str(file):
-        raise ValueError(f"{printable(str(file))}: expected a file name in UTF-8; rename it.")
-    size: Sequence[int] = ()
-    with naming(file, problem=" cannot be read"):
-        if file.name.endswith(_NIFTI):
-            with _nifti(file) as (image, _):
-                size = image.shape
-        elif file.name.endswith(_OF_ITK):
-            header: Any = sitk.ImageFileReader()  # type: ignore[no-untyped-call]
-            header.SetFileName(str(file))
-            header.ReadImageInformation()
-            size = header.GetSize()
-    if math.prod(size[3:]) > 1:
-        raise ValueError(
-            f"{file} is a 4-D image ({', '.join(map(str, size))}): nnU-Net takes one 3-D file a channel."
-        )
 
 
 def _read_with_simpleitk(file: Path) -> tuple[Labels, Geometry]:

@@ -1,24 +1,28 @@
 """Predictions that nnU-Net saved, of a folder or of a model's folds, and the ground truth of their cases, if any."""
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet._case_files import HOW_TO_SAVE, CaseFiles, copy_file
-from nnunet_nacl.nnunet._folders import SPLITS_NAME, Split, fold_split
+from nnunet_nacl.nnunet._case_files import (
+    CaseFiles,
+    cases_of,
+    check_probabilities,
+    copy_file,
+    description_of,
+)
 from nnunet_nacl.nnunet._json import DataSet, Model, read_dataset_json
-from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DecodedMark
+from nnunet_nacl.nnunet._marks import CALIBRATED_NAME
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     cases_in,
     existing_folder,
-    listed,
     model_folder,
     nnunet_folder,
     validates_training_cases,
 )
+from nnunet_nacl.nnunet._validation import check_validated, validation_cases
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,9 @@ class Predictions:
         predictions = existing_folder(pred_folder)
         if ground_truth is not None and ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
-        described = _described(predictions)
-        groups = {"": _cases_of(predictions, ground_truth, described)}
-        _check_probabilities(predictions)
+        described = description_of(predictions)
+        groups = {"": cases_of(predictions, ground_truth, described)}
+        check_probabilities(predictions)
         return cls._of(groups, (predictions,), ground_truth, predictions, described)
 
     @classmethod
@@ -101,13 +105,13 @@ class Predictions:
             )
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
-            _check_validated(folder, fold)
+            check_validated(folder, fold)
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
         for fold, folder in folders.items():
-            groups[fold] = _validation_cases(folder, fold, preprocessed, trained)
+            groups[fold] = validation_cases(folder, fold, preprocessed, trained)
             for case in groups[fold]:
                 if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(
@@ -185,88 +189,3 @@ class Predictions:
 
 def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
     return sorted((case for group in groups.values() for case in group), key=lambda case: case.name)
-
-
-def _check_validated(folder: Path, fold: str) -> None:
-    """Raise an error unless a fold's validation folder has probabilities."""
-    if not folder.is_dir():
-        there = listed(folder.parent.parent, f"fold_*/{folder.name}")
-        hint = ""
-        if folder.name == "validation":
-            hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
-        raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
-    _check_probabilities(folder)
-
-
-def _validation_cases(
-    folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
-) -> list[CaseFiles]:
-    """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
-
-    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none.
-    """
-    split = Split(train=[], val=[])
-    if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
-        split = fold_split(preprocessed, trained, fold)
-    all_cases = _cases_of(folder, preprocessed / "gt_segmentations", _described(folder))
-    cases = [case for case in all_cases if case.is_predicted or case.name in split["val"]]
-    _check_held_out(cases, split, fold, folder, preprocessed)
-    return cases
-
-
-def _check_held_out(
-    cases: Iterable[CaseFiles], split: Split, fold: str, folder: Path, preprocessed: Path
-) -> None:
-    """Raise a ValueError if there are predictions of training cases; nnU-Net never empties a validation folder."""
-    training = {*split["train"]} - {*split["val"]}
-    trained = [case.name for case in cases if case.is_predicted and case.name in training]
-    if trained:
-        gt_folder = preprocessed / "gt_segmentations"
-        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder), "--chill"])
-        raise ValueError(
-            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(trained)}. If "
-            "the fold was trained with these splits, they are left over from an earlier training: remove them. "
-            f"Otherwise, restore its splits, or evaluate the folder by itself: {command}"
-        )
-
-
-def _check_probabilities(folder: Path) -> None:
-    if not cases_in(folder, ".npz"):
-        raise ValueError(f"{folder} holds no probabilities (.npz); {HOW_TO_SAVE}.")
-
-
-def _described(folder: Path) -> Path:
-    """The ``dataset.json`` of a folder of predictions."""
-    described = folder / "dataset.json"
-    resolved = folder.resolve()
-    if resolved.name.startswith("validation") and not described.is_file():
-        described = resolved.parent.parent / "dataset.json"  # of the model
-    copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
-    check_input(described, f": it says what the labels mean. {copy}")
-    return described
-
-
-def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
-    """Each case with any of its files."""
-    ending = read_dataset_json(described)["file_ending"]
-    mark = DecodedMark.read(folder)
-    thresholds = {}
-    if mark is not None:
-        thresholds = {name: tuple(case.thresholds) for name, case in mark.cases.items()}
-    names = cases_in(folder, ending) | cases_in(folder, ".npz")
-    looked_for = f"no *{ending} or *.npz in {folder}"
-    if gt_folder is not None:
-        names |= cases_in(gt_folder, ending)
-        looked_for = f"no *{ending} in {gt_folder}, {looked_for}"
-    if not names:
-        raise ValueError(f"No case found: {looked_for}.")
-    return [
-        CaseFiles(
-            name,
-            None if gt_folder is None else gt_folder / f"{name}{ending}",
-            folder / f"{name}{ending}",
-            folder / f"{name}.npz",
-            thresholds.get(name),
-        )
-        for name in sorted(names)
-    ]

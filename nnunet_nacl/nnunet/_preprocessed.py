@@ -16,7 +16,8 @@ from nnunet_nacl.nnunet._folders import (
     fold_split,
     labelled_cases,
 )
-from nnunet_nacl.nnunet._images import Reader, check_header, check_image_file
+from nnunet_nacl.nnunet._image_files import check_header, check_image_file
+from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._json import PlansJson
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
 from nnunet_nacl.typing import ByName, Labels, Singles

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.folders import NewFolder, means_of, write_folder
+from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import LabelMeaning, segment
 from nnunet_nacl.metrics.counting import above
 from nnunet_nacl.nnunet import (
@@ -24,6 +24,7 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._maps import structure_map
+from nnunet_nacl.use._means import means_of
 
 Decoded = tuple[Labels, DecodedCase]
 """Labels, and what the folder's mark says about the case."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
-from nnunet_nacl.folders import NewFolder, means_of, write_folder
+from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice, segment
 from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet import CaseFiles, Model, Predictions, calibration_of, decoding_of
 from nnunet_nacl.typing import Labels
+from nnunet_nacl.use._means import means_of
 
 AGREEMENT_NAME = "members_agreement.csv"
 

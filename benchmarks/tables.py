@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from calibration_tables import (
     calibrate_cases,
@@ -35,32 +36,33 @@ from loss_tables import (
     paper_long,
     paper_sigma,
 )
+from models import loss_name
 
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01"]
 
 
 def readme() -> str:
-    """The default loss, CE and NACL, and the default loss calibrated: Adam, fold 0, its longest training."""
+    """The default loss, CE and NACL, and the default loss calibrated: Adam, fold 0, its longest, latest training."""
     parts = []
     for data_set, name in (
         ("Dataset004_Hippocampus", "Hippocampus"),
         ("Dataset027_ACDC", "ACDC"),
     ):
         chosen = f"data_set == '{data_set}' and configuration == '2d_bs8' and fold == '0'"
-        rows = read("losses", f"{chosen} and optimizer == 'Adam' and training == 1")
+        calibrated = read("checkpoints", f"{chosen} and checkpoint == 'best'")
+        calibrated = calibrated.dropna(subset="ECE_foreground").rename(columns={"ECE": "ECE_near"})
+        of_default = calibrated["trainer"].map(loss_name) == "DiceCE"
+        calibrated = calibrated[of_default].sort_values("steps", kind="stable").iloc[-1:]
+        (steps,) = calibrated["steps"]
+        (training,) = calibrated["training"]  # of all others the first
+        rows = read("losses", f"{chosen} and optimizer == 'Adam' and steps == {steps}")
         rows = rows[rows["method"].isin(README_LOSSES)]
-        of_default = rows[rows["method"] == "DiceCE"]
-        rows = rows[rows["steps"] == of_default["steps"].max()]
+        rows = rows[rows["training"] == np.where(rows["method"] == "DiceCE", training, 1)]
         rows = rows.sort_values("method", key=lambda methods: methods.map(README_LOSSES.index))
-        trainer = rows.set_index("method")["trainer"]["DiceCE"]
-        calibrated = read("checkpoints", f"{chosen} and trainer == '{trainer}' and training == 1")
-        calibrated = calibrated[calibrated["checkpoint"] == "best"].rename(
-            columns={"ECE": "ECE_near"}
-        )
         rows = pd.concat([rows, calibrated.assign(method="DiceCE, then `calibrate`")])
-        steps = f"{name}, {rows['steps'].iloc[0]:,} steps"
-        parts.append(rows.assign(data=[steps, *[""] * (len(rows) - 1)]))
+        title = f"{name}, {steps:,} steps"
+        parts.append(rows.assign(data=[title, *[""] * (len(rows) - 1)]))
     columns = {"": "{data}", "loss": "{method}", "Dice": "{Dice:.3f}"}
     for title, metric in (
         ("ECE foreground", "ECE_foreground"),

@@ -26,7 +26,7 @@ def test_what_readme_says() -> None:
         "Near the structures it is better on ACDC and USGRA, worse on Hippocampus. It is under-confident: NLL and, on "
         "regions, ECE rise.",
         "Plain cross-entropy gets most of this at the lowest NLL. NACL with λ = 0.01 comes close, at the same Dice. On "
-        f"ACDC all three lose {lost.min():.3f} to {lost.max():.3f} of Dice. CECE rises with each.",
+        f"ACDC all lose {lost.min():.3f} to {lost.max():.3f} of Dice. CECE rises.",
         "`calibrate` gives a DiceCE model most of cross-entropy's gain, and hardly changes segmentations.",
     )
     written = read("checkpoints", "checkpoint == 'best' and fold == '0' and training == 1").set_index(

@@ -29,13 +29,14 @@ class Metric:
         return f"{self.title} ({unit})" if unit else self.title
 
     @property
-    def higher_is_better(self) -> bool:
-        return bool(self.definition.higher_is_better)
+    def higher_is_better(self) -> bool | None:
+        """None if neither direction is."""
+        return self.definition.higher_is_better
 
     @property
     def arrow(self) -> str:
         """The direction that is better."""
-        return {True: "↑", False: "↓", None: ""}[self.definition.higher_is_better]
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
     @property
     def axis(self) -> str:

@@ -88,8 +88,11 @@ class MetricOfMethods:
 
     @cached_property
     def order(self) -> Order:
-        """The methods that have a value, ordered by it; ties stay in the order given."""
-        sign = -1 if self.metric.higher_is_better else 1
+        """The methods that have a value, the best first; ties stay in the order given.
+
+        By a metric of which neither direction is better, all stay in that order, and none is behind.
+        """
+        sign = {True: -1, False: 1, None: 0}[self.metric.higher_is_better]
         values = {name: sign * estimate.value for name, estimate in self.estimates.items()}
         known = [name for name in values if not np.isnan(values[name])]
         names = sorted(known, key=values.__getitem__)

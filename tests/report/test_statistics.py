@@ -16,8 +16,9 @@ from nnunet_nacl.report import (
     Order,
     View,
     compare,
+    metric_columns,
 )
-from tests.report.generated import make_result, twice, with_dice
+from tests.report.generated import make_blurred, make_result, twice, with_dice
 
 ECE = Metric("ECE", "foreground")
 
@@ -108,6 +109,20 @@ def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value(
     assert differences_in(comparison, DICE)["b"].is_told_apart()
     order = order_in(comparison, DICE)
     assert (order.names, order.behind) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("name", ["over_confidence", "share"])
+def test_where_neither_direction_is_better_none_is_best(name: str) -> None:
+    """Of methods that differ significantly, the one with the lower value last."""
+    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
+    if name == "over_confidence":
+        comparison = compare(dict(reversed(comparison.results.items())))
+    metric = Metric(name, "near")
+    assert any(one.is_told_apart() for one in differences_in(comparison, metric).values())
+    order = order_in(comparison, metric)
+    assert (order.names, order.leaders, order.behind) == (comparison.names, comparison.names, [])
+    (column,) = metric_columns(comparison, [metric])
+    assert column.best is None
 
 
 def test_choosing_the_best_costs_significance() -> None:

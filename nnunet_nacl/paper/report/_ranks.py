@@ -179,7 +179,7 @@ def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> 
     return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 
 
-def _places(values: Floats, higher_is_better: bool) -> Floats:
+def _places(values: Floats, higher_is_better: bool | None) -> Floats:
     """Places along the last axis, from 1 for the best; equal values share their mean place, NaN ones are last.
 
     >>> _places(np.array([0.112, 0.097, 0.112]), False)

@@ -287,11 +287,13 @@ def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScorePa
         discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
 
     where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of a region, NLL is of both sides,
-    inside and outside, and the scores are means over regions. Tables are class-wise, (K, M).
+    inside and outside, and the scores are means over regions whose set is not empty; NaN without any voxel. Tables are
+    class-wise, (K, M).
 
     References:
         Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
     """
+    is_filled = tables.count.any(-1)
     share = tables.count / np.maximum(tables.count.sum(-1, keepdims=True), 1)
     hit = np.nan_to_num(ratio(tables.hits, tables.count))
     sure = np.nan_to_num(ratio(tables.confidence, tables.count))
@@ -305,8 +307,9 @@ def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScorePa
         return divergence(p, other) + divergence(1 - p, 1 - other)
 
     def mean_over_voxels(distances: Floats) -> float:
-        by_channel = (share * distances).sum(-1)
-        return float(by_channel.sum() if activation.exclusive else by_channel.mean())
+        by_channel = np.where(is_filled, (share * distances).sum(-1), np.nan)
+        of_known = mean_of_known(by_channel)
+        return float(of_known * is_filled.sum() if activation.exclusive else of_known)
 
     nll = divergence if activation.exclusive else of_both_sides
     return {

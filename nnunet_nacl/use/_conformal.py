@@ -32,13 +32,13 @@ def recall_threshold(
 
         λ̂ = max {λ : (n R̂(λ) + 1) / (n + 1) ≤ α}
 
-    with R̂ ``mean_missed`` (T,) at ascending ``thresholds``, the first one 0: the mean false negative rate of n
-    calibration cases. If cases without the structure are left out here, the guarantee is for the mean over cases that
-    have it.
+    with R̂ ``mean_missed`` (T,) at ascending ``thresholds``, the first one 0, which misses nothing: the mean false
+    negative rate of n calibration cases. If cases without the structure are left out here, the guarantee is for the
+    mean over cases that have it.
 
     Raises:
         TooFewCasesError: fewer than 1/α − 1 cases; like every error here, a ValueError.
-        ValueError: not a known share for each threshold.
+        ValueError: not a known share for each threshold, or thresholds that do not ascend from 0.
 
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
@@ -53,6 +53,11 @@ def recall_threshold(
     if missed.shape != thresholds.shape or not ((missed >= 0) & (missed <= 1)).all():
         raise ValueError(
             f"mean_missed: expected a share for each of {thresholds.size} thresholds; got {missed}."
+        )
+    if thresholds[0] != 0 or missed[0] != 0 or (np.diff(thresholds) <= 0).any():
+        raise ValueError(
+            "thresholds: expected ascending ones, the first one 0, which misses nothing; got "
+            f"{thresholds}, of which the first misses a share of {missed[0]:g}."
         )
     bound = (num_cases * missed + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])

@@ -93,7 +93,7 @@ def use() -> str:
         "model": "{model}",
         "Dice": "{Dice:.4f}",
         "decoded": "{decoded:.4f}",
-        "predicted Dice: bias": "{predicted_Dice_bias:+.3f}",
+        "Dice to expect: bias": "{predicted_Dice_bias:+.3f}",
         "volume: bias": "{volume_bias:+.0%}",
         "90 % interval held": "{interval_held:.2f}",
     }

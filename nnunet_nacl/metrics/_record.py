@@ -37,10 +37,10 @@ class StructureSums:
 
     @property
     def predicted_dice(self) -> Floats:
-        """Soft Dice confidence ``SDC = 2 Σ_i p_i s_i / (Σ_i p_i + Σ_i s_i)``, the Dice to expect.
+        """Soft Dice confidence ``SDC = 2 Σ_i p_i s_i / (Σ_i p_i + Σ_i s_i)``.
 
         1 where both sums are 0. A softmax is hardly ever 0: if nothing is segmented, SDC is 0 however improbable the
-        structure is; then look at ``max_probability``.
+        structure is, and the Dice to expect is ``dice_to_expect``.
 
         References:
             Borges et al., Soft Dice Confidence, arXiv 2402.10665.

@@ -102,7 +102,7 @@ class Section:
         sets: what is shown over each voxel set.
         curves: diagrams of all methods over the main set.
         tradeoff: Dice against calibration.
-        review_panels: true against predicted Dice.
+        review_panels: true Dice against the Dice to expect.
         more: what another part of this package shows besides, see ``PageParts``.
     """
 

@@ -209,7 +209,7 @@ def cases_table(view: View) -> Table:
 
 
 def review_table(reviews: Reviews) -> Table:
-    """Predicted Dice, expected volumes and intervals of each method, judged by the ground truth."""
+    """The Dice to expect, expected volumes and intervals of each method, judged by the ground truth."""
     frame = pd.DataFrame(map(vars, reviews.judgements.values()))
     columns = []
     for shown in _REVIEWED:

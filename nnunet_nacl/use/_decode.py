@@ -68,7 +68,7 @@ def decode_folder(
     names = predictions.data_set.meaning.names
     lost = predictions.data_set.meaning.what_is_lost
     decode: Decode = _for_dice
-    notes = [] if lost is None else [f"{lost} The Dice to expect is that of masks p > t."]
+    notes = [] if lost is None else [f"{lost} The expected Dice is that of masks p > t."]
     if fit is not None:
         alpha = 0.1 if alpha is None else alpha
         chosen = ReviewFit.read(fit)

@@ -140,12 +140,12 @@ class ReviewFit:
         return [note]
 
     def quality_notes(self) -> list[str]:
-        """How well predicted Dice, bounds and intervals work on held-out cases."""
+        """How well the Dice to expect, bounds and intervals work on held-out cases."""
         ranks = [one.spearman for one in self._held_out_structures if one.spearman is not None]
         told = "the rank correlation on other cases is unknown"
         if ranks:
             told = (
-                "on held-out cases, predicted and true Dice have a rank correlation of "
+                "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
                 f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
         return [f"The fit uses {len(self.cases)} cases; {told}.", *self.shortfalls()]

@@ -1,4 +1,4 @@
-"""Judge predicted Dice, volumes and intervals by the ground truth."""
+"""Judge the Dice to expect, volumes and intervals by the ground truth."""
 
 import math
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ def _labelled(label: str) -> Any:
 class Judgement:
     """How good predictions were, over ``num_cases`` outcomes; None where something is not defined.
 
-    Labels say "predicted Dice" for the Dice to expect. Errors, biases, widths and what is missed are means over the
-    outcomes, but for ``volume_bias_share``, the sum of the expected volumes over that of the true ones, minus 1. The
-    AURC is that of trust, the fitted Dice or, without a fit, the Dice to expect, and of risk, 1 − Dice. By a fit, there
-    are bounds of outcomes with something segmented, and intervals of those without ignored voxels.
+    Errors, biases, widths and what is missed are means over the outcomes, but for ``volume_bias_share``, the sum of the
+    expected volumes over that of the true ones, minus 1. The AURC is that of trust, the fitted Dice or, without a fit,
+    the Dice to expect, and of risk, 1 − Dice. By a fit, there are bounds of outcomes with something segmented, and
+    intervals of those without ignored voxels.
     """
 
     structure: str
     num_cases: int = _labelled("cases")
-    dice_error: float | None = _labelled("predicted Dice: mean absolute error")
-    dice_bias: float | None = _labelled("predicted − true Dice")
-    spearman: float | None = _labelled("predicted and true Dice: Spearman")
+    dice_error: float | None = _labelled("Dice to expect: mean absolute error")
+    dice_bias: float | None = _labelled("Dice to expect − true Dice")
+    spearman: float | None = _labelled("Dice to expect and true Dice: Spearman")
     aurc: float | None = _labelled("AURC")
     excess_aurc: float | None = _labelled("AURC − that of the best order")
     fitted_dice_error: float | None = _labelled("fitted Dice: mean absolute error")
@@ -56,7 +56,7 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     """AURC, the area under the risk–coverage curve: the mean risk of the cases kept, the most confident first.
 
     It uses the trapezoidal rule from coverage 1/n to 1; NaN for fewer than 2 cases. Cases with the same confidence (a
-    predicted Dice, say) may come in any order: the curve is the mean over all their orders. Without such ties the area
+    Dice to expect, say) may come in any order: the curve is the mean over all their orders. Without such ties the area
     equals that of Zenk et al.'s benchmark, whose value depends on the order of ties.
 
     References:
@@ -79,7 +79,7 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
 
 
 def judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
-    """Judge predicted Dice, volumes and intervals of one structure's outcomes, or of those of all structures.
+    """Judge the Dice to expect, volumes and intervals of one structure's outcomes, or of those of all structures.
 
     ``outcomes`` is a data frame with a row for each ``Outcome``, as ``read_outcomes`` returns it.
 

@@ -87,9 +87,10 @@ def review_folder(
 ) -> Review:
     """List the structures of all cases of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
-    They are sorted by trust, the lowest first: the predicted Dice (fitted, with a fit), or 1 − max p, then the expected
-    volume, if nothing of a structure is segmented. Writes the CSV, and beside it a JSON file with the judgements. After
-    an interruption, a second call continues with the remaining cases. A case that cannot be reviewed is in ``skipped``.
+    They are sorted by trust, the lowest first: the fitted Dice, or else the Dice to expect, that is the predicted Dice
+    or, if nothing of a structure is segmented, 1 − max p, and then the expected volume. Writes the CSV, and beside it a
+    JSON file with the judgements. After an interruption, a second call continues with the remaining cases. A case that
+    cannot be reviewed is in ``skipped``.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations; or nnU-Net's validation folder of a fold.
@@ -190,7 +191,7 @@ def _fit_notes(fit: ReviewFit | None, predictions: Predictions) -> list[str]:
     """What to know of the fit, if there is one; a ValueError if it must not be used for these predictions."""
     if fit is None:
         return [
-            "Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."
+            "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
         ]
     return [*fit.quality_notes(), *fit.ignored_notes(), *fit.check(predictions)]
 

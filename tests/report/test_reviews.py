@@ -46,6 +46,7 @@ def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> No
     text = next(str(value) for _, name, value in attributes if name == "data-text" and "AURC" in str(value))
     values, dice = pd.read_csv(io.StringIO(text), index_col="method"), Figure().add_subplot()
     dice_scatter(found, "right", dice)
+    assert dice.get_xlabel() == "Dice to expect"  # not the predicted Dice, which is 0 where nothing is segmented
     points = np.concatenate([line.get_xydata() for line in dice.lines[1:]])
     assert np.abs(points[:, 0] - points[:, 1]).mean() == pytest.approx(found.judgements["right"].dice_error)
     for name, judgement in found.judgements.items():

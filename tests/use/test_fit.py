@@ -82,7 +82,7 @@ def test_the_list_has_intervals(new: tuple[Path, Path], fitted: Path) -> None:
     assert "Do not rely on the bound" not in replace(worse, held_out=few).summary()
     ranks = sorted(f"{one.spearman:.2f}" for one in known[:2])
     assert review.notes[-1].startswith(
-        "The fit uses 24 cases; on held-out cases, predicted and true Dice have a rank correlation"
+        "The fit uses 24 cases; on held-out cases, the Dice to expect and the true Dice have a rank correlation"
     )
     assert all(one in review.notes[-1] for one in ranks)
     every = review.judgements[-1]
@@ -152,7 +152,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         assert which in review.notes[-1]
         decoded = decode_folder(new[1], tmp_path / "decoded", fit=found.file, overwrite=True)
         assert which in decoded.summary()
-        assert "rank correlation" not in decoded.summary()  # of the predicted Dice, which recall does not use
+        assert "rank correlation" not in decoded.summary()  # of the Dice to expect, which recall does not use
     (predictions.pred_folders[0].parent / "checkpoint_calibrated.pth").touch()
     as_trained = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "raw.json")
     assert "valid only for the one as trained" in review_folder(new[1], fit=as_trained.file).notes[-1]

@@ -1,4 +1,4 @@
-"""Plots that compare methods: reliability, segmentation against calibration, predicted Dice."""
+"""Plots that compare methods: reliability, segmentation against calibration, true Dice against that to expect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -98,7 +98,10 @@ def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
 
 
 def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
-    """True against predicted Dice, all methods on the same axes. Below the dashed line a method overestimates Dice."""
+    """True Dice against the Dice to expect, all methods on the same axes.
+
+    Below the dashed line a method overestimates Dice.
+    """
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
     rows = reviews.frame[reviews.frame["method"] == method]
     style: Any = {
@@ -110,4 +113,4 @@ def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
     ax.plot(rows["dice_to_expect"], rows["dice"], "o", rasterized=len(rows) > _MANY, **style)
     ends = (np.floor(10 * reviews.frame[["dice_to_expect", "dice"]].min().min()) / 10 - 0.01, 1.01)
     title = f"{wrapped(method, 40)}\nMAE {number_text(reviews.judgements[method].dice_error)}"
-    ax.set(xlim=ends, ylim=ends, xlabel="predicted Dice", ylabel="true Dice", title=title)
+    ax.set(xlim=ends, ylim=ends, xlabel="Dice to expect", ylabel="true Dice", title=title)

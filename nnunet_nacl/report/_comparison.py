@@ -254,7 +254,8 @@ class View:
     def judging_metrics(self) -> list[Metric]:
         """NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a set.
 
-        A perfectly calibrated model has the lowest.
+        A perfectly calibrated model has the lowest; but not of an ECE over a set that is asked for and that labels
+        choose: see the value beside it, if perfectly calibrated.
         """
         if self.judging_set is None:
             return []

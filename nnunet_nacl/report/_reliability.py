@@ -159,11 +159,11 @@ class Reliability:
     def curves(self) -> list[Curve]:
         """The curves of max_k p_k against argmax being right: one, or with regions one for each."""
         tables = self.tables
-        by_model = tables.expected_top
+        expected = tables.expected_top
         of_what = [""] if tables.activation.exclusive else self.structures
         return [
             _curve(
-                self.name, what, tables.top[:, row], None if by_model is None else by_model[:, row]
+                self.name, what, tables.top[:, row], None if expected is None else expected[:, row]
             )
             for row, what in enumerate(of_what)
         ]
@@ -230,7 +230,7 @@ class Reliability:
         return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
 
 
-def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) -> Curve:
+def _curve(name: str, what: str, tables: BinCounts, expected: BinCounts | None) -> Curve:
     num_cases, num_bins = tables.count.shape
     pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
@@ -238,10 +238,10 @@ def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) 
     weights = resample_weights(num_cases)  # no interval from a single case
     resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
     ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
-    expected = None
-    if by_model is not None:
-        line = by_model.sum()
-        expected = (ratio(line.confidence, line.count), ratio(line.hits, line.count))
+    line = None
+    if expected is not None:
+        of_all = expected.sum()
+        line = (ratio(of_all.confidence, of_all.count), ratio(of_all.hits, of_all.count))
     return Curve(
         name=name,
         what=what,
@@ -252,7 +252,7 @@ def _curve(name: str, what: str, tables: BinCounts, by_model: BinCounts | None) 
         low=ends[0],
         high=ends[1],
         error=float(expected_calibration_error(pooled)),
-        expected=expected,
+        expected=line,
     )
 
 

@@ -42,6 +42,13 @@ _REVIEWED = (
     _Reviewed("interval_width_ml", "width (ml)", needs_fit=True),
 )
 _BOLD = "Bold: significantly better than all others on these cases."
+_BY_CHANCE = (
+    "By chance up to: ECE that perfect calibration could have on such cases; the interval of an ECE below that lies "
+    "too high."
+)
+_EXPECTED = (
+    "If perfectly calibrated: what the same probabilities would score on labels drawn from them."
+)
 
 
 def metric_columns(
@@ -71,10 +78,10 @@ def metric_columns(
             )
         )
         if expected and metric.voxels and metric.voxels not in LABEL_FREE:
-            by_model = replace(metric, name=f"{metric.name}_expected")
-            means = [comparison.by_metric[by_model].estimates[name].value for name in rows]
+            if_calibrated = replace(metric, name=f"{metric.name}_expected")
+            means = [comparison.by_metric[if_calibrated].estimates[name].value for name in rows]
             if not np.isnan(means).all():
-                columns.append(Column(by_model.title, means))
+                columns.append(Column(if_calibrated.title, means))
     return columns
 
 
@@ -85,17 +92,16 @@ def methods_table(view: View) -> Table:
     metrics = view.leading_metrics
     ordered = comparison.by_metric[(judging or metrics)[0]].order.names
     rows = ordered + [name for name in comparison.names if name not in ordered]
-    columns = metric_columns(comparison, metrics, rows=rows, expected=not judging)
+    columns = metric_columns(comparison, metrics, rows=rows, expected=True)
+    notes = [f"Cases: {len(comparison.cases)}."]
+    if len(columns) > len(metrics):
+        notes.append(_EXPECTED)
     judged = view.judging_set
     if judged is not None and judged in LABEL_FREE:
         chance = [comparison.reliability[judged][name].by_chance[1] for name in rows]
         columns.append(Column(f"ECE {judged} by chance up to", chance))
-    note = (
-        f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases; the "
-        "interval of an ECE below that lies too high. "
-        f"{_BOLD}"
-    )
-    return Table("Methods", comparison.dataset, note, rows, columns)
+        notes.append(_BY_CHANCE)
+    return Table("Methods", comparison.dataset, " ".join([*notes, _BOLD]), rows, columns)
 
 
 def paper_table(view: View, *, expected: bool = False) -> Table:
@@ -105,7 +111,7 @@ def paper_table(view: View, *, expected: bool = False) -> Table:
     how = "of all cases pooled" if view.asked in LABEL_FREE else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
-        note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
+        note += f" {_EXPECTED}"
     columns = metric_columns(comparison, metrics, expected=expected)
     title = "Segmentation and calibration, as in papers"
     return Table(title, comparison.dataset, note, comparison.names, columns)

@@ -103,6 +103,18 @@ def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str,
     assert sets == {voxels}
 
 
+def test_an_error_over_voxels_chosen_by_label_stands_beside_its_value_under_perfect_calibration(
+    comparison: Comparison,
+) -> None:
+    """And a note explains the columns that there are."""
+    titles = {voxels: list(table_of("methods", comparison, voxels).values().columns) for voxels in ("union", "near")}
+    assert "ECE union if perfectly calibrated" in titles["union"]
+    for voxels, has in titles.items():
+        note = table_of("methods", comparison, voxels).note
+        assert ("By chance up to:" in note) == (f"ECE {voxels} by chance up to" in has)
+        assert ("If perfectly calibrated:" in note) == (f"ECE {voxels} if perfectly calibrated" in has)
+
+
 def test_one_case_has_no_intervals_and_no_p() -> None:
     comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
     for table in (table_of("methods", comparison), table_of("differences", comparison)):

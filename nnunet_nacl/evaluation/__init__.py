@@ -6,7 +6,7 @@ from nnunet_nacl.evaluation._folder import count_for_review, evaluate
 from nnunet_nacl.evaluation._origin import (
     SUMMARY_NAME,
     USUAL_SETTINGS,
-    Folders,
+    FolderPair,
     Origin,
     default_summary,
 )
@@ -18,8 +18,8 @@ __all__ = [
     "SUMMARY_NAME",
     "USUAL_SETTINGS",
     "CountedCase",
+    "FolderPair",
     "FolderResult",
-    "Folders",
     "Origin",
     "SavedCase",
     "count_for_review",

@@ -2,7 +2,7 @@
 
 import shlex
 
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Folders, Origin, default_summary
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin, default_summary
 from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder
 
@@ -44,7 +44,7 @@ def review_command(origin: Origin) -> str:
     )
 
 
-def _ground_truth(folders: Folders) -> list[str]:
+def _ground_truth(folders: FolderPair) -> list[str]:
     return ["-gt", folders.gt_folder] if folders.gt_folder else []
 
 

@@ -22,7 +22,7 @@ _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
-class Folders:
+class FolderPair:
     """A folder of predictions and the folder of their ground truth, empty without any."""
 
     gt_folder: str
@@ -37,7 +37,7 @@ class Origin:
     """
 
     settings: Settings
-    folders: tuple[Folders, ...]
+    folders: tuple[FolderPair, ...]
     meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
     reader: str
     versions: dict[str, str]
@@ -53,7 +53,7 @@ class Origin:
         gt_folder = predictions.gt_folder
         truth = "" if gt_folder is None else str(gt_folder.absolute())
         folders = tuple(
-            Folders(truth, str(folder.absolute())) for folder in predictions.pred_folders
+            FolderPair(truth, str(folder.absolute())) for folder in predictions.pred_folders
         )
         versions = {
             "python": platform.python_version(),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-_WIDE = 0.95  # of the images' voxels
+_NEARLY_ALL = 0.95  # of the images' voxels
 _POOLED: tuple[tuple[str, Voxels], ...] = (
     ("NLL_per_foreground", "image"),
     ("ECE", "near"),
@@ -196,9 +196,9 @@ class FolderResult:
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
 
     @property
-    def near_is_wide(self) -> bool:
+    def near_is_nearly_all(self) -> bool:
         """Whether the voxel set near is nearly the whole of the images, so that it is hardly near any more."""
-        return self.pooled("near").get("share", 0.0) > _WIDE
+        return self.pooled("near").get("share", 0.0) > _NEARLY_ALL
 
     @property
     def notes(self) -> list[str]:
@@ -208,7 +208,7 @@ class FolderResult:
             notes.append(
                 "fold all is validated on the cases that it was trained with: unseen cases will score worse."
             )
-        if self.near_is_wide:
+        if self.near_is_nearly_all:
             share = self.pooled("near")["share"]
             notes.append(
                 f"The voxel set near (within {self.settings.margin_mm:g} mm of where the model sees or suspects a "

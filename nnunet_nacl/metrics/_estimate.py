@@ -92,20 +92,6 @@ class Estimate:
         """95 % percentile bootstrap interval over patients; NaN for fewer than two."""
         return percentile_interval(self.drawn, num_cases=self.num_known)
 
-    @property
-    def reach(self) -> list[list[float]] | None:
-        """How far the interval reaches below and above the value, as Matplotlib takes error bars; None if it is NaN."""
-        low, high = self.interval
-        # A percentile interval need not contain the value; error bars may not be negative.
-        return None if np.isnan(low) else [[max(self.value - low, 0)], [max(high - self.value, 0)]]
-
-    def shared_with(self, other: "Estimate") -> "Estimate":
-        """The same estimate over the cases and structures that both have."""
-        if self.values is None or other.values is None:
-            return self
-        shared = np.where(np.isnan(other.values), np.nan, self.values)
-        return Estimate.of_means(shared, self.patients)
-
     def minus(self, other: "Estimate") -> "Estimate":
         """The difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:

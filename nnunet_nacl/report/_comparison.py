@@ -153,7 +153,7 @@ class Comparison:
     @property
     def wide(self) -> list[str]:
         """Methods whose near is nearly the whole of the images."""
-        return [name for name, result in self.results.items() if result.near_is_wide]
+        return [name for name, result in self.results.items() if result.near_is_nearly_all]
 
     def file_states(self, case: str) -> dict[str, CaseStates]:
         """The states of a case's files when each method was evaluated."""

@@ -203,10 +203,10 @@ def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture
     assert "margin_mm must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("share", "is_wide"), [(0.951, True), (0.949, False)])
-def test_near_is_wide_above_95_percent(
-    folders: Folders, share: float, is_wide: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "is_nearly_all"), [(0.951, True), (0.949, False)])
+def test_near_is_nearly_all_above_95_percent(
+    folders: Folders, share: float, is_nearly_all: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = evaluate(Predictions.of_folder(*folders))
     monkeypatch.setattr(FolderResult, "pooled", lambda *_: {"share": share})
-    assert result.near_is_wide == is_wide
+    assert result.near_is_nearly_all == is_nearly_all

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import CountedCase, FolderResult, Folders, Origin
+from nnunet_nacl.evaluation import CountedCase, FolderPair, FolderResult, Origin
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles, CaseStates
@@ -111,7 +111,7 @@ def _folder_result(
         files = [Path("/gone") / f"{one}_{name}.nii.gz" for one in parts]
         states = CaseStates(*(FileState(str(file), 1, 1) for file in files))
         counted.append(CountedCase(CaseFiles(name, *files), states))
-    pair = Folders("labelsTs", f"predictions/{temperature}")
+    pair = FolderPair("labelsTs", f"predictions/{temperature}")
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
     origin = Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"})

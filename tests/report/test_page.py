@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Folders
+from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import Metric, View, answer, compare, read_results, write_report
@@ -269,7 +269,7 @@ def test_settings_read_as_text(runs: dict[str, Path], tmp_path: Path) -> None:
     assert (shown["labels"], shown["regions"]) == ("background: 0, cortex: 1, medulla: 2, core: 3", "–")
     assert re.fullmatch(r"python: 3\S+, nnunet-nacl: \S+, nnunetv2: \S+, numpy: \S+, scipy: \S+", shown["versions"])
     labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
-    folds = tuple(Folders("labelsTr", f"fold_{fold}/validation") for fold in range(2))
+    folds = tuple(FolderPair("labelsTr", f"fold_{fold}/validation") for fold in range(2))
     write(tmp_path, {"one": with_origin(make_result(labels=labels, settings=QUICK), folders=folds)})
     shown = settings_of(tmp_path / "page.html")
     assert (shown["gt_folder"], shown["pred_folder"]) == ("labelsTr", "fold_0/validation, fold_1/validation")

@@ -22,6 +22,7 @@ from nnunet_nacl.report.plots import (
     labelled,
     legend_below,
     method_color,
+    reach,
     style_of,
     wrapped,
 )
@@ -112,7 +113,7 @@ def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
             "place": study.groups[method.family].index(method),
             "at": method.value,
             "value": estimate.value,
-            "reach": estimate.reach or [[math.nan], [math.nan]],
+            "reach": reach(estimate) or [[math.nan], [math.nan]],
         }
         rows.append(row)
     return pd.DataFrame(rows)
@@ -179,10 +180,18 @@ def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
 
+def _over_shared(estimate: Estimate, other: Estimate) -> Estimate:
+    """The same estimate over the cases and structures that both have."""
+    if estimate.values is None or other.values is None:
+        return estimate
+    shared = np.where(np.isnan(other.values), np.nan, estimate.values)
+    return Estimate.of_means(shared, estimate.patients)
+
+
 def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     """(first − second) / first in %, over the cases and structures that both have."""
-    base = first.shared_with(second)
-    other = second.shared_with(first)
+    base = _over_shared(first, second)
+    other = _over_shared(second, first)
 
     def percent(weights: Floats) -> Floats:
         values = base.resampled(weights)
@@ -209,7 +218,7 @@ def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Ax
             color=method_color(groups, right if percent > 0 else left),
             alpha=0.85,
         )
-        ax.errorbar(percent, number, xerr=relative.reach, color=INK, linewidth=0.8, capsize=2)
+        ax.errorbar(percent, number, xerr=reach(relative), color=INK, linewidth=0.8, capsize=2)
         widest = max(widest, abs(percent), *np.nan_to_num(np.abs(relative.interval)))
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_xlim(-1.1 * widest or -1, 1.1 * widest or 1)

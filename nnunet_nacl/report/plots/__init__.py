@@ -1,6 +1,6 @@
 """Plots of methods: each draws on the axes that it is given."""
 
-from nnunet_nacl.report.plots._diagrams import dice_scatter, draw_point, tradeoff_scatter
+from nnunet_nacl.report.plots._diagrams import dice_scatter, draw_point, reach, tradeoff_scatter
 from nnunet_nacl.report.plots._style import (
     INK,
     Panel,
@@ -25,6 +25,7 @@ __all__ = [
     "legend_below",
     "method_color",
     "plot_style",
+    "reach",
     "save_plot",
     "style_of",
     "to_svg",

@@ -94,7 +94,16 @@ def tradeoff_scatter(
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
     """Draw a point with its intervals."""
     style |= {"markersize": 7, "linewidth": 0.8, "linestyle": "none"}
-    ax.errorbar(x.value, y.value, y.reach, x.reach, **style)
+    ax.errorbar(x.value, y.value, reach(y), reach(x), **style)
+
+
+def reach(estimate: Estimate) -> list[list[float]] | None:
+    """How far the interval reaches below and above the value, as Matplotlib takes error bars; None if it is NaN."""
+    low, high = estimate.interval
+    if np.isnan(low):
+        return None
+    # A percentile interval need not contain the value; error bars may not be negative.
+    return [[max(estimate.value - low, 0)], [max(high - estimate.value, 0)]]
 
 
 def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Folders
+from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import published
 from nnunet_nacl.paper.report._published import METHODS, published_method
@@ -99,7 +99,7 @@ def test_the_table_knows_the_trainer_from_the_folder(methods: dict[str, FolderRe
     def shown(trainer: str) -> list[str]:
         result = methods["NACL"]
         model = f"/results/Dataset027_ACDC/{trainer}__nnUNetPlans__2d/fold_0/validation"
-        origin = replace(result.origin, folders=(Folders("/labels", model),))
+        origin = replace(result.origin, folders=(FolderPair("/labels", model),))
         table = table_of("published", compare({"ECP": replace(result, origin=origin)}, "Dataset027_ACDC"))
         return list(table.shown().loc["ECP"][4:])
 

@@ -12,6 +12,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.metrics.counting import resample_weights
 from nnunet_nacl.paper.report import page_parts, study_panels
+from nnunet_nacl.paper.report._figures import relative_difference
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import method_color
@@ -89,6 +90,14 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
     two_axes = draw(without(runs_of_losses, *(one.name for one in RADAR.groups["LS"])), RADAR)
     assert (two_axes.name, legend(two_axes)) == ("rectilinear", ["FL", "SVLS"])
+
+
+def test_a_relative_difference_is_over_what_both_have() -> None:
+    """One finds a structure that is not there (a Dice of 0), the other does not (no Dice)."""
+    comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
+    careful, eager = comparison.by_metric[DICE].estimates.values()
+    assert eager.value < careful.value
+    assert relative_difference(careful, eager).value == 0
 
 
 def test_nothing_is_cut(losses: Comparison) -> None:

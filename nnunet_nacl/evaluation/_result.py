@@ -162,6 +162,8 @@ class FolderResult:
         metric: str,
         voxels: Voxels | Literal[""] = "",
         patients: NDArray[np.intp] | None = None,
+        *,
+        label: Structure | str = "",
     ) -> Estimate:
         """A metric's value over the cases and its interval; NaN where it is unknown.
 
@@ -173,15 +175,18 @@ class FolderResult:
             metric: one of ``METRICS``.
             voxels: the voxel set; none for metrics of a segmentation.
             patients: (cases,) the number of each case's patient, from 0; by default, each case is a patient.
+            label: of a single structure, or 0 for the background's class; by default, of all.
 
         Raises:
-            ValueError: no such metric, or a voxel set that it does not have.
+            ValueError: no such metric or label, or a voxel set that the metric does not have.
         """
         of_structures = self.counts.segmentation_metrics.get(metric)
-        if of_structures is not None and not voxels:
+        if of_structures is not None and not voxels and label == "":
             return Estimate.of_means(of_structures, patients)
-        of_cases = self.values(metric, voxels)
+        of_cases = self.values(metric, voxels, label)
         definition = METRICS[metric]
+        if label != "":
+            definition = definition.of_channel(self._labels.index(str(label)))
         is_known = definition.over_cases != "sums" or self._has_scores(voxels)
         tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
         if tables is not None and definition.is_pooled(voxels) and is_known:

@@ -194,6 +194,15 @@ class MetricDefinition:
         """Whether the voxels of all cases count together; any other metric is a mean over cases."""
         return voxels in LABEL_FREE and self.over_cases != "mean"
 
+    def of_channel(self, channel: int) -> "MetricDefinition":
+        """The metric of a single class or region, from the bins of its channel; of tables that lack it, None."""
+        of_class = self.of_class
+
+        def of(tables: CalibrationTables) -> Floats | None:
+            return None if of_class is None else of_class(tables.classwise)[..., [channel]]
+
+        return replace(self, of=of, of_case=None)
+
     def titled(self, voxels: str = "") -> str:
         """The title with a voxel set."""
         return " ".join(self.title.format(voxels=voxels).split())

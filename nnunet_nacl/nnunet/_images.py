@@ -52,6 +52,12 @@ class Geometry:
             thickness = 1
         return thickness * math.prod(steps) / 1000
 
+    @property
+    def aspect(self) -> float:
+        """Height of a voxel over its width, in a slice."""
+        _, height, width = self.spacing
+        return float(height / width)
+
     def check_same(self, other: "Geometry") -> None:
         """Raise a ``MisplacedError`` that says what differs unless two files of a case lie in the same place.
 
@@ -112,8 +118,11 @@ class Reader:
         image, _ = self._read_images(files)
         return len(image)
 
-    def read_image(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
-        """Read an image file (C, Z, Y, X); a ValueError says that it does not lie where a label map does."""
+    def read_gray(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
+        """Read an image file as pictures show it: (Z, Y, X), the mean of its channels.
+
+        A ValueError says that it does not lie where a label map does.
+        """
         image, properties = self._read_images([file])
         shape = image.shape[1:]
         if shape != like.labels.shape:
@@ -123,7 +132,7 @@ class Reader:
         if not ignore_geometry:
             beside = file.with_name(f"{file.stem[: -len('_0000')]}.json")
             _geometry_of(properties, file, beside).check_same(like.geometry)
-        return np.asarray(image, np.float32)
+        return np.asarray(np.asarray(image, np.float32).mean(0))
 
     def _read_images(self, files: Sequence[Path]) -> tuple[Any, ByName]:
         """What the files of a case hold, (C, Z, Y, X), and its properties."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.evaluation import Origin, model_options
+from nnunet_nacl.evaluation import Origin, evaluate_command, model_options
 from nnunet_nacl.metrics import LABEL_FREE, Voxels
 from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._metrics import DICE, Metric
@@ -95,9 +95,9 @@ def answer(comparison: Comparison) -> Answer:
         order=order,
         against_baseline=[one for one in _against_baseline(view) if one.name in named],
         lacking={
-            name: comparison.evaluate_commands[name]
-            for name, origin in origins.items()
-            if not set(LABEL_FREE) <= set(origin.settings.voxels)
+            name: evaluate_command(result)
+            for name, result in comparison.results.items()
+            if not set(LABEL_FREE) <= set(result.voxels)
         },
         to_calibrate=to_calibrate,
         still_off=[name for name in off if name in calibrated],

@@ -1,6 +1,7 @@
 """Methods on one data set: their cases' values in a data frame, their bin tables, and what is shown of these.
 
-What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets.
+What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets; its files and
+commands are read wherever they are shown.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import FolderResult, Origin, evaluate_command, review_command
+from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     LABEL_FREE,
@@ -20,13 +21,10 @@ from nnunet_nacl.metrics import (
     SEGMENTATION_METRICS,
     LabelMeaning,
     Voxels,
-    expected_calibration_error,
 )
-from nnunet_nacl.metrics.counting import mean_of_known
 from nnunet_nacl.nnunet import CaseStates
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report._reviews import ReviewPlaces
 from nnunet_nacl.report._statistics import MetricOfMethods
 from nnunet_nacl.typing import Floats
 
@@ -78,9 +76,9 @@ class Comparison:
 
     @cached_property
     def by_metric(self) -> dict[Metric, MetricOfMethods]:
-        """Each metric of ``values``, of all methods."""
-        of_values = self.values.columns.droplevel("structure").unique()
-        metrics = [Metric(name, voxels) for voxels, name in of_values]
+        """Each metric, of all methods."""
+        metrics = [Metric(name, one) for one in self.voxels for name in CALIBRATION_METRICS]
+        metrics += [Metric(name) for name in SEGMENTATION_METRICS]
         return {
             metric: MetricOfMethods(
                 metric,
@@ -128,32 +126,6 @@ class Comparison:
     def origins(self) -> dict[str, Origin]:
         """What each method's values were computed from."""
         return {name: result.origin for name, result in self.results.items()}
-
-    @property
-    def evaluate_commands(self) -> dict[str, str]:
-        """The commands that evaluate each method's predictions again."""
-        return {name: evaluate_command(result) for name, result in self.results.items()}
-
-    @property
-    def review_commands(self) -> dict[str, str]:
-        """The commands that review each method's predictions."""
-        return {name: review_command(origin) for name, origin in self.origins.items()}
-
-    @property
-    def review_places(self) -> dict[str, ReviewPlaces]:
-        """Method -> where its reviews may be."""
-        return {
-            name: ReviewPlaces(
-                predictions=result.origin.pred_folders,
-                beside_summary=[] if result.file is None else [result.file.parent],
-            )
-            for name, result in self.results.items()
-        }
-
-    @property
-    def wide(self) -> list[str]:
-        """Methods whose near is nearly the whole of the images."""
-        return [name for name, result in self.results.items() if result.near_is_nearly_all]
 
     def file_states(self, case: str) -> dict[str, CaseStates]:
         """The states of a case's files when each method was evaluated."""
@@ -203,19 +175,15 @@ class Comparison:
             for name in self.names
         }
 
-    def class_errors(self, voxels: Voxels) -> dict[str, Floats]:
-        """Method -> ECE of each structure's own probability, as a mean over cases.
-
-        Where labels do not choose the voxels, that of all cases together.
-        """
-        found = {}
-        for name, result in self.results.items():
-            tables = result.counts.calibration[voxels].classwise
-            if voxels in LABEL_FREE:
-                tables = tables.sum()[None]
-            errors = mean_of_known(expected_calibration_error(tables).T)
-            found[name] = errors[-len(self.structures) :]
-        return found
+    def of_structures(self, metric: Metric) -> dict[str, list[float]]:
+        """Method -> the metric of each structure: a mean over cases, but for errors that are pooled."""
+        return {
+            name: [
+                result.estimate(metric.name, metric.voxels, label=structure).value
+                for structure in result.structures
+            ]
+            for name, result in self.results.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,29 +8,29 @@ from pathlib import Path
 from markupsafe import Markup
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation import Origin
+from nnunet_nacl.evaluation import Origin, evaluate_command, review_command
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import LABEL_FREE, METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
-from nnunet_nacl.report._answer import Answer, answer
+from nnunet_nacl.report._answer import answer
 from nnunet_nacl.report._comparison import Comparison, View
-from nnunet_nacl.report._formats import Table, p_text, to_csv, to_latex
-from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import number_text, voxels_text
-from nnunet_nacl.report._reliability import LIMITS
-from nnunet_nacl.report._reviews import Reviews, read_reviews
-from nnunet_nacl.report._slices import (
+from nnunet_nacl.report._formats import p_text, to_csv, to_latex
+from nnunet_nacl.report._layers import (
     LOWEST_CONFIDENCE,
     SURE,
-    CasePictures,
     case_pictures,
     confidence_colors,
 )
+from nnunet_nacl.report._matching import Comparable, comparisons_of
+from nnunet_nacl.report._metrics import number_text, voxels_text
+from nnunet_nacl.report._reliability import LIMITS
+from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
+from nnunet_nacl.typing import ByName
 
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
@@ -51,78 +51,6 @@ class PageParts:
     template: str
     of_data_set: Callable[[Comparison], object]
     of_all: Callable[[Sequence[Comparison]], object]
-
-
-@dataclass(frozen=True)
-class OverSet:
-    """What is shown over a voxel set.
-
-    Attributes:
-        voxels: the set.
-        scores: further metrics.
-        overlaid: diagrams of all methods; of the main set they stand elsewhere.
-        single: a diagram for each method; none of the image, which would show little besides the easy background.
-        by_label: whether labels choose the voxels.
-    """
-
-    voxels: Voxels
-    scores: Table
-    overlaid: list[Panel]
-    single: list[Panel]
-    by_label: bool
-
-
-@dataclass(frozen=True)
-class ShownCase:
-    """A case: why it is shown (``title``), its reliability and its slices."""
-
-    name: str
-    title: str
-    curves: list[Panel]
-    pictures: CasePictures
-
-
-@dataclass(frozen=True)
-class Section:
-    """Everything that is shown of a data set; the page draws the panels. Tables and panels that need more are None, [].
-
-    Attributes:
-        comparison: of its methods.
-        main: the voxel set of what is shown over one set.
-        answer: the first screen.
-        reviews: what they say.
-        shown_cases: in pictures.
-        settings: method -> how it was evaluated.
-        methods: the table that leads.
-        paper: the paper's metrics, unless they lead.
-        structures: their table.
-        differences: to the baseline.
-        cases: all of them.
-        review_table: if there are reviews.
-        sets: what is shown over each voxel set.
-        curves: diagrams of all methods over the main set.
-        tradeoff: Dice against calibration.
-        review_panels: true Dice against the Dice to expect.
-        more: what another part of this package shows besides, see ``PageParts``.
-    """
-
-    comparison: Comparison
-    main: Voxels
-    answer: Answer
-    reviews: Reviews
-    shown_cases: list[ShownCase]
-    settings: dict[str, dict[str, str]]
-    methods: Table
-    paper: Table | None
-    structures: Table
-    differences: Table | None
-    cases: Table
-    review_table: Table | None
-    sets: list[OverSet]
-    curves: list[Panel]
-    tradeoff: list[Panel]
-    review_panels: list[Panel]
-    more: object
 
 
 def is_page(file: Path) -> bool:
@@ -196,47 +124,64 @@ def _percent(share: float) -> str:
     return f"{100 * share:g}"
 
 
-def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Section:
+def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> ByName:
+    """Everything that is shown of a data set; the page draws the panels. What needs more is None or [].
+
+    What is shown over each voxel set is in ``sets``; diagrams of all methods over the main one lead, as ``curves``.
+    """
     view = View(comparison)
-    reviews = read_reviews(comparison.mask_dices, comparison.review_places)
+    reviews = read_reviews(comparison)
+    results = comparison.results
     several = len(comparison.names) > 1
     paper_leads = not view.judging_metrics
     needs_paper = view.paper_metrics and not paper_leads
-    return Section(
-        comparison=comparison,
-        main=view.main,
-        answer=answer(comparison),
-        reviews=reviews,
-        shown_cases=[
+    return {
+        "comparison": comparison,
+        "main": view.main,
+        "answer": answer(comparison),
+        "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
+        "reviews": reviews,
+        "review_commands": [review_command(comparison.origins[name]) for name in reviews.missing],
+        "evaluate_commands": list(map(evaluate_command, results.values())),
+        "shown_cases": [
             _shown_case(view, case, role, images) for role, case in view.cases_by_role.items()
         ],
-        settings={name: _settings(origin) for name, origin in comparison.origins.items()},
-        methods=tables.methods_table(view),
-        paper=tables.paper_table(view, expected=True) if needs_paper else None,
-        structures=tables.structures_table(view),
-        differences=tables.differences_table(view) if several else None,
-        cases=tables.cases_table(view),
-        review_table=tables.review_table(reviews) if reviews.judgements else None,
-        sets=[
+        "settings": {name: _settings(origin) for name, origin in comparison.origins.items()},
+        "methods": tables.methods_table(view),
+        "paper": tables.paper_table(view, expected=True) if needs_paper else None,
+        "structures": tables.structures_table(view),
+        "differences": tables.differences_table(view) if several else None,
+        "cases": tables.cases_table(view),
+        "review_table": tables.review_table(reviews) if reviews.judgements else None,
+        "sets": [
             _over_set(View(comparison, voxels), is_main=voxels == view.main)
             for voxels in _SWITCHED
             if voxels in comparison.voxels
         ],
-        curves=panels.reliability_panels(view, overlaid=True),
-        tradeoff=panels.tradeoff_panels(view) if several else [],
-        review_panels=[partial(dice_scatter, reviews, name) for name in reviews.judgements],
-        more=None if parts is None else parts.of_data_set(comparison),
-    )
+        "curves": panels.reliability_panels(view, overlaid=True),
+        "tradeoff": panels.tradeoff_panels(view) if several else [],
+        "review_panels": [partial(dice_scatter, reviews, name) for name in reviews.judgements],
+        "more": None if parts is None else parts.of_data_set(comparison),
+    }
 
 
-def _shown_case(view: View, case: str, title: str, images: Path | None) -> ShownCase:
+def _shown_case(view: View, case: str, title: str, images: Path | None) -> ByName:
+    """A case: why it is shown (``title``), its reliability and its slices."""
     comparison = view.comparison
     origin = comparison.origins[comparison.baseline]
-    pictures = case_pictures(case, comparison.file_states(case), origin, images)
-    return ShownCase(case, title, panels.case_panels(view, case), pictures)
+    return {
+        "name": case,
+        "title": title,
+        "curves": panels.case_panels(view, case),
+        "pictures": case_pictures(case, comparison.file_states(case), origin, images),
+    }
 
 
-def _over_set(view: View, *, is_main: bool) -> OverSet:
+def _over_set(view: View, *, is_main: bool) -> ByName:
+    """What is shown over a voxel set: of all methods ``overlaid``, but of the main set, where these stand elsewhere.
+
+    Over the image there are no diagrams, which would show little besides the easy background, unless it is the main.
+    """
     is_telling = view.main != "image"
     overlaid = []
     single = []
@@ -244,13 +189,13 @@ def _over_set(view: View, *, is_main: bool) -> OverSet:
         overlaid = panels.reliability_panels(view, overlaid=True)
     if is_telling or is_main:
         single = panels.reliability_panels(view)
-    return OverSet(
-        voxels=view.main,
-        scores=tables.scores_table(view),
-        overlaid=overlaid,
-        single=single,
-        by_label=view.main not in LABEL_FREE,
-    )
+    return {
+        "voxels": view.main,
+        "scores": tables.scores_table(view),
+        "overlaid": overlaid,
+        "single": single,
+        "by_label": view.main not in LABEL_FREE,
+    }
 
 
 def _settings(origin: Origin) -> dict[str, str]:

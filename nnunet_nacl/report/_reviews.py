@@ -1,24 +1,16 @@
 """Reviews beside the predictions show what their confidences are good for."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.use import Judgement, judge, read_outcomes
 
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
-
-
-class ReviewPlaces(NamedTuple):
-    """Where a method's reviews may be: one in each folder of its predictions, or else one beside its summary."""
-
-    predictions: list[Path]
-    beside_summary: list[Path]
 
 
 @dataclass(frozen=True)
@@ -37,18 +29,14 @@ class Reviews:
     problems: list[str]
 
 
-def read_reviews(dices: Mapping[str, pd.DataFrame], places: Mapping[str, ReviewPlaces]) -> Reviews:
-    """Read the reviews of methods, in the order of their cases and structures.
-
-    Args:
-        dices: method -> evaluated Dice, cases × structures (``Comparison.mask_dices``), which a review must have, too.
-        places: method -> where its reviews may be (``Comparison.review_places``).
-    """
+def read_reviews(comparison: Comparison) -> Reviews:
+    """Read the reviews of methods, in the order of their cases and structures; each must have the Dice evaluated."""
+    dices = comparison.mask_dices
     found: dict[str, pd.DataFrame] = {}
     problems: list[str] = []
     for name, of_method in dices.items():
         try:
-            outcomes = _first_review(places[name])
+            outcomes = _first_review(comparison.results[name])
             if outcomes is None:
                 continue
             rows = _compared(outcomes, of_method)
@@ -74,9 +62,10 @@ def read_reviews(dices: Mapping[str, pd.DataFrame], places: Mapping[str, ReviewP
     return Reviews(list(dices), frame, judgements, cases, missing, problems)
 
 
-def _first_review(places: ReviewPlaces) -> pd.DataFrame | None:
-    """The outcomes of the first place whose folders all have a review, if there are any."""
-    for folders in (places.predictions, places.beside_summary):
+def _first_review(result: FolderResult) -> pd.DataFrame | None:
+    """The outcomes of the reviews in each folder of predictions, or else beside the summary, if there are any."""
+    beside_summary = [] if result.file is None else [result.file.parent]
+    for folders in (result.origin.pred_folders, beside_summary):
         with suppress(FileNotFoundError):
             outcomes = [read_outcomes(folder) for folder in folders]
             if any(map(len, outcomes)):

@@ -1,27 +1,21 @@
-"""Slices of cases as every method sees them, read from the files, and as layers that the page embeds."""
+"""Slices of cases as every method sees them, read from the files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.files import FileState
 from nnunet_nacl.nnunet import CaseStates, NpzChannels, Reader, first_channel, training_image
-from nnunet_nacl.pictures import LABEL_COLORS, picture, png, reduction, window_around
+from nnunet_nacl.pictures import window_around
 from nnunet_nacl.typing import Floats, Labels, Mask, Singles
 
-SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
-LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
 _SLICES = 6  # of each case, and the fullest one
-_STEPS = 32  # of the colors of confidence
-_OPACITY = 165  # of 255, of labels over the image
-_WRONG = (255, 45, 45)
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,6 @@ def read_slices(
     truth_file = _file(next(iter(states.values())).ground_truth)
     read = reader.read_labels(truth_file)
     truth = read.labels
-    spacing = read.geometry.spacing
     highest = max(origin.meaning.known)  # the ignore label is above all others
     foreground = (truth > 0) & (truth <= highest)
     areas = foreground.reshape(len(truth), -1).sum(1)
@@ -89,15 +82,15 @@ def read_slices(
             methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
-        whole = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
-        image = whole[:, numbers].mean(0)
+        whole = reader.read_gray(file, read, ignore_geometry=origin.settings.ignore_geometry)
+        image = whole[numbers]
     shown = [foreground[numbers], *(segmentation > 0 for segmentation, _ in methods.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
     truth = truth[numbers][window]
     return Slices(
         numbers=numbers,
         num_slices=len(foreground),
-        aspect=float(spacing[1] / spacing[2]),
+        aspect=read.geometry.aspect,
         ground_truth=truth,
         ignored=truth > highest,
         image=None if image is None else image[window],
@@ -150,117 +143,3 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     if images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
     return first_channel(images, case, truth_file)
-
-
-@dataclass(frozen=True)
-class MethodLayers:
-    """What a method makes of a slice: pictures as ``data:`` addresses; the share that is wrong and surely so."""
-
-    name: str
-    share_wrong: float
-    segmentation: str
-    confidence: str
-
-
-@dataclass(frozen=True)
-class SliceLayers:
-    """A slice as the page embeds it.
-
-    Attributes:
-        number: of the slice in the case, from 1.
-        width: in voxels.
-        height: in voxels.
-        aspect: height of a voxel over its width.
-        image: ``data:`` address, if there is an image.
-        outlines: label -> SVG path of its outline in the ground truth.
-        ground_truth: ``data:`` address.
-        methods: what each makes of it.
-    """
-
-    number: int
-    width: int
-    height: int
-    aspect: float
-    image: str | None
-    outlines: dict[str, str]
-    ground_truth: str
-    methods: list[MethodLayers]
-
-
-@dataclass(frozen=True)
-class CasePictures:
-    """The slices of a case as the page shows them.
-
-    Attributes:
-        problems: what cannot be shown, and why.
-        slices: none if the ground truth cannot be read.
-        first: which of them is shown first.
-        num_slices: of the whole case.
-    """
-
-    problems: list[str]
-    slices: list[SliceLayers] = field(default_factory=list)
-    first: int = 0
-    num_slices: int = 0
-
-
-def case_pictures(
-    case: str, states: Mapping[str, CaseStates], origin: Origin, images: Path | None
-) -> CasePictures:
-    """Pictures of a case, read as ``read_slices`` does."""
-    try:
-        data = read_slices(case, states, origin, images)
-    except Exception as error:  # noqa: BLE001 - as in _noting
-        return CasePictures([f"pictures: {error}"])
-    return CasePictures(
-        problems=data.missing,
-        slices=[slice_layers(data, row) for row in range(len(data.numbers))],
-        first=data.fullest,
-        num_slices=data.num_slices,
-    )
-
-
-def slice_layers(data: Slices, row: int) -> SliceLayers:
-    """A slice as pictures, and the outlines of its ground truth."""
-    counted = ~data.ignored[row]
-    truth = np.where(counted, data.ground_truth[row], 0)
-    every = slice(None, None, reduction(truth.shape))
-    small = (every, every)
-    methods = []
-    for name, (segmentations, confidences) in data.methods.items():
-        segmentation = segmentations[row]
-        confidence = confidences[row]
-        wrong = (segmentation != truth) & counted & (confidence >= SURE)
-        methods.append(
-            MethodLayers(
-                name=name,
-                share_wrong=float(wrong.mean()),
-                segmentation=_label_layer(segmentation[small]),
-                confidence=_confidence_layer(confidence[small], wrong[small]),
-            )
-        )
-    return SliceLayers(
-        **picture(truth, None if data.image is None else data.image[row]),
-        number=data.numbers[row] + 1,
-        aspect=data.aspect,
-        ground_truth=_label_layer(truth[small]),
-        methods=methods,
-    )
-
-
-def confidence_colors() -> list[tuple[int, ...]]:
-    """The colors of confidence, from unsure (dark) to sure (bright)."""
-    colors = matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True)
-    return [tuple(color) for color in np.asarray(colors).tolist()]
-
-
-def _label_layer(labels: Labels) -> str:
-    shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
-    colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
-    return png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
-
-
-def _confidence_layer(confidence: Floats, wrong: Mask) -> str:
-    share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
-    shown = np.where(wrong, _STEPS, (share * (_STEPS - 1)).round()).astype(np.uint8)
-    return png(shown, [*confidence_colors(), (*_WRONG, 255)])

@@ -151,16 +151,11 @@ def structures_table(view: View) -> Table:
     comparison = view.comparison
     voxels = view.main
     columns = []
-    for metric in comparison.segmentation_metrics:
-        values = comparison.values_of(metric)
-        for name in comparison.names:
-            means = list(values.loc[name].mean())
-            title = f"{metric.title} {name}"
-            columns.append(
-                Column(title, means, digits=metric.definition.digits, arrow=metric.arrow)
-            )
-    for name, errors in comparison.class_errors(voxels).items():
-        columns.append(Column(f"class ECE {voxels} {name}", list(errors), arrow="↓"))
+    for metric in [*comparison.segmentation_metrics, Metric("ECE", voxels)]:
+        title = f"class {metric.title}" if metric.voxels else metric.title
+        digits = metric.definition.digits
+        for name, values in comparison.of_structures(metric).items():
+            columns.append(Column(f"{title} {name}", values, digits=digits, arrow=metric.arrow))
     pooled = " of all cases together" if voxels in LABEL_FREE else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
     rows = comparison.structures

@@ -36,7 +36,7 @@ def doubtful_slices(
     if image_file is not None:
         try:
             place = LabelMap(case.labels, case.geometry)
-            image = reader.read_image(image_file, place).mean(0)
+            image = reader.read_gray(image_file, place)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problem = f"image: {error}"
     for z in most_doubtful(doubt, number):
@@ -46,7 +46,7 @@ def doubtful_slices(
             {
                 "number": z,
                 "num_slices": len(case.labels),
-                "aspect": float(case.geometry.spacing[1] / case.geometry.spacing[2]),
+                "aspect": case.geometry.aspect,
                 "doubt": _doubt_layer(doubt[z][window]),
                 **picture(case.labels[z][window], shown),
             }

@@ -60,9 +60,9 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
     found = reader.read_labels(like)
     assert np.array_equal(found.labels, expected[0])
     if not ending.startswith(".tif"):  # whose images carry the number of a channel
-        assert np.array_equal(reader.read_image(like, found), [found.labels])
+        assert np.array_equal(reader.read_gray(like, found), found.labels)
         with pytest.raises(ValueError, match=f"{like} has the shape .*; {like} has"):
-            reader.read_image(like, LabelMap(found.labels[:, 1:], found.geometry))
+            reader.read_gray(like, LabelMap(found.labels[:, 1:], found.geometry))
     assert found.labels.dtype.kind in "iu"
     assert found.geometry.spacing == pytest.approx(properties["spacing"])
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, na
     whole = file.read_bytes()
     for end in [60] if "nii" not in ending else [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1]:
         file.write_bytes(whole[:end])
-        for read in (reader.read_labels, lambda one: reader.read_image(one, intact)):
+        for read in (reader.read_labels, lambda one: reader.read_gray(one, intact)):
             with pytest.raises(ValueError, match=f"{file} cannot be read: "):
                 read(file)
     if "nii" in ending:
@@ -135,7 +135,7 @@ def test_the_reader_decides_whether_a_file_must_be_compressed(tmp_path: Path, ve
     if version == 1:  # which SimpleITK reads
         found = SITK.read_labels(file)
         assert np.array_equal(found.labels, LABELS)
-        assert np.array_equal(SITK.read_image(file, found), [LABELS])
+        assert np.array_equal(SITK.read_gray(file, found), LABELS)
         whole = file.read_bytes()
         file.write_bytes(whole[:-1])
         with pytest.raises(ValueError, match=f"{file} cannot be read: it holds .* bytes, and its header declares"):
@@ -165,7 +165,7 @@ def test_images_of_four_dimensions_are_called_so(tmp_path: Path, ending: str) ->
     file = tmp_path / f"b{ending}"
     sitk.WriteImage(sitk.JoinSeries(frames), str(file))
     message = rf"b{ending} is a 4-D image \(12, 16, 5, 2\): nnU-Net takes one 3-D file a channel\.$"
-    for read in (SITK.read_labels, lambda one: SITK.read_image(one, still)):
+    for read in (SITK.read_labels, lambda one: SITK.read_gray(one, still)):
         with pytest.raises(ValueError, match=message):
             read(file)
 

@@ -187,7 +187,7 @@ def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[st
     assert list(results) == ["soft", "soft + temperature"]
     comparison = compare(results)
     assert read_slices("case_00", comparison.file_states("case_00"), comparison.origins["soft"]).missing == []
-    assert f"{old} --no_surface" in comparison.evaluate_commands["soft + temperature"]
+    assert f"{old} --no_surface" in evaluate_command(comparison.results["soft + temperature"])
     for file in (copied / "labelsTs").iterdir():
         os.utime(file, (1, 1))  # as after a download
     assert list(*read_results([soft, old]).values()) == ["soft", "soft + temperature"]

@@ -33,7 +33,7 @@ def reviewed(runs: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
 def reviews_of(folders: dict[str, Path]) -> Any:
     (results,) = read_results([*folders.values()], names=[*folders]).values()
     comparison = compare(results)
-    return read_reviews(comparison.mask_dices, comparison.review_places)
+    return read_reviews(comparison)
 
 
 @pytest.mark.usefixtures("undrawn")

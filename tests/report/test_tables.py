@@ -137,6 +137,10 @@ def test_structures_and_scores(comparison: Comparison, results: dict[str, Folder
     assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].values("Dice", label=2)))
     errors = results["soft"].counts.calibration["union"].class_metrics()["ECE"][:, 2]
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
+    near = table_of("structures", comparison, "near").values()  # of all cases together
+    pooled = results["soft"].counts["near"].class_metrics()["ECE"][2]
+    assert near.loc["medulla", "class ECE near soft"] == pytest.approx(pooled)
+    assert results["soft"].estimate("ECE", "near", label=2).value == pytest.approx(pooled)
     image = table_of("scores", comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])
 

@@ -80,7 +80,7 @@ def test_the_review_is_of_masks(new: Folders, tmp_path: Path, decoded: bool) -> 
     result = evaluate(Predictions.of_folder(truth, folder))
     comparison = compare({"one": result})
     assert f"{LOST}: " in comparison.notes[0]
-    reviews = read_reviews(comparison.mask_dices, comparison.review_places)  # which compares the Dice of both
+    reviews = read_reviews(comparison)  # which compares the Dice of both
     assert reviews.problems == []
     assert reviews.judgements["one"].num_cases == 8
 

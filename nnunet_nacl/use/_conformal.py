@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.metrics import THRESHOLDS
@@ -205,12 +204,11 @@ def _isotonic(x: Floats, y: Floats) -> DiceFit:
 
 
 def _linear(x: Floats, y: Floats) -> DiceFit:
-    ends = [float(y.mean())] * 2
-    if np.ptp(x) > 0:
-        line = Polynomial.fit(x, y, 1)(np.array([0, 1])).tolist()
-        if line[0] < line[1]:
-            ends = line
-    return DiceFit([0.0, 1.0], ends)
+    from sklearn.linear_model import LinearRegression  # type: ignore[import-untyped]
+
+    ends = np.array([0.0, 1.0])
+    model = LinearRegression(positive=True).fit(x[:, np.newaxis], y)
+    return DiceFit(ends.tolist(), model.predict(ends[:, np.newaxis]).tolist())
 
 
 def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:

@@ -1,5 +1,6 @@
 """Pictures of a case's slices in which the model is least sure."""
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_co
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
 from nnunet_nacl.typing import ByName, Floats, Mask
-from nnunet_nacl.use._uncertainty import Confidence
+from nnunet_nacl.use._uncertainty import confidence_of
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
@@ -61,18 +62,14 @@ def _doubt(case: SavedCase, activation: Activation) -> Floats:
         core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
         return near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
 
-    channels = case.whole_channels()
+    channels = (p for _, p in case.whole_channels())
     if activation.exclusive:
-        _, background = next(channels)
+        background = next(channels)
         near = near_of(background)
-        confidence = Confidence(background.size, activation)
-        confidence.add(background)
-        for _, p in channels:
-            confidence.add(p)
-        doubt = (1 - confidence.values) * near
+        doubt = (1 - confidence_of(activation, chain([background], channels))) * near
     else:
         doubt = np.zeros(case.labels.size, np.float32)
-        for _, p in channels:
+        for p in channels:
             doubt = np.maximum(doubt, (1 - np.maximum(p, 1 - p)) * near_of(p))
     return doubt.reshape(case.labels.shape)
 

@@ -10,14 +10,12 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
+from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
-from nnunet_nacl.typing import Floats, Labels
-from nnunet_nacl.use._uncertainty import Confidence, Entropy
+from nnunet_nacl.typing import Floats, Labels, Singles
+from nnunet_nacl.use._uncertainty import confidence_of, entropy_of
 
-_OF_ALL_CHANNELS: dict[str, type[Confidence] | type[Entropy]] = {
-    "confidence": Confidence,
-    "entropy": Entropy,
-}
+_OF_ALL_CHANNELS = {"confidence": confidence_of, "entropy": entropy_of}
 
 
 def write_maps(
@@ -93,24 +91,8 @@ def _write_case(
     files: CaseFiles, folder: Path, *, largest: Mapping[str, float], data_set: DataSet
 ) -> None:
     case = SavedCase(files, data_set)
-    activation = data_set.meaning.activation
-    structures = list(map(structure_map, data_set.meaning.names))
-    of_channel = [""] * activation.first_structure + structures
-    size = case.labels.size
-    added = {
-        name: _OF_ALL_CHANNELS[name](size, activation)
-        for name in largest
-        if name in _OF_ALL_CHANNELS
-    }
-    images: dict[str, Floats] = {}
-    for channel, p in case.whole_channels():
-        for uncertainty in added.values():
-            uncertainty.add(p)
-        if of_channel[channel] in largest:
-            images[of_channel[channel]] = p.astype(np.float32)
-    images |= {name: uncertainty.values for name, uncertainty in added.items()}
-    for name, image in images.items():
-        values: Floats | Labels = image.reshape(case.labels.shape)
+    for name in largest:
+        values: Floats | Labels = _values(case, name, data_set.meaning).reshape(case.labels.shape)
         if data_set.image_dtype != "float32":
             whole = np.iinfo(data_set.image_dtype).max
             scaled = np.rint(values.astype(np.float64) * (whole / largest[name]))
@@ -118,3 +100,14 @@ def _write_case(
         data_set.reader.write_image(
             values, files.prediction, folder / f"{files.name}_{_name(name)}{data_set.file_ending}"
         )
+
+
+def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
+    """(n,) of a map, for which the channels of the case are read once."""
+    if name in _OF_ALL_CHANNELS:
+        of_channels = _OF_ALL_CHANNELS[name]
+        return of_channels(meaning.activation, (p for _, p in case.whole_channels()))
+    structures = list(map(structure_map, meaning.names))
+    number = meaning.activation.first_structure + structures.index(name)
+    (p,) = (p for channel, p in case.whole_channels() if channel == number)
+    return p.astype(np.float32, copy=False)

@@ -1,4 +1,7 @@
-"""Confidence and entropy of voxels, of which one channel after the other is read."""
+"""Confidence and entropy of voxels, from probabilities that are read one channel after the other."""
+
+from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 from scipy.special import entr
@@ -7,32 +10,23 @@ from nnunet_nacl.metrics import Activation
 from nnunet_nacl.typing import Floats, Singles
 
 
-class Confidence:
-    """Confidence, ``values`` (n,), of the channels so far: max_k p_k; of regions the smallest max(p, 1 − p)."""
-
-    def __init__(self, size: int, activation: Activation) -> None:
-        self._exclusive = activation.exclusive
-        self.values: Singles = np.full(size, 0 if self._exclusive else 1, np.float32)
-
-    def add(self, p: Floats) -> None:
-        """Take account of one more channel (n,)."""
-        if self._exclusive:
-            np.maximum(self.values, p, out=self.values)
-        else:
-            np.minimum(self.values, np.maximum(p, 1 - p), out=self.values)
+def confidence_of(activation: Activation, channels: Iterable[Floats]) -> Singles:
+    """(n,) max_k p_k of the channels (n,) of classes; of regions the smallest max(p, 1 − p)."""
+    if activation.exclusive:
+        return reduce(np.maximum, channels).astype(np.float32, copy=False)
+    lowest = reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
+    return lowest.astype(np.float32, copy=False)
 
 
-class Entropy:
-    """Entropy, ``values`` (n,) in nats, of the channels so far: ``-Σ_k p_k ln p_k``; of regions the largest."""
+def entropy_of(activation: Activation, channels: Iterable[Floats]) -> Singles:
+    """(n,) ``-Σ_k p_k ln p_k`` in nats of the channels (n,) of classes; of regions the largest, of both sides."""
+    exact = (p.astype(np.float64) for p in channels)
+    if activation.exclusive:
+        return reduce(_added, map(entr, exact), np.zeros(1, np.float32))
+    largest: Floats = reduce(np.maximum, (entr(p) + entr(1 - p) for p in exact))
+    return largest.astype(np.float32, copy=False)
 
-    def __init__(self, size: int, activation: Activation) -> None:
-        self._exclusive = activation.exclusive
-        self.values: Singles = np.zeros(size, np.float32)
 
-    def add(self, p: Floats) -> None:
-        """Take account of one more channel (n,)."""
-        exact = p.astype(np.float64)
-        if self._exclusive:
-            self.values += entr(exact)
-        else:
-            np.maximum(self.values, entr(exact) + entr(1 - exact), out=self.values)
+def _added(total: Singles, more: Floats) -> Singles:
+    """In single precision, which is half of the memory."""
+    return np.asarray(total + more, np.float32)

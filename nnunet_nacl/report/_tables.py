@@ -19,27 +19,27 @@ from nnunet_nacl.report._formats import FORMATS, Column, Table
 from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
 from nnunet_nacl.report._reviews import Reviews
+from nnunet_nacl.use import JUDGEMENT_LABELS
 
 
 class _Reviewed(NamedTuple):
     """A column of the table of reviews: a field of ``Judgement``, and how it is shown."""
 
     name: str
-    title: str
     arrow: str = ""
     signed: bool = False
     needs_fit: bool = False
 
 
 _REVIEWED = (
-    _Reviewed("dice_error", "Dice MAE", arrow="↓"),
-    _Reviewed("dice_bias", "bias", signed=True),
-    _Reviewed("spearman", "Spearman", arrow="↑"),
-    _Reviewed("aurc", "AURC", arrow="↓"),
-    _Reviewed("excess_aurc", "excess AURC", arrow="↓"),
-    _Reviewed("volume_bias_share", "volume bias (share)", signed=True),
-    _Reviewed("interval_coverage", "interval held", needs_fit=True),
-    _Reviewed("interval_width_ml", "width (ml)", needs_fit=True),
+    _Reviewed("dice_error", arrow="↓"),
+    _Reviewed("dice_bias", signed=True),
+    _Reviewed("spearman", arrow="↑"),
+    _Reviewed("aurc", arrow="↓"),
+    _Reviewed("excess_aurc", arrow="↓"),
+    _Reviewed("volume_bias_share", signed=True),
+    _Reviewed("interval_coverage", needs_fit=True),
+    _Reviewed("interval_width_ml", needs_fit=True),
 )
 _BOLD = "Bold: significantly better than all others on these cases."
 _BY_CHANCE = (
@@ -217,11 +217,11 @@ def review_table(reviews: Reviews) -> Table:
         values = frame[shown.name].astype(float)
         if shown.needs_fit and values.isna().all():
             continue
-        columns.append(Column(shown.title, list(values), signed=shown.signed, arrow=shown.arrow))
+        title = JUDGEMENT_LABELS[shown.name]
+        columns.append(Column(title, list(values), signed=shown.signed, arrow=shown.arrow))
     note = (
-        f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: predicted minus true Dice. AURC: "
-        "area under the risk–coverage curve; excess: AURC minus that of the best order. Volume bias: expected over "
-        "true volumes, minus 1. Interval held: share of true volumes in their fitted interval."
+        f"All structures of {len(reviews.cases)} cases together. AURC: area under the risk–coverage curve. Volume "
+        "(share): the sum of the expected volumes over that of the true ones, minus 1. Interval: the fitted one."
     )
     title = "What the confidences are good for"
     return Table(title, "", note, list(reviews.judgements), columns)

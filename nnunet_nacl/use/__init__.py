@@ -12,6 +12,7 @@ from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._doubt import most_doubtful
 from nnunet_nacl.use._fit import ReviewFit, fit_review
 from nnunet_nacl.use._judging import (
+    JUDGEMENT_LABELS,
     Judgement,
     judge,
     judge_structures,
@@ -25,6 +26,7 @@ from nnunet_nacl.use._review import REVIEW_NAME, read_outcomes, review_folder
 from nnunet_nacl.use._structures import Outcome
 
 __all__ = [
+    "JUDGEMENT_LABELS",
     "REVIEW_NAME",
     "Judgement",
     "Outcome",

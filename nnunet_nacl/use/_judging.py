@@ -19,7 +19,7 @@ ALL = "(all)"
 
 
 def _labelled(label: str) -> Any:
-    """A field of a judgement, and its label in ``judgement_table``."""
+    """A field of a judgement, and its label in tables."""
     return field(metadata={"label": label})
 
 
@@ -50,6 +50,12 @@ class Judgement:
     interval_coverage: float | None = _labelled("volume in its interval (share)")
     interval_width_ml: float | None = _labelled("width of the interval (ml)")
     missed: float | None = _labelled("missed by the recall masks (share)")
+
+
+JUDGEMENT_LABELS: dict[str, str] = {
+    each.name: each.metadata["label"] for each in fields(Judgement) if each.metadata
+}
+"""Of each value of a judgement, in tables."""
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
@@ -134,9 +140,8 @@ def judgement_table(judgements: Sequence[Judgement]) -> str:
     """A text table: a column for each structure, a line for each value that any of them has."""
     from pandas import DataFrame
 
-    labels = {each.name: each.metadata.get("label") for each in fields(Judgement)}
     frame = DataFrame(map(vars, judgements)).set_index("structure").astype(object)
-    rows = frame.rename(columns=labels).T.dropna(how="all")
+    rows = frame.rename(columns=JUDGEMENT_LABELS).T.dropna(how="all")
     text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
     return text
 

@@ -326,7 +326,7 @@ def paper_hyperparameters() -> str:
     return markdown(lines)
 
 
-SHARES = {40: "25 %", 80: "50 %", 120: "75 %", 160: "100 %"}
+SHARES = {40: "25%", 80: "50%", 160: "100%"}
 """Of Hippocampus's training cases."""
 
 
@@ -345,7 +345,7 @@ def paper_samples() -> str:
 
 
 def of_shares() -> pd.DataFrame:
-    """The trainings with shares of the cases, and the latest with all, by loss and share."""
+    """The trainings with shares of the cases, and the latest one with all, by loss and share."""
     rows = read("losses", "data_set == 'Dataset004_Hippocampus' and optimizer == 'Adam'")
     rows = rows.query("steps == 3000 and fold != '1' and method in ['DiceCE', 'MbLS', 'NACL']")
     rows = rows.sort_values("training").drop_duplicates(["method", "training_cases"], keep="last")

@@ -34,6 +34,7 @@ from loss_tables import (
     paper_acdc,
     paper_hyperparameters,
     paper_long,
+    paper_samples,
     paper_sigma,
 )
 from models import loss_name
@@ -168,6 +169,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-ablations": paper_ablations,
     "paper-sigma": paper_sigma,
     "paper-hyperparameters": paper_hyperparameters,
+    "paper-samples": paper_samples,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,

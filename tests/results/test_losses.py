@@ -29,12 +29,12 @@ def test_what_readme_says() -> None:
         f"ACDC all lose {lost.min():.3f} to {lost.max():.3f} of Dice. CECE rises.",
         "`calibrate` gives a DiceCE model most of cross-entropy's gain, and hardly changes segmentations.",
     )
-    written = read("checkpoints", "checkpoint == 'best' and fold == '0' and training == 1").set_index(
-        ["data_set", "trainer"]
-    )
+    latest = trained("Hippocampus", 25000, 3).loc["DiceCE"]  # of which calibrated has all metrics
+    long.loc["DiceCE"] = latest
+    written = read("checkpoints", "checkpoint == 'best' and fold == '0'").set_index(["data_set", "trainer", "training"])
     for rows in (long, acdc):
         dice_ce, ce, nacl = (rows.loc[name] for name in ("DiceCE", "CE", "NACL"))
-        assert nacl["ECE_union"] / dice_ce["ECE_union"] == pytest.approx(0.5, abs=0.04)
+        assert nacl["ECE_union"] / dice_ce["ECE_union"] == pytest.approx(0.5, abs=0.05)
         for metric in ("ECE_foreground", "ECE_union"):
             assert nacl[metric] < dice_ce[metric]
             assert dice_ce[metric] - ce[metric] > 0.8 * (dice_ce[metric] - nacl[metric])
@@ -44,9 +44,11 @@ def test_what_readme_says() -> None:
         assert max(ce["ECE_near"], rows.loc[small, "ECE_near"]) < 0.01
         assert ce["NLL"] < rows.loc[small, "NLL"]
         assert rows.loc[small, "Dice"] == pytest.approx(ce["Dice"], abs=0.001)
-        calibrated = written.loc[(dice_ce["data_set"], dice_ce["trainer"])]
+        calibrated = written.loc[(dice_ce["data_set"], dice_ce["trainer"], dice_ce["training"])]
         assert dice_ce["NLL"] - calibrated["NLL"] > 0.7 * (dice_ce["NLL"] - ce["NLL"])
         assert dice_ce["ECE_near"] - calibrated["ECE"] > 0.7 * (dice_ce["ECE_near"] - ce["ECE_near"])
+        for ece in ("ECE_foreground", "ECE_union"):
+            assert dice_ce[ece] - calibrated[ece] > 0.7 * (dice_ce[ece] - ce[ece])
         assert dice_ce["Dice"] == pytest.approx(calibrated["Dice"], abs=0.001)
     assert abs(long.loc["DiceCE", "Dice"] - long.loc["NACL", "Dice"]) < 0.002
     assert long.loc["NACL", "ECE_foreground"] / long.loc["DiceCE", "ECE_foreground"] == pytest.approx(0.5, abs=0.04)
@@ -157,11 +159,15 @@ def test_what_the_long_trainings_say() -> None:
         assert 0 < dice_ce["Dice"] - nacl["Dice"] < 0.003
     assert set(first["NLL"].nsmallest(2).index) == {"CE", "ECP"}
     rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 25000")
-    repeated = rows.groupby(["trainer", "fold"])[["NLL", "Dice"]].agg(["size", np.ptp])
-    assert (repeated["NLL", "size"] == 2).sum() == 6
+    repeated = rows.groupby(["trainer", "fold"])[["NLL", "Dice", "ECE_foreground"]].agg(["size", np.ptp])
+    assert (repeated["NLL", "size"] > 1).sum() == 6
+    apart = repeated.xs("ptp", axis=1, level=1).max()
+    third = paired(HIPPOCAMPUS, "DiceCE, again")["DiceCE, a third time"]["Dice"]
     said(
         "results/losses.md",
-        f"by at most {repeated['NLL', 'ptp'].max():.3f} in NLL and {repeated['Dice', 'ptp'].max():.3f} in Dice.",
+        f"by at most {apart['NLL']:.3f} in NLL, {apart['Dice']:.3f} in Dice and {apart['ECE_foreground']:.3f} in ECE "
+        "over the foreground. Intervals over cases do not cover that.",
+        f"(but DiceCE's third training is {-third[0]:.3f} below its second)",
     )
     lower = first.index[first["ECE_foreground"] < first.loc["NACL", "ECE_foreground"]]
     others = {name for name in lower if not name.startswith("NACL")}

@@ -66,7 +66,7 @@ def check_progress(fold: Path, printed: str, epochs: int) -> None:
 def test_wrong_suffix_is_explained_by_nnunets_train_command(tmp_path: Path) -> None:
     printed = NNUNet(tmp_path).run("nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True)
     explained = "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes"
-    assert f"\nnnUNetv2_train: error: {explained}" in printed
+    assert any(line.startswith(f"nnUNetv2_train: error: {explained}") for line in printed.splitlines())
     assert "Traceback" not in printed
 
 

@@ -24,7 +24,7 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._maps import structure_map
-from nnunet_nacl.use._means import means_of
+from nnunet_nacl.use._means_text import means_text
 
 Decoded = tuple[Labels, DecodedCase]
 """Labels, and what the folder's mark says about the case."""
@@ -97,7 +97,7 @@ def decode_folder(
         written.write_mark(DECODED_NAME, asdict(mark))
         written.describe_like(predictions)
     results = written.results.values()
-    means = means_of(names, (case.thresholds for case in results))
+    means = means_text(names, (case.thresholds for case in results))
     written.notes.append(f"Thresholds, mean over cases: {means}.")
     if shared := sum(case.shared_voxels or 0 for case in results):
         exclusive = predictions.data_set.meaning.activation.exclusive

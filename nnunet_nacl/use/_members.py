@@ -15,7 +15,7 @@ from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice, segment
 from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet import CaseFiles, Model, Predictions, calibration_of, decoding_of
 from nnunet_nacl.typing import Labels
-from nnunet_nacl.use._means import means_of
+from nnunet_nacl.use._means_text import means_text
 
 AGREEMENT_NAME = "members_agreement.csv"
 
@@ -68,7 +68,7 @@ def combine_members(
         }
         written.write_mark("members.json", content)
         written.describe_like(folders[0])
-    means = means_of(names, written.results.values())
+    means = means_text(names, written.results.values())
     written.notes.append(
         f"Mean agreement of the members: {means}. That of each case is in {AGREEMENT_NAME}."
     )

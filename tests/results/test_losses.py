@@ -132,8 +132,8 @@ def test_what_the_long_trainings_say() -> None:
         "is too sure, it is not.",
         "(CE) gets all of that gain over the foreground, most of it over the union and, with ECP, the lowest NLL.",
         "By ECE, NACL is better calibrated than DiceCE, as in the paper, but by CECE over the foreground worse. "
-        "Over the foreground SVLS and ECP (sum) have a lower ECE than NACL (by {:.3f} and {:.3f}), λ = 0.01 and 0.03, "
-        "too. CE, ECP and the penalty on softmax cannot be told from it, and MbLS's cases were not kept. Over the "
+        "Over the foreground SVLS and ECP (sum) have a lower ECE than NACL (by {:.3f} and {:.3f}), as have λ = 0.01 "
+        "and 0.03. CE, ECP and the penalty on softmax cannot be told from it, and MbLS's cases were not kept. Over the "
         "union SVLS alone is lower.".format(*(-found[name]["ECE foreground"][0] for name in surely_lower[:2])),
         "By NLL, NACL is worse than CE and DiceCE.",
         "By the Brier score it lies between CE ({:.3f}) and DiceCE: {:.3f} and {:.3f}.".format(

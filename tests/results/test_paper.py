@@ -164,8 +164,8 @@ def test_statements_over_the_union_and_on_ce() -> None:
         "ACDC: the lowest ECE, though MbLS, SVLS and CE cannot be told from it. Hippocampus: SVLS's is lower (by "
         f"{by(svls)}). CECE: fifth and fourth of the seven | differs |",
         "CE, which the paper does not test, explains most of it: without the Dice term its ECE is below that of CE + "
-        f"DSC by {by(ce[0]).replace(', ', ' (')}) on Hippocampus and {by(ce[1]).replace(', ', ' (')}) on ACDC, so are "
-        "λ = 0.01's, ECP's and MbLS's. By NLL, CE and ECP are first, NACL with λ = 0.1, FL and LS last.",
+        f"DSC by {by(ce[0]).replace(', ', ' (')}) on Hippocampus and {by(ce[1]).replace(', ', ' (')}) on ACDC, as are "
+        "those of λ = 0.01, ECP and MbLS. By NLL, CE and ECP are first, NACL with λ = 0.1, FL and LS last.",
     )
     assert acdc["ECE_union"].idxmin() == "NACL"
     for other in ("MbLS", "SVLS", "CE"):

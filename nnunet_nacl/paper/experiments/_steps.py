@@ -122,11 +122,13 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
         return False
     # It may have more than is asked for
     asked = Settings(surface=job.options.surface or result.settings.surface)
+    of_cases = (folder / f"{case}.npz" for case in cases)
+    files = [file, *filter(Path.is_file, of_cases)]  # users may have removed some since
     return (
         result.settings == asked
         and {*cases} <= {*result.cases}
         and not result.stale_cases()
-        and all(_is_newer(job, one) for one in (file, *(folder / f"{case}.npz" for case in cases)))
+        and all(_is_newer(job, one) for one in files)
     )
 
 

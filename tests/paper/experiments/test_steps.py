@@ -203,3 +203,16 @@ def test_a_checkpoint_that_was_not_finished_is_put_aside(job: Job, name: str) ->
     assert not clear_the_way(job, "train")
     assert not file.exists()
     assert list(job.fold_folder.glob("*.broken"))
+
+
+def test_probabilities_that_were_removed(job: Job) -> None:
+    """To save space; what was evaluated of them stays."""
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.predictions, *job.data.test_cases)
+    summary(job.predictions, job.data.test_cases)
+    before = steps(job)
+    for folder in (job.validation, job.predictions):
+        for file in folder.glob("*.npz"):
+            file.unlink()
+    assert (before, steps(job)) == ([], [])

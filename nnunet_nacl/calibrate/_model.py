@@ -82,12 +82,8 @@ def calibrate_model(
         )
     if len(set(map(str, folds))) < len(folds):
         raise ValueError(f"expected each fold once; got {', '.join(map(str, folds))}.")
-    files = [f"fold_{fold}/{FOLD_CHECKPOINT}" for fold in folds]
-    found = [file for file in files if (model / file).exists()]
-    if found and not overwrite:
-        raise FileExistsError(
-            f"{model} has {', '.join(found)} already: replace them with --overwrite."
-        )
+    if not overwrite:
+        _check_uncalibrated(model, [f"fold_{fold}" for fold in folds])
     # Look for everything that may be missing before any work.
     opened = [
         TrainedFold.open(
@@ -107,8 +103,20 @@ def calibrate_model(
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=True)
         fold.check_labels()
-    of_fold = partial(_calibrate_fold, method=method, save_probabilities=save_probabilities)
+    of_fold = partial(
+        _calibrate_fold, method=method, save_probabilities=save_probabilities, overwrite=overwrite
+    )
     return map(of_fold, opened)
+
+
+def _check_uncalibrated(model: Path, folders: Sequence[str]) -> None:
+    """Raise a FileExistsError if one of these folders of folds has a calibrated checkpoint."""
+    files = [f"{folder}/{FOLD_CHECKPOINT}" for folder in folders]
+    found = [file for file in files if (model / file).exists()]
+    if found:
+        raise FileExistsError(
+            f"{model} has {', '.join(found)} already: replace them with --overwrite."
+        )
 
 
 def _check_all(
@@ -128,7 +136,7 @@ def _check_all(
 
 
 def _calibrate_fold(
-    fold: TrainedFold, *, method: str | None, save_probabilities: bool
+    fold: TrainedFold, *, method: str | None, save_probabilities: bool, overwrite: bool
 ) -> tuple[Fit, Path]:
     """The fit of a fold, and the checkpoint that was written."""
     reader = fold.reader
@@ -137,6 +145,8 @@ def _calibrate_fold(
         only_writer(checkpoint),
         hidden_folder(fold.folder / _UNFINISHED) as written,
     ):
+        if not overwrite:  # another process may have calibrated it meanwhile
+            _check_uncalibrated(fold.folder.parent, [fold.folder.name])
         kept = FeatureStore(written / "features") if save_probabilities else None
         sample, skipped = fold.sample(kept)
         trials = try_methods(sample, reader.to_logits if reader.has_features else None)

@@ -15,24 +15,37 @@ from nnunet_nacl.nnunet._names import naming
 
 _NIFTI = (".nii", ".nii.gz")
 _OF_ITK = (".nrrd", ".mha", ".gipl")
+_GIPL_HEADER = 256  # bytes
 _GZIP = b"\x1f\x8b"  # what a compressed file begins with
 
 
 def check_image_file(file: Path) -> None:
-    """Check that a NIfTI file is as long as its header says, because SimpleITK fills missing data with zeros.
+    """Check that a NIfTI or GIPL file is as long as its header says, because SimpleITK fills missing data with zeros.
 
     Other errors as for ``check_header``.
     """
     check_header(file)
-    if not file.name.endswith(_NIFTI):
+    if not file.name.endswith((*_NIFTI, ".gipl")):
         return
-    with naming(file, problem=" cannot be read"), _nifti(file) as (image, stream):
+    with naming(file, problem=" cannot be read"):
+        size, expected = _nifti_sizes(file) if file.name.endswith(_NIFTI) else _gipl_sizes(file)
+        if size != expected:
+            raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
+
+
+def _nifti_sizes(file: Path) -> tuple[int, int]:
+    """How many bytes a file holds, uncompressed, and how many its header declares."""
+    with _nifti(file) as (image, stream):
         voxels = image.dataobj
         stream.seek(0)
         size = sum(len(piece) for piece in iter(lambda: stream.read(1 << 20), b""))
-        expected = voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
-        if size != expected:
-            raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
+        return size, voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
+
+
+def _gipl_sizes(file: Path) -> tuple[int, int]:
+    header = _itk_header(file)
+    voxel = sitk.Image([1, 1], header.GetPixelID()).GetSizeOfPixelComponent()
+    return file.stat().st_size, _GIPL_HEADER + math.prod(header.GetSize()) * voxel
 
 
 def check_header(file: Path) -> None:
@@ -49,10 +62,7 @@ def check_header(file: Path) -> None:
             with _nifti(file) as (image, _):
                 size = image.shape
         elif file.name.endswith(_OF_ITK):
-            header: Any = sitk.ImageFileReader()  # type: ignore[no-untyped-call]
-            header.SetFileName(str(file))
-            header.ReadImageInformation()
-            size = header.GetSize()
+            size = _itk_header(file).GetSize()
     if math.prod(size[3:]) > 1:
         raise ValueError(
             f"{file} is a 4-D image ({', '.join(map(str, size))}): nnU-Net takes one 3-D file a channel."
@@ -80,6 +90,13 @@ def scaling(file: Path) -> str:
         f" Its header scales what it stores: scl_slope is {slope:g}, scl_inter {inter:g}. Save the labels as whole "
         "numbers, unscaled."
     )
+
+
+def _itk_header(file: Path) -> Any:
+    reader: Any = sitk.ImageFileReader()  # type: ignore[no-untyped-call]
+    reader.SetFileName(str(file))
+    reader.ReadImageInformation()
+    return reader
 
 
 @contextmanager

@@ -14,7 +14,7 @@ def check_validated(folder: Path, fold: str) -> None:
     if not folder.is_dir():
         there = listed(folder.parent.parent, f"fold_*/{folder.name}")
         hint = ""
-        if folder.name == "validation":
+        if folder.name == "validation" and (folder.parent / "checkpoint_final.pth").is_file():
             hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
         raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
     check_probabilities(folder)

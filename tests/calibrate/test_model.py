@@ -177,6 +177,16 @@ def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.Mon
     assert not list((copy.model / "fold_0").glob(".*"))
 
 
+def test_a_fold_that_another_run_has_calibrated_meanwhile(copy_of: Callable[..., Copy]) -> None:
+    copy = copy_of("labels", "2d_small", TRAINER)
+    begun = calibrate_model(copy.model, [0], use_mirroring=False)
+    other = copy.model / "fold_0" / "checkpoint_calibrated.pth"
+    other.write_bytes(b"of the other run")
+    with pytest.raises(FileExistsError, match=r"has fold_0/checkpoint_calibrated\.pth already: replace them with --over"):
+        next(begun)
+    assert other.read_bytes() == b"of the other run"
+
+
 KILLED = """
 import os, sys
 from pathlib import Path

@@ -46,8 +46,8 @@ def flat(file: Path) -> None:
 each_format = pytest.mark.parametrize(("ending", "write", "name"), [
     (".nii", placed, "SimpleITKIO"), (".nii.gz", placed, "SimpleITKIO"), (".nii.gz", placed, "SimpleITKIOWithReorient"),
     (".nii.gz", placed, "NibabelIO"), (".nii.gz", placed, "NibabelIOWithReorient"), (".nii.gz", nifti2, "NibabelIO"),
-    (".mha", placed, "SimpleITKIO"), (".nrrd", placed, "SimpleITKIO"), (".tif", tiff, "Tiff3DIO"),
-    (".png", flat, "NaturalImage2DIO"), (".bmp", flat, "NaturalImage2DIO"),
+    (".mha", placed, "SimpleITKIO"), (".nrrd", placed, "SimpleITKIO"), (".gipl", placed, "SimpleITKIO"),
+    (".tif", tiff, "Tiff3DIO"), (".png", flat, "NaturalImage2DIO"), (".bmp", flat, "NaturalImage2DIO"),
 ])  # fmt: skip
 
 
@@ -81,12 +81,13 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
 
 @each_format
 def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, name: str) -> None:
-    """NIfTI files wherever they are cut: SimpleITK fills what they lack with zeros."""
+    """NIfTI and GIPL files wherever they are cut: SimpleITK fills what they lack with zeros."""
     file, reader = tmp_path / f"a{ending}", Reader(name)
     write(file)
     intact = reader.read_labels(file)
     whole = file.read_bytes()
-    for end in [60] if "nii" not in ending else [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1]:
+    is_filled = ending in (".nii", ".nii.gz", ".gipl")
+    for end in [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1] if is_filled else [60]:
         file.write_bytes(whole[:end])
         for read in (reader.read_labels, lambda one: reader.read_gray(one, intact)):
             with pytest.raises(ValueError, match=f"{file} cannot be read: "):

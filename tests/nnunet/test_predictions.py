@@ -120,6 +120,17 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
 
 def test_a_training_that_has_written_nothing(model: tuple[Path, Path]) -> None:
     (model[0] / "dataset.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"fold_1/validation is not a folder; there are fold_0/validation, .*"):
+        Predictions.of_validation(*model, [1])
+
+
+def test_a_training_that_was_not_validated(model: tuple[Path, Path]) -> None:
+    """Only then can nnU-Net predict its cases."""
+    (model[0] / "fold_1").mkdir()
+    with pytest.raises(FileNotFoundError) as untrained:
+        Predictions.of_validation(*model, [1])
+    assert "--val" not in str(untrained.value)
+    (model[0] / "fold_1" / "checkpoint_final.pth").touch()
     with pytest.raises(FileNotFoundError, match=r"fold_1/validation is not a folder; .*--val --npz predicts its cases"):
         Predictions.of_validation(*model, [1])
 
@@ -133,7 +144,7 @@ def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(("folds", "error", "message"), [
     ([], ValueError, "expected one or more folds, each once; got none"),
     ([0, "0"], ValueError, "expected one or more folds, each once; got 0, 0"),
-    ([1], FileNotFoundError, r"fold_1/validation is not a folder; there are fold_0/validation, .* --npz predicts"),
+    ([1], FileNotFoundError, "fold_1/validation is not a folder; there are fold_0/validation, fold_2/validation"),
 ])  # fmt: skip
 def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, message: str) -> None:
     with pytest.raises(error, match=message):

@@ -44,8 +44,9 @@ def _nifti_sizes(file: Path) -> tuple[int, int]:
 
 def _gipl_sizes(file: Path) -> tuple[int, int]:
     header = _itk_header(file)
-    voxel = sitk.Image([1, 1], header.GetPixelID()).GetSizeOfPixelComponent()
-    return file.stat().st_size, _GIPL_HEADER + math.prod(header.GetSize()) * voxel
+    voxel: Any = sitk.Image([1, 1], header.GetPixelID())  # type: ignore[no-untyped-call]
+    expected = _GIPL_HEADER + math.prod(header.GetSize()) * voxel.GetSizeOfPixelComponent()
+    return file.stat().st_size, expected
 
 
 def check_header(file: Path) -> None:

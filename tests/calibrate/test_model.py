@@ -182,7 +182,7 @@ def test_a_fold_that_another_run_has_calibrated_meanwhile(copy_of: Callable[...,
     begun = calibrate_model(copy.model, [0], use_mirroring=False)
     other = copy.model / "fold_0" / "checkpoint_calibrated.pth"
     other.write_bytes(b"of the other run")
-    with pytest.raises(FileExistsError, match=r"has fold_0/checkpoint_calibrated\.pth already: replace them with --over"):
+    with pytest.raises(FileExistsError, match=r"has fold_0/checkpoint_calibrated\.pth already: replace them"):
         next(begun)
     assert other.read_bytes() == b"of the other run"
 

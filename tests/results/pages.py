@@ -22,9 +22,17 @@ def said(page: str, *sentences: str) -> None:
 
 def trained(data_set: str, steps: int, training: int = 1) -> pd.DataFrame:
     """Trainings with Adam on fold 0, by their loss."""
+    return _trained(data_set, steps).query(f"training == {training}").set_index("method")
+
+
+def means(data_set: str, steps: int) -> pd.DataFrame:
+    """Means over the trainings with Adam on fold 0, by their loss."""
+    return _trained(data_set, steps).groupby("method").mean(numeric_only=True)
+
+
+def _trained(data_set: str, steps: int) -> pd.DataFrame:
     rows = read("losses", f"data_set.str.endswith('{data_set}') and configuration.isin(['2d_bs8', '2d_bs4'])")
-    chosen = f"steps == {steps} and optimizer == 'Adam' and fold == '0' and training == {training}"
-    return rows.query(chosen).set_index("method")
+    return rows.query(f"steps == {steps} and optimizer == 'Adam' and fold == '0'")
 
 
 def means_of_the_paper() -> pd.DataFrame:

@@ -13,26 +13,26 @@ from loss_tables import paired
 from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.trainers._calibrated import STARTS_LATE
 from tests.results import ROOT
-from tests.results.pages import HIPPOCAMPUS, said, trained
+from tests.results.pages import HIPPOCAMPUS, means, said, trained
 
 
 def test_what_readme_says() -> None:
-    long, acdc = trained("Hippocampus", 25000), trained("ACDC", 6000)
+    long, acdc = means("Hippocampus", 25000), means("ACDC", 6000)
     small = "NACL, λ = 0.01"
     lost = acdc.loc["DiceCE", "Dice"] - acdc.loc[["CE", small, "NACL"], "Dice"]
     said(
         "../README.md",
-        "NACL, with the paper's λ = 0.1, halves DiceCE's ECE over the union, on Hippocampus also over the foreground. "
-        "Near the structures it is better on ACDC and USGRA, worse on Hippocampus. It is under-confident: NLL and, on "
-        "regions, ECE rise.",
-        "Plain cross-entropy gets most of this at the lowest NLL. NACL with λ = 0.01 comes close, at the same Dice. On "
-        f"ACDC all lose {lost.min():.3f} to {lost.max():.3f} of Dice. CECE rises.",
+        "NACL, with the paper's λ = 0.1, halves DiceCE's ECE over the union here, on Hippocampus also over the "
+        "foreground. ECE near falls on ACDC and USGRA, and rises on Hippocampus. Here NACL is under-confident: its NLL "
+        "rises, and on regions its ECE.",
+        "Plain cross-entropy gets most of this gain, at the lowest NLL. NACL with λ = 0.01 comes close, at CE's Dice. "
+        f"All three raise CECE, and lose {lost.min():.3f} to {lost.max():.3f} Dice on ACDC.",
         "`calibrate` gives a DiceCE model most of cross-entropy's gain, and hardly changes segmentations.",
     )
-    latest = trained("Hippocampus", 25000, 3).loc["DiceCE"]  # of which calibrated has all metrics
-    long.loc["DiceCE"] = latest
-    written = read("checkpoints", "checkpoint == 'best' and fold == '0'").set_index(["data_set", "trainer", "training"])
-    for rows in (long, acdc):
+    of_default = "checkpoint == 'best' and fold == '0' and trainer.str.startswith('nnUNetTrainerDiceCE_paper')"
+    written = read("checkpoints", of_default).dropna(subset="ECE_foreground").set_index(["data_set", "steps"])
+    own = read("losses", "method == 'DiceCE' and optimizer == 'Adam'").set_index(["data_set", "steps", "training"])
+    for rows, case in ((long, ("Dataset004_Hippocampus", 25000)), (acdc, ("Dataset027_ACDC", 6000))):
         dice_ce, ce, nacl = (rows.loc[name] for name in ("DiceCE", "CE", "NACL"))
         assert nacl["ECE_union"] / dice_ce["ECE_union"] == pytest.approx(0.5, abs=0.05)
         for metric in ("ECE_foreground", "ECE_union"):
@@ -44,12 +44,14 @@ def test_what_readme_says() -> None:
         assert max(ce["ECE_near"], rows.loc[small, "ECE_near"]) < 0.01
         assert ce["NLL"] < rows.loc[small, "NLL"]
         assert rows.loc[small, "Dice"] == pytest.approx(ce["Dice"], abs=0.001)
-        calibrated = written.loc[(dice_ce["data_set"], dice_ce["trainer"], dice_ce["training"])]
+        calibrated = written.loc[[case]].mean(numeric_only=True)
         assert dice_ce["NLL"] - calibrated["NLL"] > 0.7 * (dice_ce["NLL"] - ce["NLL"])
         assert dice_ce["ECE_near"] - calibrated["ECE"] > 0.7 * (dice_ce["ECE_near"] - ce["ECE_near"])
         for ece in ("ECE_foreground", "ECE_union"):
             assert dice_ce[ece] - calibrated[ece] > 0.7 * (dice_ce[ece] - ce[ece])
-        assert dice_ce["Dice"] == pytest.approx(calibrated["Dice"], abs=0.001)
+        trainings = written.loc[[case], "training"]
+        before = own.loc[[(*case, training) for training in trainings], "Dice"]
+        assert before.mean() == pytest.approx(calibrated["Dice"], abs=0.001)
     assert abs(long.loc["DiceCE", "Dice"] - long.loc["NACL", "Dice"]) < 0.002
     assert long.loc["NACL", "ECE_foreground"] / long.loc["DiceCE", "ECE_foreground"] == pytest.approx(0.5, abs=0.04)
     usgra = read("losses", "data_set == 'Dataset051_USGRA' and steps == 12500").set_index("method")
@@ -61,7 +63,7 @@ def test_what_readme_says() -> None:
 
 
 def test_what_we_advise() -> None:
-    long, acdc = trained("Hippocampus", 25000), trained("ACDC", 6000)
+    long, acdc = means("Hippocampus", 25000), means("ACDC", 6000)
     nll, near, dice = (long[metric].map("{:.3f}".format) for metric in ("NLL", "ECE_near", "Dice"))
     small, larger, large = "NACL, λ = 0.01", "NACL, λ = 0.03", "NACL, λ = 0.3"
     both = f"{nll[small]} or {nll[larger]}"
@@ -71,7 +73,8 @@ def test_what_we_advise() -> None:
     assert long.loc[printed, "Dice"] == pytest.approx(long.loc[large, "Dice"], abs=0.002)
     for rows in (long, acdc):  # CE does as well as λ = 0.01, at a lower NLL
         assert rows.loc["CE", "ECE_near"] < rows.loc[small, "ECE_near"]
-        assert rows.loc["CE", "ECE_foreground"] == pytest.approx(rows.loc[small, "ECE_foreground"], abs=0.001)
+        # Two trainings of CE differ by more
+        assert rows.loc["CE", "ECE_foreground"] == pytest.approx(rows.loc[small, "ECE_foreground"], abs=0.003)
         assert rows.loc["CE", "NLL"] < rows.loc[small, "NLL"]
     assert f"{acdc.loc[small, 'Dice']:.3f}" == f"{acdc.loc['CE', 'Dice']:.3f}"
     said(
@@ -82,12 +85,11 @@ def test_what_we_advise() -> None:
         "If you only need confidences that hold, CE does as well as λ = 0.01 on Hippocampus and ACDC, at a lower NLL. "
         "Where CE is too sure, as on USGRA, λ = 0.1 or `calibrate` corrects it (λ = 0.01 was not run there).",
     )
-    assert dice[small] == dice["NACL"]
     said(
         "train.md",
         "as printed (`_classSum`), λ = 0.1 caps it at 90 % and equals our λ = 0.3.",
-        f"at the same Dice ({dice[small]}), its NLL is {nll[small]} in place of {nll['NACL']}, its ECE near "
-        f"{near[small]} in place of {near['NACL']}.",
+        f"at a Dice of {dice[small]} (λ = 0.1: {dice['NACL']}), its NLL is {nll[small]} in place of {nll['NACL']}, "
+        f"its ECE near {near[small]} in place of {near['NACL']}.",
     )
     ece = long[["ECE_foreground", "ECE_union"]]
     first, second = (ece.loc[name].map("{:.3f}".format) for name in ("NACL", "DiceCE"))
@@ -128,9 +130,9 @@ def test_what_the_long_trainings_say() -> None:
         "On Hippocampus, NACL halves the ECE of nnU-Net's default loss (DiceCE) over foreground and union at nearly "
         "its Dice. On ACDC it does so over the union alone, and loses "
         f"{lost['NACL']:.3f} of Dice (CE: {lost['CE']:.3f}). On regions (WBC) its ECE over the "
-        "foreground is ten times DiceCE's. It is under-confident there, so its NLL is higher. On USGRA, where DiceCE "
-        "is too sure, it is not.",
-        "(CE) gets all of that gain over the foreground, most of it over the union and, with ECP, the lowest NLL.",
+        "foreground is ten times DiceCE's. On all three, NACL is under-confident and its NLL is higher than DiceCE's. "
+        "On USGRA, where DiceCE is strongly over-confident, its NLL is lower.",
+        "(CE) matches NACL's gain over the foreground, has most of it over the union and, with ECP, the lowest NLL.",
         "By ECE, NACL is better calibrated than DiceCE, as in the paper, but by CECE over the foreground worse. "
         "Over the foreground SVLS and ECP (sum) have a lower ECE than NACL (by {:.3f} and {:.3f}), as have λ = 0.01 "
         "and 0.03. CE, ECP and the penalty on softmax cannot be told from it, and MbLS's cases were not kept. Over the "

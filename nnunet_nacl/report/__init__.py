@@ -3,7 +3,7 @@
 >>> from nnunet_nacl.report import read_results, write_report  # in a notebook
 """
 
-from nnunet_nacl.report._answer import Answer, answer
+from nnunet_nacl.report._answer import Answer, answer, calibrated_methods
 from nnunet_nacl.report._comparison import Comparison, View, of_each
 from nnunet_nacl.report._formats import Cell, Column, Table
 from nnunet_nacl.report._matching import compare, compare_all
@@ -41,6 +41,7 @@ __all__ = [
     "Verdict",
     "View",
     "answer",
+    "calibrated_methods",
     "compare",
     "compare_all",
     "default_name",

@@ -80,10 +80,10 @@ def answer(comparison: Comparison) -> Answer:
         names = order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]
     before = _made_from(origins)
-    by_name, twins = _named_calibrated(origins)
-    calibrated = by_name.union(before)
+    calibrated = calibrated_methods(origins)
     off = [one.name for one in assessments if one.verdict in _OFF]
-    to_calibrate = [name for name in off if name not in {*calibrated, *before.values(), *twins}]
+    has_calibrated = {*calibrated, *before.values(), *_twins(origins)}
+    to_calibrate = [name for name in off if name not in has_calibrated]
     named = names
     if len(names) > _ALL_NAMED:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
@@ -139,24 +139,35 @@ def _made_from(origins: Mapping[str, Origin]) -> dict[str, str | None]:
     }
 
 
-def _named_calibrated(origins: Mapping[str, Origin]) -> tuple[set[str], set[str]]:
-    """Methods that a calibrated checkpoint predicted, and methods of which it is known of one or another.
+def calibrated_methods(origins: Mapping[str, Origin]) -> set[str]:
+    """Methods that are known to be calibrated: by the record in their folder, or by the folders' names.
 
-    The folders' names are the only source: nnU-Net does not record which checkpoint predicted. Below the folder that
-    all methods share, ``X_calibrated`` is calibrated; of folders that differ in ``_calibrated`` or ``_trained`` alone,
-    one is.
+    Of what a calibrated checkpoint predicted the names are the only source: nnU-Net does not record which checkpoint
+    predicted. ``X_calibrated`` tells below the folder that all methods share; above it, where it may be the name of a
+    user's study, ``predictions_calibrated`` alone does.
     """
-    folders = {
-        name: Path(origin.folders[0].pred_folder).resolve() for name, origin in origins.items()
+    parts = _own_parts(origins)
+    return {
+        name
+        for name, origin in origins.items()
+        if origin.calibration is not None
+        or "predictions_calibrated" in origin.pred_folders[0].parts
+        or any(part.endswith("_calibrated") for part in parts[name])
     }
-    shared = os.path.commonpath([folder.parent for folder in folders.values()])
-    parts = {name: folder.relative_to(shared).parts for name, folder in folders.items()}
-    by_name = {
-        name for name, own in parts.items() if any(part.endswith("_calibrated") for part in own)
-    }
+
+
+def _twins(origins: Mapping[str, Origin]) -> set[str]:
+    """Methods whose folder differs from another one in ``_calibrated`` or ``_trained`` alone: one is calibrated."""
+    parts = _own_parts(origins)
     stems = {name: [_MADE_BY.sub("", part) for part in own] for name, own in parts.items()}
-    twins = {name for name, stem in stems.items() if [*stems.values()].count(stem) > 1}
-    return by_name, twins
+    return {name for name, stem in stems.items() if [*stems.values()].count(stem) > 1}
+
+
+def _own_parts(origins: Mapping[str, Origin]) -> dict[str, tuple[str, ...]]:
+    """Method -> its folder's path below the folder that all methods share."""
+    folders = {name: origin.pred_folders[0].resolve() for name, origin in origins.items()}
+    shared = os.path.commonpath([folder.parent for folder in folders.values()])
+    return {name: folder.relative_to(shared).parts for name, folder in folders.items()}
 
 
 def _against_baseline(view: View) -> list[AgainstBaseline]:

@@ -59,7 +59,8 @@ def page_parts(study: Study | None = None) -> PageParts:
     """The paper's parts of a page, for ``write_report``; a study's plots, if any, begin each data set's section."""
     drawn = study if study is not None and study.figure is not None else None
     of_data_set = partial(_of_data_set, study=drawn)
-    return PageParts("paper/report/templates/paper.html.j2", of_data_set, _of_all)
+    of_all = partial(_of_all, study=study)
+    return PageParts("paper/report/templates/paper.html.j2", of_data_set, of_all)
 
 
 ShownRanking = tuple[Table, Panel]
@@ -103,11 +104,12 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> OfDataSet:
     )
 
 
-def _of_all(comparisons: Sequence[Comparison]) -> OfAll:
+def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> OfAll:
     published = [
-        published_table(View(comparison))
+        published_table(View(comparison), study)
         for comparison in comparisons
-        if published_data_set(comparison.dataset) and any(published_methods(comparison).values())
+        if published_data_set(comparison.dataset)
+        and any(published_methods(comparison, study).values())
     ]
     return OfAll(_together(comparisons), published)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from nnunet_nacl.nnunet import DEFAULT_TRAINER, names_in
-from nnunet_nacl.paper.studies import STUDIES, read_study
+from nnunet_nacl.paper.studies import STUDIES, Study, read_study
 from nnunet_nacl.report import (
     DICE,
     Column,
@@ -16,6 +16,7 @@ from nnunet_nacl.report import (
     Metric,
     Table,
     View,
+    calibrated_methods,
     metric_columns,
 )
 from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, without_budget
@@ -29,6 +30,7 @@ METHODS: dict[str, Recipe] = {
 }
 """The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
 _SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
+_FURTHER_FOLD = re.compile(r"fold_([5-9]|\d{2,})")  # than nnU-Net's five
 _THEIR_COLUMNS = (
     ("DSC", "", "↑", 3),
     ("HD", " (pixels)", "↓", 2),
@@ -139,19 +141,33 @@ def _means(recipe: Recipe) -> tuple[str | None, bool, ByName]:
     return recipe.loss, recipe.dice, settings | dict(recipe.settings)
 
 
-def published_methods(comparison: Comparison) -> dict[str, str | None]:
-    """Method -> the paper's name of it, or None; the folder of its predictions may tell the trainer."""
-    found = {}
+def published_methods(comparison: Comparison, study: Study | None = None) -> dict[str, str | None]:
+    """Method -> the paper's name of it, or None; the folder of its predictions may tell the trainer.
+
+    The paper's methods are not calibrated and saw all training cases of their fold. A study knows the latter. Without
+    one, the folds 0 to 4 count, nnU-Net's own, and others do not: studies append those of fewer cases to the splits.
+    """
+    calibrated = calibrated_methods(comparison.origins)
+    found: dict[str, str | None] = {}
     for name, origin in comparison.origins.items():
-        trainer = names_in(Path(origin.folders[0].pred_folder)).get("trainer")
-        found[name] = published_method(name, trainer)
+        folder = origin.pred_folders[0]
+        found[name] = None
+        if name not in calibrated and _saw_all_cases(name, folder, study):
+            found[name] = published_method(name, names_in(folder).get("trainer"))
     return found
 
 
-def published_table(view: View) -> Table:
+def _saw_all_cases(name: str, folder: Path, study: Study | None) -> bool:
+    """Whether a method was not trained on a share of the cases, as far as the study or its folder tells."""
+    if study is not None:
+        return all(method.training_cases == "100%" for method in study.compared([name]))
+    return not any(map(_FURTHER_FOLD.fullmatch, folder.parts))
+
+
+def published_table(view: View, study: Study | None = None) -> Table:
     """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
     comparison = view.comparison
-    theirs = list(published_methods(comparison).values())
+    theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
     voxels = view.asked or "foreground"
     metrics = [DICE]

@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import published
-from nnunet_nacl.paper.report._published import METHODS, published_method
-from nnunet_nacl.paper.studies import read_study
+from nnunet_nacl.paper.report._published import METHODS, published_method, published_methods
+from nnunet_nacl.paper.studies import Method, Study, read_study
 from nnunet_nacl.report import compare
 from tests.report.generated import make_result, table_of
 
@@ -95,13 +96,68 @@ def test_a_trainer_of_other_settings_is_not_the_papers() -> None:
     assert published_method("NACL 25 %", "nnUNetTrainerNACL") is None  # what the name tells counts, too
 
 
+def placed(result: FolderResult, folder: str | Path) -> FolderResult:
+    """The result of predictions in this folder."""
+    origin = replace(result.origin, folders=(FolderPair("/labels", str(folder)),))
+    return replace(result, origin=origin)
+
+
 def test_the_table_knows_the_trainer_from_the_folder(methods: dict[str, FolderResult]) -> None:
     def shown(trainer: str) -> list[str]:
-        result = methods["NACL"]
         model = f"/results/Dataset027_ACDC/{trainer}__nnUNetPlans__2d/fold_0/validation"
-        origin = replace(result.origin, folders=(FolderPair("/labels", model),))
-        table = table_of("published", compare({"ECP": replace(result, origin=origin)}, "Dataset027_ACDC"))
+        table = table_of("published", compare({"ECP": placed(methods["NACL"], model)}, "Dataset027_ACDC"))
         return list(table.shown().loc["ECP"][4:])
 
     assert shown("nnUNetTrainerECP_classMean") == ["0.782", "4.44", "0.130", "0.094"]
     assert shown("nnUNetTrainerECP") == ["–"] * 4
+
+
+MODEL = "/results/Dataset027_ACDC/nnUNetTrainerDiceCE__nnUNetPlans__2d"
+STUDY = "/out/Dataset027_ACDC__nnUNetPlans__2d"
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_the_papers"),
+    [
+        (f"{MODEL}/fold_0/validation", True),
+        (f"{MODEL}/fold_0/validation_calibrated", False),
+        (f"{STUDY}/predictions/nnUNetTrainerDiceCE/fold_0", True),
+        (f"{STUDY}/predictions_calibrated/nnUNetTrainerDiceCE/fold_0", False),
+        ("/study_calibrated/nnUNetTrainerDiceCE/fold_0", True),  # whatever the user's own folders are called
+        ("/predictions/nnUNetTrainerDiceCE_calibrated", False),
+        (f"{STUDY}/predictions/nnUNetTrainerDiceCE/fold_5", False),  # of a study's share, say
+    ],
+)
+def test_what_was_calibrated_or_is_no_fold_of_nnunets_is_not_the_papers(
+    methods: dict[str, FolderResult], folder: str, is_the_papers: bool
+) -> None:
+    """Alone and beside another of its kind; the paper's values are of methods as trained."""
+    alone = {"DiceCE": placed(methods["DiceCE"], folder)}
+    both = alone | {"NACL": placed(methods["NACL"], folder.replace("DiceCE", "NACL"))}
+    expected = ["CE+DSC", "NACL"] if is_the_papers else [None, None]
+    assert [*published_methods(compare(alone)).values()] == expected[:1]
+    assert [*published_methods(compare(both)).values()] == expected
+
+
+def test_what_has_a_record_of_its_calibration_is_not_the_papers(
+    methods: dict[str, FolderResult], tmp_path: Path
+) -> None:
+    applied = '{"calibration": {"method": "vector"}, "applied": {"pred_folder": "predictions"}}'
+    (tmp_path / "calibration_applied.json").write_text(applied)
+    comparison = compare({"DiceCE": placed(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC")
+    assert published_methods(comparison) == {"DiceCE": None, "NACL": "NACL"}
+    shown = table_of("published", comparison).shown()
+    assert list(shown.loc["DiceCE"][4:]) == ["–"] * 4
+    assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
+
+
+def test_a_study_knows_which_methods_saw_a_share_of_the_cases(methods: dict[str, FolderResult]) -> None:
+    """Whatever they are called, and whatever number their fold has."""
+    trainers = {"DiceCE": "nnUNetTrainerDiceCE", "NACL": "nnUNetTrainerNACL"}
+    folds = {name: f"{STUDY}/predictions/{trainer}/fold_{{}}" for name, trainer in trainers.items()}
+    quarter = Method("DiceCE", trainers["DiceCE"], training_cases="25%")
+    study = Study("mine", "Mine", (quarter, Method("NACL", trainers["NACL"])))
+    placed_in = {name: placed(methods[name], folder.format(6)) for name, folder in folds.items()}
+    assert published_methods(compare(placed_in), study) == {"DiceCE": None, "NACL": "NACL"}
+    placed_in = {name: placed(methods[name], folder.format(1)) for name, folder in folds.items()}
+    assert published_methods(compare(placed_in), study) == {"DiceCE": None, "NACL": "NACL"}

@@ -34,8 +34,8 @@ def experiment(
 
     It trains each method of the study on each fold with nnU-Net's own commands, then predicts and evaluates the test
     cases, if there are any. Several data sets follow one another and end in one report, with ranks over them. After an
-    interruption, the same command resumes where it stopped. Without any option it prints the study's table, to read
-    or to copy.
+    interruption, the same command resumes where it stopped. Without any option it prints the study's table (not all),
+    to read or to copy.
 
     Args:
         study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
@@ -67,7 +67,13 @@ def experiment(
 
     studies = studies_called(study)
     if list(command_line[2:]) == [study]:
-        print(*(one.text for one in studies), sep="\n", end="")
+        if study == "all":
+            names = ", ".join(one.name for one in studies)
+            raise argparse.ArgumentError(
+                None,
+                f"all is no single table; it stands for {names}. Print one of these, or give -d and -c.",
+            )
+        print(studies[0].text, end="")
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")

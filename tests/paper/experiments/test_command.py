@@ -16,6 +16,7 @@ import torch
 
 from nnunet_nacl import cli
 from nnunet_nacl.paper.experiments import _run
+from nnunet_nacl.paper.studies import read_study
 from tests.commands import run_forked
 from tests.conftest import KINDS, TRAINER, NNUNet, Trained
 from tests.paper.experiments.conftest import NAME
@@ -122,9 +123,7 @@ def test_a_loss_of_ones_own(nnunet: NNUNet, run: Command, tmp_path: Path, monkey
     assert "Brier" in (nnunet.folder / "out" / OUTPUT / "mine" / "test.html").read_text()
 
 
-def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["experiment", "sigma"]) == 0
-    assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out  # a table to read
+def test_shell_commands_do_the_same(run: Command) -> None:
     lines = run("penalty", *BRIEF, "--dry_run").splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
     assert len(trained) == 2
@@ -133,6 +132,18 @@ def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[
     assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
     assert lines[-1].endswith("--epochs 1 --iterations 2")
+
+
+def test_a_table_is_printed_to_be_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["experiment", "sigma"]) == 0
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(capsys.readouterr().out)
+    assert read_study(str(mine)).methods == read_study("sigma").methods
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["experiment", "all"])  # seven tables, which are no study
+    printed, said = capsys.readouterr()
+    assert not printed
+    assert "all is no single table; it stands for main, hyperparameters, prior, sigma, penalty, constraint, " in said
 
 
 def test_runs_of_a_scheduler(run: Command, tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def add_network(
         raise ValueError(
             f"{network} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration."
         )
-    if any(length % chosen.multiple for length in size):
-        expected = f"whose sizes are multiples of {chosen.multiple}"
+    if any(length < 1 or length % chosen.multiple for length in size):
+        expected = f"whose sizes are positive multiples of {chosen.multiple}"
         raise ValueError(
             f"{network} takes patches {expected}; got {_shown(size)}. Choose others (--patch_size)."
         )

@@ -40,7 +40,7 @@ def studies_called(study: str) -> list[Study]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that occurs twice, as YAML does: of a run whose dash is missing, the last one would win."""
+    """Refuses a key that occurs twice, as YAML does: of a method whose dash is missing, the last one would win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()

@@ -15,7 +15,7 @@ FigureKind = Literal["radar", "differences", "curves", "arrows"]
 """``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
 relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group; ``arrows``:
 from the first value of each group to its second, Dice against error."""
-_STRICT = ConfigDict(strict=True, extra="forbid", populate_by_name=True)
+_STRICT = ConfigDict(strict=True, extra="forbid")
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 
 
@@ -60,7 +60,7 @@ class Study:
     """A study: methods, and the plot of the setting that it varies, if any.
 
     Attributes:
-        methods: ``runs`` in the YAML file.
+        methods: one or more, the baseline first.
         figure: the kind of the plot.
         setting: what the plot says about ``value``.
         text: its YAML file.
@@ -68,7 +68,7 @@ class Study:
 
     name: str
     title: str
-    methods: Annotated[tuple[Method, ...], Field(min_length=1, alias="runs")]
+    methods: Annotated[tuple[Method, ...], Field(min_length=1)]
     figure: FigureKind | None = None
     setting: str = ""
     text: str = ""
@@ -80,7 +80,7 @@ class Study:
         if self.figure is not None and any(
             None in {method.group, method.value} for method in self.methods
         ):
-            raise ValueError("with a figure, every run needs group and value")
+            raise ValueError("with a figure, every method needs group and value")
         groups = Counter(method.group for method in self.methods)
         if self.figure == "differences" and len(groups) > 2:
             raise ValueError(f"figure: differences compares two groups; here are {len(groups)}")

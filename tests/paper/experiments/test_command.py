@@ -62,7 +62,7 @@ def test_a_model_that_is_there_is_predicted_with(
     known = f"{{name: known, trainer: {TRAINER}, group: A, value: 100}}"
     broken = "{name: broken, trainer: nnUNetTrainerAdan, group: A, value: 50}"
     study = tmp_path / "toys.yaml"
-    study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns: [{known}, {broken}]")
+    study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nmethods: [{known}, {broken}]")
     out, results = nnunet.folder / "out" / OUTPUT, nnunet.folder / "results" / NAME
     assert "# Dataset901_Labels: known, fold 0: train, evaluate_validation, predict, evaluate_test" in run(
         study, "--dry_run"
@@ -87,7 +87,7 @@ def test_a_model_that_is_there_is_predicted_with(
 @pytest.mark.slow
 def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
     study = tmp_path / "toys.yaml"
-    study.write_text("title: Toys\nruns: [{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%}]")
+    study.write_text("title: Toys\nmethods: [{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%}]")
     command = [str(Path(sys.executable).with_name("nnunet_nacl")), *arguments(nnunet, study, *BRIEF)]
     with subprocess.Popen(
         command, env={**os.environ, **nnunet.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -192,7 +192,7 @@ def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Tra
             weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
     torch.save(content, fold / "checkpoint_best.pth")
     study = tmp_path / "toys.yaml"
-    study.write_text(f"title: Toys\nruns: [{{name: NACL, trainer: {TRAINER}}}]")
+    study.write_text(f"title: Toys\nmethods: [{{name: NACL, trainer: {TRAINER}}}]")
     printed = run(study, "--checkpoint", "best")
     assert "NACL, fold 0: train" not in printed
     out = nnunet.folder / "out" / OUTPUT

@@ -77,7 +77,9 @@ def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path)
     ("network", "configuration", "size", "message"),
     [
         ("unet3+", "2d", None, r"There is no network 'unet3\+'; there are unet, attention_unet, "),
-        ("unet", "2d", (56, 40), r"unet takes patches whose sizes are multiples of 32; got 56x40\."),
+        ("unet", "2d", (56, 40), r"unet takes patches whose sizes are positive multiples of 32; got 56x40\."),
+        ("unet", "2d", (-64, 64), r"unet takes patches whose sizes are positive multiples of 32; got -64x64\."),
+        ("unet", "2d", (64, 0), r"unet takes patches whose sizes are positive multiples of 32; got 64x0\."),
         ("transunet", "3d_fullres", (32, 32, 32), r"transunet takes 2D patches only; got 32x32x32\. Inherit from"),
         ("unet", "3d_cascade_small", (32, 32, 32), "3d_cascade_small is the second stage of a cascade; expected a"),
         ("attention_unet", "2d", (32, 32, 32), r"--patch_size: expected 2 sizes, as in \d+x\d+; got 32x32x32\."),

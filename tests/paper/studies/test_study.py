@@ -31,7 +31,7 @@ def test_built_in_studies_are_read(name: str) -> None:
 
 def test_a_trainer_whose_name_begins_like_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mine.yaml"
-    table.write_text("title: Mine\nruns:\n  - {name: mine, trainer: nnUNetTrainerCE_mine}\n")
+    table.write_text("title: Mine\nmethods:\n  - {name: mine, trainer: nnUNetTrainerCE_mine}\n")
     with pytest.raises(ValueError, match="does not know the suffix '_mine'"):
         read_study(str(table))
     monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))
@@ -75,7 +75,7 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
 
 
 def rows(*variants: str) -> str:
-    """A run for each group and value."""
+    """A method for each group and value."""
     each = [(variant, *variant.split()) for variant in variants]
     return ", ".join(f"{{name: {name}, trainer: nnUNetTrainerNACL, group: {group}, value: {value}}}"
                      for name, group, value in each)  # fmt: skip
@@ -84,18 +84,20 @@ def rows(*variants: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: T", "runs\n  Field required"),
+        ("title: T", "methods\n  Field required"),
+        (f"title: T\nruns: [{ROW}}}]", r"(?s)methods\n  Field required.*\nruns\n  Unexpected"),
+        (f"title: T\nmethods: [{ROW}}}]\nruns: [{ROW}}}]", r"runs\n  Unexpected"),
         ("- 1", "should be an object"),
         ("title: [", "is not a YAML file"),
-        ("title: T\nruns:\n- name: A\n  trainer: B\n  name: C\n  trainer: D", "'name' occurs twice.*\n.*line 5"),
-        (f"runs: [{ROW}}}]\ntitle: T\nruns: [{ROW}}}]", "'runs' occurs twice"),
-        (f"title: T\nepochs: 3\nruns: [{ROW}}}]", "epochs\n"),
-        (f"title: T\nruns: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
-        (f"title: T\nruns: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),
-        (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "should match pattern"),
-        (f"title: T\nfigure: curves\nruns: [{ROW}}}]", "every run needs group and value"),
-        (f"title: T\nfigure: differences\nruns: [{rows('A 1', 'B 1', 'C 1')}]", "compares two groups; here are 3"),
-        (f"title: T\nfigure: arrows\nruns: [{rows('A 1', 'A 2', 'A 3')}]", "joins the two values of a group"),
+        ("title: T\nmethods:\n- name: A\n  trainer: B\n  name: C\n  trainer: D", "'name' occurs twice.*\n.*line 5"),
+        (f"methods: [{ROW}}}]\ntitle: T\nmethods: [{ROW}}}]", "'methods' occurs twice"),
+        (f"title: T\nepochs: 3\nmethods: [{ROW}}}]", "epochs\n"),
+        (f"title: T\nmethods: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
+        (f"title: T\nmethods: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),
+        (f"title: T\nmethods: [{ROW}, training_cases: 0%}}]", "should match pattern"),
+        (f"title: T\nfigure: curves\nmethods: [{ROW}}}]", "every method needs group and value"),
+        (f"title: T\nfigure: differences\nmethods: [{rows('A 1', 'B 1', 'C 1')}]", "compares two groups; here are 3"),
+        (f"title: T\nfigure: arrows\nmethods: [{rows('A 1', 'A 2', 'A 3')}]", "joins the two values of a group"),
     ],
 )
 def test_wrong_tables_are_explained(tmp_path: Path, text: str, message: str) -> None:

@@ -1,8 +1,10 @@
 """Figures of Murugesan et al., MedIA 2025: methods as a radar, those of a study; and ranks as a heat map."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
-from nnunet_nacl.paper.studies import Study
+from nnunet_nacl.paper.studies import FigureKind, Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, View
 from nnunet_nacl.report.plots import (
     INK,
@@ -30,6 +32,7 @@ from nnunet_nacl.typing import Floats
 
 Estimates = Mapping[str, Estimate]
 """Method -> its estimate of a metric."""
+Pair = tuple[Method, Method]
 _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 
 
@@ -102,8 +105,9 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_title(f"{ranking.scheme.name}, {ranking.whose}")
 
 
-def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
+def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
     """A row for each compared method; ``place`` is that among the group's values, from 0."""
+    estimates = comparison.by_metric[metric].estimates
     rows = []
     for method in study.compared(estimates):
         estimate = estimates[method.name]
@@ -119,9 +123,9 @@ def _values(estimates: Estimates, study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
-    values = _values(estimates, study)
+    values = _values(comparison, study, metric)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
     # The paper's names
@@ -145,10 +149,10 @@ def study_radar(estimates: Estimates, study: Study, metric: Metric, ax: Axes) ->
     legend_below(ax, 0.1, ncols=1)
 
 
-def study_curves(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
     groups = list(study.groups)
-    values = _values(estimates, study)
+    values = _values(comparison, study, metric)
     named = any(isinstance(method.value, str) for method in study.methods)
     if named:
         values["at"], _ = pd.factorize(values["text"])
@@ -200,10 +204,30 @@ def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(percent, base.patients, base.is_known & other.is_known)
 
 
-def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Axes) -> None:
+def pairs_at_each_value(study: Study, names: Collection[str]) -> list[Pair]:
+    """Both groups at each value, as far as the methods are among ``names``."""
+    groups = list(study.groups.values())
+    both = product(*groups) if len(groups) == 2 else []
+    pairs = [(first, second) for first, second in both if first.value == second.value]
+    return _among(names, pairs)
+
+
+def pairs_of_each_group(study: Study, names: Collection[str]) -> list[Pair]:
+    """Each group at its two values, as far as the methods are among ``names``."""
+    groups = study.groups.values()
+    pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
+    return _among(names, pairs)
+
+
+def _among(names: Collection[str], pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if all(method.name in names for method in pair)]
+
+
+def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
+    estimates = comparison.by_metric[metric].estimates
     groups = list(study.groups)
-    pairs = study.pairs(estimates)
+    pairs = pairs_at_each_value(study, estimates)
     left, right = groups[::-1] if metric.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
@@ -234,11 +258,11 @@ def study_differences(estimates: Estimates, study: Study, metric: Metric, ax: Ax
     ax.set(xlabel="relative difference (%)", ylabel=wrapped(study.setting))
 
 
-def study_arrows(
-    estimates: Estimates, study: Study, metric: Metric, ax: Axes, *, dices: Estimates
-) -> None:
+def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
-    for pair in study.pairs(estimates):
+    estimates = comparison.by_metric[metric].estimates
+    dices = comparison.by_metric[DICE].estimates
+    for pair in pairs_of_each_group(study, estimates):
         x0, x1 = (estimates[method.name] for method in pair)
         y0, y1 = (dices[method.name] for method in pair)
         tail = (x0.value, y0.value)
@@ -261,22 +285,85 @@ def radar_panels(view: View) -> list[Panel]:
     return [partial(radar, view.comparison, Metric("ECE", view.main))]
 
 
+@dataclass(frozen=True)
+class StudyFigure:
+    """A kind of a study's plots, one for each metric.
+
+    Attributes:
+        caption: what the page says of them; ``{setting}`` and ``{groups}`` are the study's.
+        draw: draws a comparison of the study's methods by a metric.
+        pairs: the pairs of methods that it draws; None if it draws each method by itself.
+        leaves_out: the names of metrics without a plot of their own.
+    """
+
+    caption: str
+    draw: Callable[[Comparison, Study, Metric, Axes], None]
+    pairs: Callable[[Study, Collection[str]], list[Pair]] | None = None
+    leaves_out: tuple[str, ...] = ()
+
+    def caption_of(self, study: Study) -> str:
+        """The caption with the study's setting and groups."""
+        return self.caption.format(setting=study.setting, groups=list(study.groups))
+
+    def can_show(self, study: Study, names: Collection[str]) -> bool:
+        """Whether two of these methods can be compared."""
+        if self.pairs is not None:
+            return bool(self.pairs(study, names))
+        return len(study.compared(names)) > 1
+
+
+FIGURES: dict[FigureKind, StudyFigure] = {
+    "radar": StudyFigure(
+        "Each method has an axis. One line joins the methods' first values (HP1), another their second values (HP2), "
+        "and so on; the legend names the values. Where the lines lie close together, the value matters little. For "
+        "Dice (whose axis need not begin at 0), further out is better; for ECE, further in.",
+        study_radar,
+        leaves_out=("CECE",),
+    ),
+    "differences": StudyFigure(
+        "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows above "
+        "each plot show on which side each loss is better; bars have the color of the better loss. Lines: 95 % paired "
+        "bootstrap intervals.",
+        study_differences,
+        pairs=pairs_at_each_value,
+    ),
+    "curves": StudyFigure(
+        "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so that "
+        "none hides another. For Dice higher is better, for calibration errors lower.",
+        study_curves,
+    ),
+    "arrows": StudyFigure(
+        "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
+        "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals.",
+        study_arrows,
+        pairs=pairs_of_each_group,
+        leaves_out=(DICE.name,),
+    ),
+}
+"""How each kind of a study's plots is told and drawn."""
+
+
+def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
+    """How a study is drawn; None if it has no figure, or no two of its methods can be compared."""
+    if study.figure is None:
+        return None
+    figure = FIGURES[study.figure]
+    families = {method.family for method in study.compared(comparison.names)}
+    # A radar of two axes is a line
+    if study.figure == "radar" and len(families) < 3:
+        figure = FIGURES["curves"]
+    return figure if figure.can_show(study, comparison.names) else None
+
+
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
-    """A study's plots, one for each metric; none if no two of its methods can be compared."""
-    there = study.compared(comparison.names)
-    paired = study.figure in {"differences", "arrows"}
-    if len(there) < 2 or (paired and not study.pairs(comparison.names)):
+    """A study's plots, one for each metric; none if it has no figure, or no two of its methods can be compared."""
+    figure = study_figure(comparison, study)
+    if figure is None:
         return []
     view = View(comparison)
     metrics = [DICE, *view.judging_metrics, *view.paper_metrics]
-    draw: Panel = study_differences if study.figure == "differences" else study_curves
-    # A radar of two axes is a line
-    if study.figure == "radar" and len({method.family for method in there}) > 2:
-        draw = study_radar
-        metrics = [metric for metric in metrics if metric.name != "CECE"]
-    if study.figure == "arrows":
-        draw = partial(study_arrows, dices=comparison.by_metric[DICE].estimates)
-        metrics.remove(DICE)
     return [
-        partial(draw, comparison.by_metric[metric].estimates, study, metric) for metric in metrics
+        partial(figure.draw, comparison, study, metric)
+        for metric in metrics
+        if metric.name not in figure.leaves_out
     ]

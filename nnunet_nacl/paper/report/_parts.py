@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from nnunet_nacl import report
-from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_panels
+from nnunet_nacl.paper.report._figures import (
+    radar_panels,
+    rank_heatmap,
+    study_figure,
+    study_panels,
+)
 from nnunet_nacl.paper.report._published import (
     published_data_set,
     published_methods,
@@ -57,8 +62,7 @@ PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 
 def page_parts(study: Study | None = None) -> PageParts:
     """The paper's parts of a page, for ``write_report``; a study's plots, if any, begin each data set's section."""
-    drawn = study if study is not None and study.figure is not None else None
-    of_data_set = partial(_of_data_set, study=drawn)
+    of_data_set = partial(_of_data_set, study=study)
     of_all = partial(_of_all, study=study)
     return PageParts("paper/report/templates/paper.html.j2", of_data_set, of_all)
 
@@ -68,11 +72,20 @@ ShownRanking = tuple[Table, Panel]
 
 
 @dataclass(frozen=True)
-class OfDataSet:
-    """What the section of a data set shows more: a study's panels; radar and ranks of three methods or more."""
+class ShownStudy:
+    """A study's plots, what is said of them, and the methods without results."""
 
-    study: Study | None
-    study_panels: list[Panel]
+    title: str
+    caption: str
+    panels: list[Panel]
+    missing: list[str]
+
+
+@dataclass(frozen=True)
+class OfDataSet:
+    """What the section of a data set shows more: a study's plots; radar and ranks of three methods or more."""
+
+    study: ShownStudy | None
     radar: list[Panel]
     rankings: list[ShownRanking]
 
@@ -97,11 +110,22 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> OfDataSet:
     view = View(comparison)
     several = len(comparison.names) > 2
     return OfDataSet(
-        study=study,
-        study_panels=study_panels(comparison, study) if study else [],
+        study=_shown_study(comparison, study),
         radar=radar_panels(view) if several else [],
         rankings=_shown_ranks([view]) if several else [],
     )
+
+
+def _shown_study(comparison: Comparison, study: Study | None) -> ShownStudy | None:
+    """None without a study whose setting is drawn."""
+    if study is None or study.figure is None:
+        return None
+    figure = study_figure(comparison, study)
+    caption = "No plot: no two variants here can be compared with each other."
+    if figure is not None:
+        caption = figure.caption_of(study)
+    missing = [method.name for method in study.methods if method.name not in comparison.names]
+    return ShownStudy(study.title, caption, study_panels(comparison, study), missing)
 
 
 def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> OfAll:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat
@@ -12,9 +11,7 @@ from pydantic.dataclasses import dataclass
 from nnunet_nacl.trainers import recipe_of
 
 FigureKind = Literal["radar", "differences", "curves", "arrows"]
-"""``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
-relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group; ``arrows``:
-from the first value of each group to its second, Dice against error."""
+"""The kinds of plots of a study, which are told and drawn in ``nnunet_nacl.paper.report``."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 
@@ -120,14 +117,3 @@ class Study:
     def compared(self, names: Collection[str]) -> list[Method]:
         """The methods of these names."""
         return [method for method in self.methods if method.name in names]
-
-    def pairs(self, names: Collection[str]) -> list[tuple[Method, Method]]:
-        """The compared pairs: for arrows each group at its two values, otherwise both groups at each value."""
-        there = set(self.compared(names))
-        groups = list(self.groups.values())
-        if self.figure == "arrows":
-            pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
-        else:
-            both = product(*groups) if len(groups) == 2 else []
-            pairs = [(first, second) for first, second in both if first.value == second.value]
-        return [pair for pair in pairs if there.issuperset(pair)]

@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.metrics.counting import resample_weights
 from nnunet_nacl.paper.report import page_parts, study_panels
-from nnunet_nacl.paper.report._figures import relative_difference
+from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import method_color
@@ -90,6 +90,15 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
     two_axes = draw(without(runs_of_losses, *(one.name for one in RADAR.groups["LS"])), RADAR)
     assert (two_axes.name, legend(two_axes)) == ("rectilinear", ["FL", "SVLS"])
+
+
+def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> None:
+    two_groups = without(runs_of_losses, *(one.name for one in RADAR.groups["LS"]))
+    assert study_figure(two_groups, RADAR) is FIGURES["curves"]
+    figure = study_figure(losses, SIGMA)
+    assert figure is FIGURES["differences"]
+    assert figure.caption_of(SIGMA).startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
+    assert study_panels(losses, replace(RADAR, figure=None)) == []
 
 
 def test_a_relative_difference_is_over_what_both_have() -> None:

@@ -6,14 +6,22 @@
 from nnunet_nacl.paper.report._figures import radar, rank_heatmap, study_panels
 from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts
 from nnunet_nacl.paper.report._published import published
-from nnunet_nacl.paper.report._ranks import Ranking, Scheme, SchemeName, all_rankings, rank_methods
+from nnunet_nacl.paper.report._ranks import (
+    MEAN_CASE_RANK,
+    SUM_RANK,
+    Ranking,
+    Scheme,
+    all_rankings,
+    rank_methods,
+)
 
 __all__ = [
+    "MEAN_CASE_RANK",
     "PLOTS",
+    "SUM_RANK",
     "TABLES",
     "Ranking",
     "Scheme",
-    "SchemeName",
     "all_rankings",
     "page_parts",
     "published",

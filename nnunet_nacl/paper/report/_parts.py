@@ -17,7 +17,9 @@ from nnunet_nacl.paper.report._published import (
     published_table,
 )
 from nnunet_nacl.paper.report._ranks import (
-    SchemeName,
+    MEAN_CASE_RANK,
+    SUM_RANK,
+    Scheme,
     all_rankings,
     rank_by_scores,
     rank_methods,
@@ -37,7 +39,7 @@ def _table_by_scores(views: Sequence[View]) -> list[Table]:
     return [ranking.table()]
 
 
-def _table_by_scheme(views: Sequence[View], scheme: SchemeName) -> list[Table]:
+def _table_by_scheme(views: Sequence[View], scheme: Scheme) -> list[Table]:
     """Ranks by the paper's metrics and one of its schemes."""
     return [rank_methods(views, scheme).table()]
 
@@ -52,8 +54,8 @@ def _heatmaps(views: Sequence[View]) -> list[list[Panel]]:
 TABLES = report.TABLES | {
     "published": of_each(published_table),
     "ranks": _table_by_scores,
-    "sum-rank": partial(_table_by_scheme, scheme="sum-rank"),
-    "mean-case-rank": partial(_table_by_scheme, scheme="mean-case-rank"),
+    SUM_RANK.name: partial(_table_by_scheme, scheme=SUM_RANK),
+    MEAN_CASE_RANK.name: partial(_table_by_scheme, scheme=MEAN_CASE_RANK),
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,6 @@ from nnunet_nacl.report import (
 )
 from nnunet_nacl.typing import Floats
 
-SchemeName = Literal["sum-rank", "mean-case-rank"]
 _RESAMPLES = 1000
 
 
@@ -35,12 +33,14 @@ class Scheme:
             (resamples, methods) on a data set, from 1 for the best.
         combine: the places by metrics and on data sets.
         digits: of combined places, after the decimal point.
+        note: the sentence that explains it under a table.
     """
 
-    name: SchemeName
+    name: str
     places: Callable[[Metric, Sequence[Estimate], Floats], Floats]
     combine: Callable[..., Floats]
     digits: int
+    note: str
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Ranking:
         *metrics, _ = self.ranks.columns
         title = f"{self.scheme.name.capitalize()} by {', '.join(metrics)}"
         note = (
-            "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
-            "averaged. First in resamples: how often a method is first when cases are resampled; ties share the count."
+            f"Low is good. {self.scheme.note} First in resamples: how often a method is first when cases are "
+            "resampled; ties share the count."
         )
         datasets = ", ".join(filter(None, self.datasets))
         return Table(title, datasets, note, list(self.ranks.index), columns)
@@ -81,15 +81,15 @@ def rank_by_scores(views: Sequence[View]) -> Ranking | None:
     alike = judging and all(metrics == judging for metrics in others)
     if not alike:
         return None
-    return _rank_by([DICE, *judging], views, SCHEMES["sum-rank"], "judging metrics")
+    return _rank_by([DICE, *judging], views, SUM_RANK, "judging metrics")
 
 
-def rank_methods(views: Sequence[View], scheme: SchemeName) -> Ranking:
+def rank_methods(views: Sequence[View], scheme: Scheme) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = _paper_voxels(views)
     metrics = min((view.comparison.segmentation_metrics for view in views), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], views, SCHEMES[scheme], "paper's metrics")
+    return _rank_by([*metrics, *of_paper], views, scheme, "paper's metrics")
 
 
 def _paper_voxels(views: Sequence[View]) -> Voxels:
@@ -105,9 +105,9 @@ def _paper_voxels(views: Sequence[View]) -> Voxels:
 
 def all_rankings(views: Sequence[View]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
-    schemes: list[SchemeName] = list(SCHEMES)
+    schemes = [SUM_RANK, MEAN_CASE_RANK]
     if _paper_voxels(views) in LABEL_FREE:  # whose ECE no single case has
-        schemes = ["sum-rank"] if views[0].asked else []
+        schemes = [SUM_RANK] if views[0].asked else []
     by_scores = rank_by_scores(views)
     by_paper = [rank_methods(views, scheme) for scheme in schemes]
     return by_paper if by_scores is None else [by_scores, *by_paper]
@@ -198,8 +198,17 @@ def _shares_of_first(overall: Floats) -> Floats:
     return np.asarray(share.mean(0))
 
 
-SCHEMES: dict[SchemeName, Scheme] = {
-    "sum-rank": Scheme("sum-rank", _by_value, np.sum, digits=1),
-    "mean-case-rank": Scheme("mean-case-rank", _by_case, np.mean, digits=2),
-}
-"""The paper's schemes."""
+SUM_RANK = Scheme(
+    "sum-rank",
+    _by_value,
+    np.sum,
+    digits=1,
+    note="Sum-rank: ranks by the value of each metric, added up.",
+)
+MEAN_CASE_RANK = Scheme(
+    "mean-case-rank",
+    _by_case,
+    np.mean,
+    digits=2,
+    note="Mean-case-rank: ranks in each case, averaged.",
+)

@@ -68,7 +68,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     experiment = plan_experiment(study, DATASET, CONFIGURATION, options)
     _side_by_side(experiment)
 
-    predicted = {job.method: job.predictions for job in experiment.jobs}
+    predicted = {job.method: job.test.folder for job in experiment.jobs}
     predicted |= {f"{job.method}, calibrated": _calibrated(job) for job in experiment.jobs}
     page = folder / "report.html"
     results = _report(predicted, page)

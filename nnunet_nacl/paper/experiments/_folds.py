@@ -14,6 +14,7 @@ from nnunet_nacl.nnunet import (
     read_dataset_json,
     read_splits,
 )
+from nnunet_nacl.paper.experiments._plan import Job
 from nnunet_nacl.typing import ByName
 
 # What is compared of dataset.json
@@ -39,9 +40,10 @@ def write_splits(data: PreprocessedDataSet, splits: list[Split]) -> None:
         write_json(file, splits)
 
 
-def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
-    """Raise a ValueError unless a model of that name, if any, has these plans, labels and training cases."""
-    model = data.model_folder(trainer)
+def check_model(job: Job) -> None:
+    """Raise a ValueError unless a model of the job's name, if any, has its plans, labels and training cases."""
+    data = job.data
+    model = data.model_folder(job.trainer)
     for name, original in (("plans.json", f"{data.plans}.json"), ("dataset.json", "dataset.json")):
         trained_by = model / name
         now = data.folder / original
@@ -50,29 +52,28 @@ def check_model(data: PreprocessedDataSet, trainer: str, fold: int, split: Split
                 f"{model} was trained with another {name} than {now}. Move it away to train anew, or use the plans "
                 "that it was trained with."
             )
-    noted = _noted_split(data, trainer, fold)
-    trained = model / f"fold_{fold}"
-    has_changed = False
+    noted = _noted_split(job)
+    trained = job.fold_folder
     if noted.is_file() and trained.is_dir():
-        has_changed = _cases(read_json(noted, Split)) != _cases(split)
+        has_changed = _cases(read_json(noted, Split)) != _cases(job.split)
     else:  # a training by hand
-        has_changed = bool(cases_of_other_splits(trained, data.file_ending, split["val"]))
+        has_changed = bool(cases_of_other_splits(trained, data.file_ending, job.split["val"]))
     if has_changed:
         raise ValueError(
-            f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "
+            f"{trained} was trained with other cases than splits_final.json now has for fold {job.fold}. "
             "Move it away to train anew, or restore the splits."
         )
 
 
-def note_split(data: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
-    """Record the cases that a model is trained with from now on, for ``check_model``."""
-    file = _noted_split(data, trainer, fold)
+def note_split(job: Job) -> None:
+    """Record the cases that the job's model is trained with from now on, for ``check_model``."""
+    file = _noted_split(job)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, _cases(split))
+    write_json(file, _cases(job.split))
 
 
-def _noted_split(data: PreprocessedDataSet, trainer: str, fold: int) -> Path:
-    return data.model_folder(trainer) / f".fold_{fold}_split.json"
+def _noted_split(job: Job) -> Path:
+    return job.fold_folder.with_name(f".{job.fold_folder.name}_split.json")
 
 
 def _cases(split: Split) -> Split:

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -52,6 +52,21 @@ class Options:
     num_processes: int = 2
 
 
+@dataclass(frozen=True)
+class PredictedCases:
+    """Cases that the model of a job predicts.
+
+    Attributes:
+        folder: of the predictions.
+        cases: their names.
+        last_file: what nnU-Net writes there after all cases; None if nothing.
+    """
+
+    folder: Path
+    cases: Collection[str]
+    last_file: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """One nnU-Net training and the steps that follow it, with everything needed to carry them out.
@@ -81,16 +96,18 @@ class Job:
         return self.data.model_folder(self.trainer) / f"fold_{self.fold}"
 
     @property
-    def validation(self) -> Path:
-        """Predictions of the validation cases, nnU-Net's own: they are of the last epoch."""
-        return self.fold_folder / "validation"
+    def validation(self) -> PredictedCases:
+        """The validation cases, in nnU-Net's own folder: predicted by the last epoch."""
+        folder = self.fold_folder / "validation"
+        return PredictedCases(folder, self.split["val"], last_file="summary.json")
 
     @property
-    def predictions(self) -> Path:
-        """Predictions of the test cases."""
+    def test(self) -> PredictedCases:
+        """The test cases, if there are any."""
         checkpoint = self.options.checkpoint
-        folder = "predictions" if checkpoint == "final" else f"predictions_{checkpoint}"
-        return self.output / folder / self.trainer / self.fold_folder.name
+        name = "predictions" if checkpoint == "final" else f"predictions_{checkpoint}"
+        folder = self.output / name / self.trainer / self.fold_folder.name
+        return PredictedCases(folder, self.data.test_cases)
 
 
 @dataclass(frozen=True, eq=False)

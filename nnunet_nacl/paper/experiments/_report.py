@@ -62,7 +62,7 @@ def _of_test_cases(experiment: Experiment) -> _Results:
     best = ", best checkpoint" if experiment.options.checkpoint == "best" else ""
     results: _Results = defaultdict(dict)
     for job in experiment.jobs:
-        if result := _read(job.predictions):
+        if result := _read(job.test.folder):
             fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
             results[f"{experiment.data.name}{best}{fold}"][job.method] = result
     return results
@@ -72,7 +72,7 @@ def _of_validation_cases(experiment: Experiment) -> _Results:
     """One data set of all folds: each case belongs to one of them."""
     of_folds: dict[str, list[FolderResult | None]] = defaultdict(list)
     for job in experiment.jobs:
-        of_folds[job.method].append(_read(job.validation))
+        of_folds[job.method].append(_read(job.validation.folder))
     merged = {
         method: FolderResult.merged([result for result in results if result is not None])
         for method, results in of_folds.items()

@@ -42,8 +42,8 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
         try:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
             with only_writer(job.fold_folder):
-                check_model(job.data, job.trainer, job.fold, job.split)
-                note_split(job.data, job.trainer, job.fold, job.split)
+                check_model(job)
+                note_split(job)
                 _do_steps(job, prefix)
         except BlockingIOError:
             if job not in waited_for:
@@ -127,7 +127,7 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
         print('export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"')
     for job in jobs:
         try:
-            check_model(job.data, job.trainer, job.fold, job.split)
+            check_model(job)
         except (OSError, ValueError) as error:
             failures[job] = str(error)
             print(f"# {job}: cannot be done")

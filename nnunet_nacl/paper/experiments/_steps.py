@@ -1,30 +1,27 @@
 """The steps of a run: commands of nnU-Net and ours. The files that they leave show which steps are done."""
 
 import zipfile
-from collections.abc import Collection
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CHECKPOINTS
-from nnunet_nacl.paper.experiments._plan import Job
+from nnunet_nacl.paper.experiments._plan import Job, PredictedCases
 
 
 def steps_left(job: Job) -> dict[str, list[str]]:
     """The remaining commands, from the first step that is not done, by the names of the steps."""
-    data = job.data
     options = job.options
+    test = job.test
     steps = {}
-    if not _is_evaluated(job, job.validation, job.split["val"]):
-        if not _is_predicted(job, job.validation, job.split["val"]):
+    if not _is_evaluated(job, job.validation):
+        if not _is_predicted(job, job.validation):
             steps["validate" if _is_trained(job) else "train"] = _train(job)
         steps["evaluate_validation"] = _evaluate(job, *_model(job))
-    if data.test_cases and (
-        "train" in steps or not _is_evaluated(job, job.predictions, data.test_cases)
-    ):
-        if not _is_predicted(job, job.predictions, data.test_cases):
+    if test.cases and ("train" in steps or not _is_evaluated(job, test)):
+        if not _is_predicted(job, test):
             steps["predict"] = [
-                "nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
+                "nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(test.folder), *_model(job),
                 "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
                 "-npp", str(options.num_processes), "-nps", str(options.num_processes),
             ]  # fmt: skip
@@ -32,7 +29,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
                 steps["predict"].append("--continue_prediction")
         # There may be ground truth without an image, and the reverse; neither is a failure.
         steps["evaluate_test"] = _evaluate(
-            job, str(job.data.raw / "labelsTs"), str(job.predictions), "--chill"
+            job, str(job.data.raw / "labelsTs"), str(test.folder), "--chill"
         )
     return steps
 
@@ -86,13 +83,12 @@ def clear_the_way(job: Job, step: str) -> bool:
 
 def _left_over(job: Job) -> list[Path]:
     """Segmentations whose probabilities this model has not written, at least not to their end."""
-    files = {
-        case: job.predictions / f"{case}{job.data.file_ending}" for case in job.data.test_cases
-    }
+    folder = job.test.folder
+    files = {case: folder / f"{case}{job.data.file_ending}" for case in job.test.cases}
     return [
         file
         for case, file in files.items()
-        if file.is_file() and not _is_current(job, job.predictions / f"{case}.npz")
+        if file.is_file() and not _is_current(job, folder / f"{case}.npz")
     ]
 
 
@@ -100,33 +96,34 @@ def _is_trained(job: Job) -> bool:
     return zipfile.is_zipfile(job.fold_folder / CHECKPOINTS["final"])
 
 
-def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    # nnU-Net writes the probabilities of a case before its segmentation, and the summary of a validation last.
-    if not _is_trained(job) or (
-        folder == job.validation and not (folder / "summary.json").is_file()
-    ):
+def _is_predicted(job: Job, predicted: PredictedCases) -> bool:
+    folder = predicted.folder
+    if not _is_trained(job):
         return False
+    if predicted.last_file is not None and not (folder / predicted.last_file).is_file():
+        return False
+    # nnU-Net writes the probabilities of a case before its segmentation
     return all(
         (folder / f"{case}{job.data.file_ending}").is_file()
         and _is_current(job, folder / f"{case}.npz")
-        for case in cases
+        for case in predicted.cases
     )
 
 
-def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
+def _is_evaluated(job: Job, predicted: PredictedCases) -> bool:
     """Whether the folder's summary belongs to this model and these files, and has everything that is asked for."""
-    file = folder / SUMMARY_NAME
+    file = predicted.folder / SUMMARY_NAME
     try:
         result = read_result(file)
     except (OSError, ValueError):
         return False
     # It may have more than is asked for
     asked = Settings(surface=job.options.surface or result.settings.surface)
-    of_cases = (folder / f"{case}.npz" for case in cases)
+    of_cases = (predicted.folder / f"{case}.npz" for case in predicted.cases)
     files = [file, *filter(Path.is_file, of_cases)]  # users may have removed some since
     return (
         result.settings == asked
-        and {*cases} <= {*result.cases}
+        and {*predicted.cases} <= {*result.cases}
         and not result.stale_cases()
         and all(_is_newer(job, one) for one in files)
     )

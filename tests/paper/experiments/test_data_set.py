@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Options, _folds, plan_experiment
+from nnunet_nacl.paper.experiments import Job, Options, _folds, plan_experiment
 from nnunet_nacl.paper.experiments._folds import check_model, note_split, write_splits
 from nnunet_nacl.paper.studies import read_study
 from tests.conftest import NNUNet, trainer_on_cpu, write_summary
-from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
+from tests.paper.experiments.conftest import NAME, TEST_CASES
 
 
 def find(dataset: str = "901", configuration: str = "2d_small", plans: str = "nnUNetPlans") -> PreprocessedDataSet:
@@ -111,29 +112,30 @@ def test_files_that_are_missing(nnunet: NNUNet) -> None:
         find()
 
 
-def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDataSet) -> None:
-    model, (split, other, *_) = data_set.model_folder(TRAINER), data_set.splits
+def test_a_model_of_other_settings_or_cases_is_refused(job: Job) -> None:
+    data_set, model = job.data, job.fold_folder.parent
+    changed = replace(job, split=data_set.splits[1])
     (model / "fold_0").mkdir(parents=True)
     shutil.copy(data_set.folder / "dataset.json", model)
     plans = json.loads((data_set.folder / "nnUNetPlans.json").read_text())
     plans["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
     (model / "plans.json").write_text(json.dumps(plans))
-    check_model(data_set, TRAINER, 0, split)
-    note_split(data_set, TRAINER, 0, split)
-    seeded: Any = {**split, "seed": 3}  # which nnU-Net does not read
-    check_model(data_set, TRAINER, 0, seeded)
-    check_model(data_set, TRAINER, 0, split)
+    check_model(job)
+    note_split(job)
+    seeded: Any = {**job.split, "seed": 3}  # which nnU-Net does not read
+    check_model(replace(job, split=seeded))
+    check_model(job)
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
-        check_model(data_set, TRAINER, 0, other)
+        check_model(changed)
     (model / ".fold_0_split.json").unlink()  # as after a training by hand
-    write_summary(model / "fold_0", split["val"])
+    write_summary(model / "fold_0", job.split["val"])
     with pytest.raises(ValueError, match=r"was trained with other cases than"):
-        check_model(data_set, TRAINER, 0, other)
-    check_model(data_set, TRAINER, 0, split)
+        check_model(changed)
+    check_model(job)
     (model / "dataset.json").write_text('{"labels": {"background": 0, "other": 1}, "file_ending": ".nii.gz"}')
     with pytest.raises(ValueError, match=r"was trained with another dataset\.json than"):
-        check_model(data_set, TRAINER, 0, split)
+        check_model(job)
     plans["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
     (model / "plans.json").write_text(json.dumps(plans))
     with pytest.raises(ValueError, match=r"was trained with another plans\.json than"):
-        check_model(data_set, TRAINER, 0, split)
+        check_model(job)

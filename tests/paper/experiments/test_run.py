@@ -94,7 +94,7 @@ def test_what_another_process_has_comes_last(
 
 def test_what_the_run_would_refuse_is_not_printed_as_runnable(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     changed = replace(job, trainer="other")
-    note_split(job.data, "other", 0, {"train": ["toy_0"], "val": ["toy_1"]})
+    note_split(replace(changed, split={"train": ["toy_0"], "val": ["toy_1"]}))
     changed.fold_folder.mkdir(parents=True)
     failures = print_commands([experiment(job, changed)], ["report"])
     assert "was trained with other cases than" in failures.pop(changed)

@@ -132,7 +132,6 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
     view = View(comparison)
     reviews = read_reviews(comparison)
     results = comparison.results
-    several = len(comparison.names) > 1
     paper_leads = not view.judging_metrics
     needs_paper = view.paper_metrics and not paper_leads
     return {
@@ -150,7 +149,7 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
         "methods": tables.methods_table(view),
         "paper": tables.paper_table(view, expected=True) if needs_paper else None,
         "structures": tables.structures_table(view),
-        "differences": tables.differences_table(view) if several else None,
+        "differences": tables.differences_table(view) if len(comparison.names) > 1 else None,
         "cases": tables.cases_table(view),
         "review_table": tables.review_table(reviews) if reviews.judgements else None,
         "sets": [
@@ -159,7 +158,7 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
             if voxels in comparison.voxels
         ],
         "curves": panels.reliability_panels(view, overlaid=True),
-        "tradeoff": panels.tradeoff_panels(view) if several else [],
+        "tradeoff": panels.tradeoff_panels(view) if len(comparison.names) > 1 else [],
         "review_panels": [partial(dice_scatter, reviews, name) for name in reviews.judgements],
         "more": None if parts is None else parts.of_data_set(comparison),
     }

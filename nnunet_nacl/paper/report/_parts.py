@@ -109,13 +109,11 @@ class OfAll:
 
 
 def _of_data_set(comparison: Comparison, study: Study | None) -> OfDataSet:
+    shown = _shown_study(comparison, study)
+    if len(comparison.names) < 3:
+        return OfDataSet(shown, radar=[], rankings=[])
     view = View(comparison)
-    several = len(comparison.names) > 2
-    return OfDataSet(
-        study=_shown_study(comparison, study),
-        radar=radar_panels(view) if several else [],
-        rankings=_shown_ranks([view]) if several else [],
-    )
+    return OfDataSet(shown, radar_panels(view), _shown_ranks([view]))
 
 
 def _shown_study(comparison: Comparison, study: Study | None) -> ShownStudy | None:
@@ -147,8 +145,10 @@ def _together(comparisons: Sequence[Comparison]) -> Together | None:
     if len(comparisons) < 2 or len(names) < 2 or not voxels:
         return None
     alike = [View(comparison.of_methods(names)) for comparison in comparisons]
-    radar = [panel for view in alike for panel in radar_panels(view)]
-    return Together(_shown_ranks(alike), radar if len(names) > 2 else [])
+    radar = []
+    if len(names) > 2:
+        radar = [panel for view in alike for panel in radar_panels(view)]
+    return Together(_shown_ranks(alike), radar)
 
 
 def _shown_ranks(views: Sequence[View]) -> list[ShownRanking]:

@@ -209,6 +209,7 @@ def paper_logits(
     i: str | None = None,
     gt: str | None = None,
     o: str = "logits",
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
 ) -> int:
     """Plot the logits of one model or several: of the folds' validation cases, or of labeled test images.
 
@@ -226,7 +227,7 @@ def paper_logits(
     from nnunet_nacl.paper.logits import compare_logits
 
     without = compare_logits(
-        model_folders, o, folds=f, images=i, labels=gt, device=find_device("auto")
+        model_folders, o, folds=f, images=i, labels=gt, device=find_device(device)
     )
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)

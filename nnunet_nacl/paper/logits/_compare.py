@@ -27,7 +27,8 @@ def compare_logits(
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
 
     It uses the same folds of each model, with their validation cases or the given images (see ``mean_logits``). Methods
-    are named after their trainers, without ``nnUNetTrainer``, or after their folders if they share a trainer.
+    are named after their trainers, without ``nnUNetTrainer``; after the first of a trainer, the others after their
+    folders. Networks are loaded one after the other: once to compare what they are measured by, once to predict.
 
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
@@ -51,11 +52,12 @@ def compare_logits(
     # All of it before hours of work
     output = check_output(output, is_folder=True)
     unseen = LabelledImages.given(images, labels)
-    opened = {
-        name: [OpenedFold.open(folder, fold, device, unseen) for fold in folds]
-        for name, folder in models.items()
-    }
-    _check_same_voxels(opened)
+    for fold in folds:
+        measured = {
+            name: _measured(OpenedFold.open(folder, fold, device, unseen))
+            for name, folder in models.items()
+        }
+        _check_same(measured)
     histories = {}
     without = {}
     for (name, folder), fold in product(models.items(), folds):
@@ -64,7 +66,10 @@ def compare_logits(
             histories[training] = max_logit_history(folder, fold)
         except ValueError as error:
             without[training] = str(error)
-    means = {name: means_of(of_model) for name, of_model in opened.items()}
+    means = {
+        name: means_of(OpenedFold.open(folder, fold, device, unseen) for fold in folds)
+        for name, folder in models.items()
+    }
     written = {"logits_by_class": (means, draw_mean_logits(means))}
     if histories:
         written["max_logits"] = (histories, draw_max_logits(histories))
@@ -79,25 +84,27 @@ def compare_logits(
     return without
 
 
-def _check_same_voxels(opened: Mapping[str, Sequence[OpenedFold]]) -> None:
-    """Raise a ValueError unless the models are measured by the same classes on the same voxels; predicts nothing."""
-    for of_fold in zip(*opened.values(), strict=True):
-        of_models: dict[str, dict[str, object]] = {}
-        for name, (_, fold, data_set, predictor, cases) in zip(opened, of_fold, strict=True):
-            meaning = data_set.meaning
-            of_models[name] = {
-                "labels": meaning.labels,
-                "order of regions": meaning.regions,
-                "spacing": list(predictor.configuration_manager.spacing),
-                "order of axes": predictor.plans_manager.transpose_forward,
-                f"cases of fold {fold}": cases.names,
-            }
-        first, *others = of_models
-        for other in others:
-            for what, mine in of_models[first].items():
-                theirs = of_models[other][what]
-                if theirs != mine:
-                    raise ValueError(
-                        f"{first} and {other} differ in their {what}: {mine} and {theirs}. Mean logits are compared "
-                        "over the same voxels."
-                    )
+def _measured(opened: OpenedFold) -> dict[str, object]:
+    """What a fold's model is measured by: the classes, and on which voxels."""
+    meaning = opened.data_set.meaning
+    predictor = opened.predictor
+    return {
+        "labels": meaning.labels,
+        "order of regions": meaning.regions,
+        "spacing": list(predictor.configuration_manager.spacing),
+        "order of axes": predictor.plans_manager.transpose_forward,
+        f"cases of fold {opened.fold}": opened.cases.names,
+    }
+
+
+def _check_same(measured: Mapping[str, Mapping[str, object]]) -> None:
+    """Raise a ValueError unless the models are measured by the same classes on the same voxels."""
+    first, *others = measured
+    for other in others:
+        for what, mine in measured[first].items():
+            theirs = measured[other][what]
+            if theirs != mine:
+                raise ValueError(
+                    f"{first} and {other} differ in their {what}: {mine} and {theirs}. Mean logits are compared "
+                    "over the same voxels."
+                )

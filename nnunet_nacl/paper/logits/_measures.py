@@ -1,6 +1,6 @@
 """A trained model's logits: their means by true class, and the maximum logit during training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,8 +126,8 @@ class OpenedFold(NamedTuple):
         return cls(model, fold, DataSet.of_model(model), predictor, cases)
 
 
-def means_of(folds: Sequence[OpenedFold]) -> pd.DataFrame:
-    """Mean logits of a model's folds together, see ``mean_logits``."""
+def means_of(folds: Iterable[OpenedFold]) -> pd.DataFrame:
+    """Mean logits of a model's folds together, see ``mean_logits``. A generator need not hold all of their networks."""
     import torch
 
     sums = []

@@ -1,8 +1,10 @@
 """Several models in one folder of figures and numbers, by the command."""
 
+import gc
 import json
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,19 +27,25 @@ def test_figures_and_numbers_read_back(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
+    predictors: list[weakref.ref[Any]] = []
 
-    def load_once(folder: Path, *how: Any) -> Any:
+    def load(folder: Path, fold: str, device: str) -> Any:
+        assert device == "cpu"
+        gc.collect()
+        assert sum(one() is not None for one in predictors) <= 1  # of many models, too
         opened.append(folder)
-        return load_predictor(folder, *how)
+        predictor = load_predictor(folder, fold, device)
+        predictors.append(weakref.ref(predictor))
+        return predictor
 
-    monkeypatch.setattr(_measures, "load_predictor", load_once)
+    monkeypatch.setattr(_measures, "load_predictor", load)
     other = copy_of(model, tmp_path).rename(tmp_path / "nnUNetTrainer_5epochs__nnUNetPlans__2d_small")
     change_checkpoint(other, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     out = tmp_path / "out"
     out.mkdir()  # an empty folder may be there
-    assert main(["paper", "logits", str(model), str(other), "-o", str(out)]) == 0
+    assert main(["paper", "logits", str(model), str(other), "-o", str(out), "-device", "cpu"]) == 0
     assert "5epochs is not in max_logits: " in capsys.readouterr().err
-    assert opened == [model, other]  # each once, though they are compared before they predict
+    assert opened == [model, other] * 2  # all are compared before one predicts
     for stem, shown in (("logits_by_class", [NAME, "5epochs", "true: core", "shell"]), ("max_logits", [NAME])):
         image = matplotlib.image.imread(out / f"{stem}.png")
         assert min(image.shape[:2]) > 300

@@ -59,6 +59,24 @@ def losses_long() -> str:
     return table(rows, columns)
 
 
+def losses_3d() -> str:
+    """In 3D, Hippocampus, fold 0."""
+    rows = read("losses", "configuration == '3d_fullres_bs2' and optimizer == 'Adam'")
+    order = ["DiceCE", "CE", "NACL"]
+    rows = rows.sort_values("method", key=lambda methods: methods.map(order.index))
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "HD95 (mm)": "{HD95:.2f}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "ECE union": "{ECE_union:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(rows, columns)
+
+
 def weight_of(method: str) -> float | None:
     """λ of NACL, or 0 for CE; None of another loss.
 

@@ -21,6 +21,7 @@ from calibration_tables import (
 )
 from cells import DOCS, crossed, read, table
 from loss_tables import (
+    losses_3d,
     losses_ablations,
     losses_dice,
     losses_hippocampus,
@@ -156,6 +157,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
     "losses-long": losses_long,
+    "losses-3d": losses_3d,
     "losses-paired": losses_paired,
     "losses-lambda": losses_lambda,
     "losses-lambda-paired": losses_lambda_paired,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnunet_nacl.nnunet._folders import SPLITS_NAME, Split, read_splits
+from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._json import PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import cases_in, dataset_number, naming, nnunet_folder
 from nnunet_nacl.nnunet._preprocessed import preprocessed_cases
@@ -33,6 +34,7 @@ class PreprocessedDataSet:
     splits: list[Split]
     test_cases: list[str]
     file_ending: str
+    reader: Reader
     has_regions: bool
 
     def model_folder(self, trainer: str) -> Path:
@@ -53,6 +55,7 @@ class PreprocessedDataSet:
         with naming(plans_json.file):
             manager = PlansManager(plans_json.content)
             settings = manager.get_configuration(configuration)
+            reader = Reader(plans_json.content["image_reader_writer"])
             has_regions = manager.get_label_manager(described).has_regions
             # Validation of a cascade's first stage also predicts on the grid of the second
             stages = [configuration, *(settings.next_stage_names or ())]
@@ -78,6 +81,7 @@ class PreprocessedDataSet:
             splits=_splits(folder / SPLITS_NAME, cases),
             test_cases=sorted(test_cases),
             file_ending=ending,
+            reader=reader,
             has_regions=has_regions,
         )
 

@@ -82,14 +82,10 @@ def clear_the_way(job: Job, step: str) -> bool:
 
 
 def _left_over(job: Job) -> list[Path]:
-    """Segmentations whose probabilities this model has not written, at least not to their end."""
-    folder = job.test.folder
-    files = {case: folder / f"{case}{job.data.file_ending}" for case in job.test.cases}
-    return [
-        file
-        for case, file in files.items()
-        if file.is_file() and not _is_current(job, folder / f"{case}.npz")
-    ]
+    """Segmentations that this model has not written, at least not to their end, with their probabilities."""
+    test = job.test
+    half_written = (case for case in test.cases if not _is_written(job, test, case))
+    return [file for case in half_written if (file := _segmentation(job, test, case)).is_file()]
 
 
 def _is_trained(job: Job) -> bool:
@@ -97,17 +93,28 @@ def _is_trained(job: Job) -> bool:
 
 
 def _is_predicted(job: Job, predicted: PredictedCases) -> bool:
-    folder = predicted.folder
     if not _is_trained(job):
         return False
-    if predicted.last_file is not None and not (folder / predicted.last_file).is_file():
+    last_file = predicted.last_file
+    if last_file is not None and not (predicted.folder / last_file).is_file():
         return False
-    # nnU-Net writes the probabilities of a case before its segmentation
-    return all(
-        (folder / f"{case}{job.data.file_ending}").is_file()
-        and _is_current(job, folder / f"{case}.npz")
-        for case in predicted.cases
-    )
+    return all(_is_written(job, predicted, case) for case in predicted.cases)
+
+
+def _segmentation(job: Job, predicted: PredictedCases, case: str) -> Path:
+    return predicted.folder / f"{case}{job.data.file_ending}"
+
+
+def _is_written(job: Job, predicted: PredictedCases, case: str) -> bool:
+    """Whether a case's probabilities are current, and its segmentation, which nnU-Net writes last, is whole."""
+    file = _segmentation(job, predicted, case)
+    if not file.is_file() or not _is_current(job, predicted.folder / f"{case}.npz"):
+        return False
+    try:
+        job.data.reader.read_labels(file)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_evaluated(job: Job, predicted: PredictedCases) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import SimpleITK as sitk
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
 from nnunet_nacl.files import FileState
@@ -36,7 +37,7 @@ def archive(*files: Path) -> None:
 def predicted(folder: Path, *cases: str) -> None:
     archive(*(folder / f"{case}.npz" for case in cases))
     for case in cases:
-        (folder / f"{case}.nii.gz").touch()
+        sitk.WriteImage(sitk.Image([2, 2, 2], sitk.sitkUInt8), str(folder / f"{case}.nii.gz"))
 
 
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
@@ -104,6 +105,20 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert "--continue_prediction" in steps_left(job)["predict"]
     assert not clear_the_way(job, "predict")
     assert not list(job.test.folder.glob("*.nii.gz"))
+
+
+def test_a_segmentation_that_was_being_written_when_the_process_was_killed(job: Job) -> None:
+    """Its probabilities are whole: nnU-Net writes them first."""
+    finish_training(job)
+    summary(job.validation.folder, job.split["val"])
+    predicted(job.test.folder, *job.data.test_cases)
+    file = job.test.folder / "toy_b.nii.gz"
+    file.write_bytes(file.read_bytes()[:-9])
+    assert steps(job) == ["predict", "evaluate_test"]
+    assert clear_the_way(job, "predict")
+    assert not file.exists()
+    assert (job.test.folder / "toy_a.nii.gz").exists()
+    assert steps_left(job)["predict"][-1] == "--continue_prediction"
 
 
 def test_an_image_without_label(job: Job) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
@@ -29,6 +30,9 @@ Result = TypeVar("Result")
 
 _LISTED = 10  # skipped cases, in an error
 _LONGEST_REASON = 2000  # characters: what a process sends fits into one write to a pipe
+
+_given: ContextVar[Callable[[str, Any], str | None]] = ContextVar("given")
+"""In a process that works on cases: what it does with each of them."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +163,15 @@ def _robustly(
 def _in_processes(
     cases: Mapping[str, Item], attempt: Callable[[str, Item], str | None], num_processes: int
 ) -> Iterator[tuple[str, str | None]]:
-    # Spawn: forking a process with threads is not safe.
+    # Spawn: forking a process with threads is not safe. Each process is given the work once, which may be large.
     with ProcessPoolExecutor(
-        num_processes, multiprocessing.get_context("spawn"), _start_worker
+        num_processes, multiprocessing.get_context("spawn"), _start_worker, (attempt,)
     ) as pool:
         try:
             with _without_script():
-                futures = {pool.submit(attempt, name, case): name for name, case in cases.items()}
+                futures = {
+                    pool.submit(_attempt_given, name, case): name for name, case in cases.items()
+                }
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:  # Includes Ctrl-C: do not wait for cases under way.
@@ -186,13 +192,18 @@ def _without_script() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it."""
+def _start_worker(attempt: Callable[[str, Any], str | None]) -> None:
+    """Keep what is to be done with each case; leave Ctrl-C to the parent, and end with it."""
+    _given.set(attempt)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
+
+
+def _attempt_given(name: str, case: Any) -> str | None:
+    return _given.get()(name, case)
 
 
 def _save(result: Any, file: Path) -> None:

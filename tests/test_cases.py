@@ -36,11 +36,32 @@ def fill_the_disk(case: str) -> str:
     raise OSError(errno.ENOSPC, "No space left on device", case)
 
 
+class Upper:
+    """``upper``, as a task that counts how often it is sent to a process."""
+
+    sent = 0
+
+    def __call__(self, case: str) -> str:
+        return case.upper()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        Upper.sent += 1
+        return Upper, ()
+
+
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_each_case_once(num_processes: int) -> None:
     assert each_case(CASES, upper, doing="x", num_processes=num_processes) == (
         {"a": "ITEM A", "b": "ITEM B", "c": "ITEM C"}, []
     )  # fmt: skip
+
+
+def test_a_process_is_given_the_work_once() -> None:
+    """It may be large: that of ``members`` knows the files of all cases."""
+    cases = {f"{number}": f"item {number}" for number in range(20)}
+    done, _ = each_case(cases, Upper(), doing="x", num_processes=2)
+    assert len(done) == 20
+    assert 1 <= Upper.sent <= 2
 
 
 def test_bad_cases_are_skipped() -> None:

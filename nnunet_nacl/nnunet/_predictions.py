@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from nnunet_nacl.nnunet._case_files import (
@@ -52,7 +53,12 @@ class Predictions:
     @property
     def cases(self) -> list[CaseFiles]:
         """The cases of all groups, in the order of their names."""
-        return _in_order(self.groups)
+        return list(self.by_name.values())
+
+    @cached_property
+    def by_name(self) -> dict[str, CaseFiles]:
+        """The cases by their names, in the order of these."""
+        return {case.name: case for case in _in_order(self.groups)}
 
     @classmethod
     def of_folder(cls, gt_folder: str | Path | None, pred_folder: str | Path) -> "Predictions":

@@ -101,10 +101,9 @@ def _write_case(
 ) -> tuple[float, ...]:
     cases = []
     for member in members:
-        own = next((case for case in member.cases if case.name == files.name), None)
+        own = member.by_name.get(files.name)
         if own is None:
-            file = member.pred_folders[0] / f"{files.name}.npz"
-            raise FileNotFoundError(f"{file} does not exist.")
+            raise FileNotFoundError(f"{member.home / files.probabilities.name} does not exist.")
         cases.append(SavedCase(own, member.data_set))
     first = cases[0]
     mean = np.zeros(first.shape, np.float32)

@@ -34,17 +34,30 @@ def combine_members(
     member lacks, or that cannot be combined for another reason, is not in the folder, but in ``skipped``.
 
     Args:
-        members: at least 2 folders of predictions of the same cases, all calibrated or none.
+        members: at least 2 folders of predictions of the same cases, calibrated by the same fit or not at all, and
+            decoded for the same or not at all.
         output: the folder to write.
         num_processes: how many cases are combined at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
+
+    Raises:
+        FileExistsError: ``output`` is a member, or not empty.
+        ValueError: fewer than 2 members; they are of different models, or not calibrated or decoded alike; no case can
+            be combined.
     """
     folders = read_members(members)
     first, *others = (folder.pred_folders[0] for folder in folders)
-    for done, how in {"calibrated": calibration_of, "decoded": decoding_of}.items():
-        for other in others:
-            if how(other) != how(first):
-                raise ValueError(f"members: {first} and {other} are not {done} alike.")
+    for other in others:
+        if calibration_of(other) != calibration_of(first):
+            raise ValueError(
+                f"members: {first} and {other} are not calibrated by the same fit. Combine their predictions of before "
+                "calibration, then calibrate the mean."
+            )
+        if decoding_of(other) != decoding_of(first):
+            raise ValueError(
+                f"members: {first} and {other} are not decoded alike. Combine their predictions of before decoding, "
+                "then decode the mean."
+            )
     names = folders[0].data_set.meaning.names
     with write_folder(
         folders,

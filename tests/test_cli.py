@@ -18,6 +18,7 @@ import pytest
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
 from nnunet_nacl.commands import report as commands
+from nnunet_nacl.commands._machine import find_device
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.report import PLOTS, TABLES
 from nnunet_nacl.trainers import LOSSES
@@ -161,6 +162,17 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(*line.split()) == status
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    for module in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(module, "is_available", lambda: False)
+    assert [find_device(name) for name in ("auto", "cpu")] == ["cpu", "cpu"]
+    with pytest.raises(ValueError, match=f"^-device {device}: torch finds no such device here; expected cpu or auto"):
+        find_device(device)
 
 
 def test_the_choices_are_what_there_is() -> None:

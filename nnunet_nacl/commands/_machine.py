@@ -21,9 +21,14 @@ def num_processes(np: int | None = None) -> int:
 
 
 def find_device(device: str) -> str:
-    """The device of this machine that ``auto`` stands for; others as they are."""
+    """The device of this machine that ``auto`` stands for; others as they are, or a ValueError if it has none."""
     import torch
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("-device cuda: torch finds no such device here.")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    is_there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return "cuda" if is_there["cuda"] else "cpu"
+    if not is_there.get(device, True):
+        raise ValueError(
+            f"-device {device}: torch finds no such device here; expected cpu or auto."
+        )
+    return device

@@ -4,7 +4,9 @@ What differs between the two is told apart here. Classes are one decision among 
 among two.
 """
 
+from collections.abc import Iterable
 from enum import Enum
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -65,10 +67,16 @@ class Activation(str, Enum):
         """The probability of each decision, from probabilities (C, ...): (1, ...) of the class, (R, ...) of regions."""
         return p.max(0, keepdims=True) if self.exclusive else np.maximum(p, 1 - p)
 
-    def lowest_confidence(self, p: Floats) -> Floats:
-        """The predicted class's probability, from probabilities (C, ...); for regions, the lowest of them."""
-        sure: Floats = self.confidences(p).min(0)
-        return sure
+    def lowest_confidence(self, channels: Iterable[Floats]) -> Floats:
+        """(...) max_k p_k, from the channels (...) of probabilities; of regions the smallest max(p, 1 − p).
+
+        Channels that are read one after the other need not be held together.
+        """
+        if self.exclusive:
+            highest: Floats = reduce(np.maximum, channels)
+            return highest
+        lowest: Floats = reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
+        return lowest
 
     def predicted(self, logits: Floats) -> Truth:
         """The prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""

@@ -10,7 +10,6 @@ from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_co
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
 from nnunet_nacl.typing import ByName, Floats, Mask
-from nnunet_nacl.use._uncertainty import confidence_of
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
@@ -66,11 +65,11 @@ def _doubt(case: SavedCase, activation: Activation) -> Floats:
     if activation.exclusive:
         background = next(channels)
         near = near_of(background)
-        doubt = (1 - confidence_of(activation, chain([background], channels))) * near
+        doubt = (1 - activation.lowest_confidence(chain([background], channels))) * near
     else:
         doubt = np.zeros(case.labels.size, np.float32)
         for p in channels:
-            doubt = np.maximum(doubt, (1 - np.maximum(p, 1 - p)) * near_of(p))
+            doubt = np.maximum(doubt, (1 - activation.lowest_confidence([p])) * near_of(p))
     return doubt.reshape(case.labels.shape)
 
 

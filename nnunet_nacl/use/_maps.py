@@ -2,20 +2,18 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, reduce
 from pathlib import Path
 
 import numpy as np
+from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, write_folder
-from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Labels, Singles
-from nnunet_nacl.use._uncertainty import confidence_of, entropy_of
-
-_OF_ALL_CHANNELS = {"confidence": confidence_of, "entropy": entropy_of}
 
 
 def write_maps(
@@ -44,7 +42,7 @@ def write_maps(
     meaning = data_set.meaning
     names = meaning.names
     for kind in what:
-        if kind not in {*_OF_ALL_CHANNELS, *map(structure_map, names)}:
+        if kind not in {"confidence", "entropy", *map(structure_map, names)}:
             raise ValueError(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
@@ -104,10 +102,28 @@ def _write_case(
 
 def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
     """(n,) of a map, for which the channels of the case are read once."""
-    if name in _OF_ALL_CHANNELS:
-        of_channels = _OF_ALL_CHANNELS[name]
-        return of_channels(meaning.activation, (p for _, p in case.whole_channels()))
-    structures = list(map(structure_map, meaning.names))
-    number = meaning.activation.first_structure + structures.index(name)
-    (p,) = (p for channel, p in case.whole_channels() if channel == number)
-    return p.astype(np.float32, copy=False)
+    activation = meaning.activation
+    values: Floats
+    if name == "confidence":
+        values = activation.lowest_confidence(p for _, p in case.whole_channels())
+    elif name == "entropy":
+        values = _entropy(activation, (p for _, p in case.whole_channels()))
+    else:
+        structures = list(map(structure_map, meaning.names))
+        number = activation.first_structure + structures.index(name)
+        (values,) = (p for channel, p in case.whole_channels() if channel == number)
+    return values.astype(np.float32, copy=False)
+
+
+def _entropy(activation: Activation, channels: Iterable[Floats]) -> Floats:
+    """(n,) ``-Σ_k p_k ln p_k`` in nats of the channels (n,) of classes; of regions the largest, of both sides."""
+    exact = (p.astype(np.float64) for p in channels)
+    if activation.exclusive:
+        return reduce(_added, map(entr, exact), np.zeros(1, np.float32))
+    largest: Floats = reduce(np.maximum, (entr(p) + entr(1 - p) for p in exact))
+    return largest
+
+
+def _added(total: Singles, more: Floats) -> Singles:
+    """In single precision, which is half of the memory."""
+    return np.asarray(total + more, np.float32)

@@ -29,7 +29,9 @@ def test_by_hand() -> None:
     p = np.array([[0.2, 0.5], [0.7, 0.1], [0.1, 0.4]])
     np.testing.assert_allclose(CLASSES.confidences(p), [[0.7, 0.5]])
     np.testing.assert_allclose(REGIONS.confidences(p), [[0.8, 0.5], [0.7, 0.9], [0.9, 0.6]])
-    np.testing.assert_allclose(REGIONS.lowest_confidence(p), [0.7, 0.5])
+    for channels in (p, iter(p)):  # an array, or what is read one channel after the other
+        np.testing.assert_allclose(REGIONS.lowest_confidence(channels), [0.7, 0.5])
+    np.testing.assert_allclose(CLASSES.lowest_confidence(iter(p)), [0.7, 0.5])
     assert CLASSES.members(np.array([1, 0]), 3).tolist() == [[False, True], [True, False], [False, False]]
 
 

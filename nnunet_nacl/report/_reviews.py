@@ -7,7 +7,7 @@ import pandas as pd
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.use import Judgement, judge, read_outcomes
+from nnunet_nacl.use import Judgement, judge_outcomes, read_outcomes
 
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
@@ -57,7 +57,7 @@ def read_reviews(comparison: Comparison) -> Reviews:
     shown = [(case, structure) for structure in compared.columns for case in cases]
     shared = {name: rows.loc[shown] for name, rows in found.items() if cases}
     frame = pd.concat(shared, names=["method"]).reset_index() if shared else pd.DataFrame()
-    judgements = {name: judge(rows) for name, rows in shared.items()}
+    judgements = {name: judge_outcomes(rows) for name, rows in shared.items()}
     missing = [name for name in dices if name not in found]
     return Reviews(list(dices), frame, judgements, cases, missing, problems)
 

@@ -14,7 +14,7 @@ from nnunet_nacl.use._fit import ReviewFit, fit_review
 from nnunet_nacl.use._judging import (
     JUDGEMENT_LABELS,
     Judgement,
-    judge,
+    judge_outcomes,
     judge_structures,
     judgement_table,
     risk_coverage_area,
@@ -40,7 +40,7 @@ __all__ = [
     "fit_dice",
     "fit_review",
     "fit_volume",
-    "judge",
+    "judge_outcomes",
     "judge_structures",
     "judgement_table",
     "mean_pairwise_dice",

@@ -84,7 +84,7 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
-def judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
+def judge_outcomes(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
     """Judge the Dice to expect, volumes and intervals of one structure's outcomes, or of those of all structures.
 
     ``outcomes`` is a data frame with a row for each ``Outcome``, as ``read_outcomes`` returns it.
@@ -130,10 +130,10 @@ def _known(value: float | Floats) -> float | None:
 def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
     judgements = [
-        judge(of_structure, name)
+        judge_outcomes(of_structure, name)
         for name, of_structure in outcomes.groupby("structure", sort=False)
     ]
-    return [*judgements, judge(outcomes)] if len(judgements) > 1 else judgements
+    return [*judgements, judge_outcomes(outcomes)] if len(judgements) > 1 else judgements
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> str:

@@ -1,12 +1,35 @@
 """The arguments that choose predictions, of all commands that take them."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nnunet_nacl.nnunet import Predictions
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model, as nnU-Net's commands and ours choose it: by data set, configuration, trainer and plans."""
+
+    d: str
+    c: str
+    tr: str
+    p: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the model."""
+        from nnunet_nacl.nnunet import model_folder
+
+        return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
+
+    def options(self, folds: Iterable[str]) -> str:
+        """The options that choose these folds of the model."""
+        return shlex.join(["-d", self.d, "-c", self.c, "-tr", self.tr, "-p", self.p, "-f", *folds])
 
 
 @dataclass(frozen=True)
@@ -39,23 +62,27 @@ class Chosen:
                 None, f"GT_FOLDER PRED_FOLDER do not go with {', '.join(given)}."
             )
 
+    def model(self, usage: str) -> ChosenModel:
+        """The model; an ArgumentError that names what was expected if none is chosen, or folders are."""
+        if self.d is None or self.c is None or self.gt_folder is not None:
+            raise argparse.ArgumentError(None, f"expected either {usage}.")
+        return ChosenModel(self.d, self.c, self.tr, self.p)
+
     def predictions(self, *, calibrated: bool = False) -> "Predictions":
         """The ``Predictions``; with ``calibrated`` those of the calibrated model."""
         from nnunet_nacl.nnunet import Predictions
 
         self.check_folders({"--calibrated": calibrated})
-        if self.d is not None and self.c is not None and self.gt_folder is None:
-            folder = "validation"
-            if calibrated:
-                from nnunet_nacl.calibrate import FOLD_VALIDATION
+        if self.gt_folder is not None and self.pred_folder is not None:
+            return Predictions.of_folder(self.gt_folder, self.pred_folder)
+        model = self.model(
+            "GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated]"
+        )
+        folder = "validation"
+        if calibrated:
+            from nnunet_nacl.calibrate import FOLD_VALIDATION
 
-                folder = FOLD_VALIDATION
-            return Predictions.of_model(
-                self.d, self.c, trainer=self.tr, plans=self.p, folds=self.f, validation=folder
-            )
-        if self.gt_folder is None or self.pred_folder is None:
-            raise argparse.ArgumentError(
-                None,
-                "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated].",
-            )
-        return Predictions.of_folder(self.gt_folder, self.pred_folder)
+            folder = FOLD_VALIDATION
+        return Predictions.of_model(
+            model.d, model.c, trainer=model.tr, plans=model.p, folds=self.f, validation=folder
+        )

@@ -3,11 +3,12 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nnunet_nacl.commands._chosen import Chosen
+from nnunet_nacl.commands._chosen import Chosen, ChosenModel
 from nnunet_nacl.commands._machine import find_device, num_processes
 from nnunet_nacl.commands._said import print_skipped, say_next
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from nnunet_nacl.nnunet import Predictions
 
 _CHECKPOINT = "checkpoint_final.pth"
+_USAGE = (
+    "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
+    "-o FIT.json"
+)
 
 
 def calibrate(
@@ -67,27 +72,23 @@ def calibrate(
     )
     if chosen.pred_folder is not None and o is not None:
         return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
-    if chosen.d is not None and chosen.c is not None and o is None and (i is None) == (gt is None):
-        from nnunet_nacl.calibrate import calibrate_model
-        from nnunet_nacl.nnunet import model_folder
+    model = chosen.model(_USAGE)
+    if o is not None or (i is None) != (gt is None):
+        raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
+    from nnunet_nacl.calibrate import calibrate_model
 
-        model = model_folder(chosen.d, chosen.c, trainer=chosen.tr, plans=chosen.p)
-        on_device = find_device(device)
-        fits = calibrate_model(
-            model, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
-            method=method, save_probabilities=npz, overwrite=overwrite,
-        )  # fmt: skip
-        return _of_model(chosen, model, fits, device=on_device, disable_tta=disable_tta, npz=npz)
-    usage = (
-        "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
-        "-o FIT.json"
-    )
-    raise argparse.ArgumentError(None, f"expected either {usage}.")
+    folder = model.folder
+    on_device = find_device(device)
+    fits = calibrate_model(
+        folder, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
+        method=method, save_probabilities=npz, overwrite=overwrite,
+    )  # fmt: skip
+    return _of_model(model, chosen.f, fits, device=on_device, disable_tta=disable_tta, npz=npz)
 
 
 def _of_model(
-    chosen: Chosen,
-    model: Path,
+    model: ChosenModel,
+    folds: Sequence[str],
     fits: Iterator[tuple["Fit", Path]],
     *,
     device: str,
@@ -97,7 +98,7 @@ def _of_model(
     """Calibrate a model's folds, and tell how to predict with them."""
     status = 0
     done: dict[str, Fit] = {}
-    for fold in chosen.f:
+    for fold in folds:
         try:
             fit, file = next(fits)
         except (OSError, RuntimeError, ValueError) as error:  # PyTorch's, as of a GPU's memory
@@ -108,13 +109,12 @@ def _of_model(
         status |= print_skipped(fit.skipped)
         done[fold] = fit
     if done:
-        say_next(*_following(chosen, model, done, device=device, disable_tta=disable_tta, npz=npz))
+        say_next(*_following(model, done, device=device, disable_tta=disable_tta, npz=npz))
     return status
 
 
 def _following(
-    chosen: Chosen,
-    model: Path,
+    model: ChosenModel,
     done: Mapping[str, "Fit"],
     *,
     device: str,
@@ -123,26 +123,22 @@ def _following(
 ) -> list[str]:
     """The commands that predict with the calibrated folds; with ``npz``, also those for their validation cases."""
     from nnunet_nacl.calibrate import FOLD_CHECKPOINT
-    from nnunet_nacl.nnunet import PlansJson, model_folder
+    from nnunet_nacl.nnunet import PlansJson
 
-    assert chosen.d is not None
-    assert chosen.c is not None
-    trainer = ["-tr", chosen.tr, "-p", chosen.p]
-    selected = shlex.join(["-d", chosen.d, "-c", chosen.c, *trainer, "-f", *done])
+    selected = model.options(done)
     how = f"-device {device}{' --disable_tta' if disable_tta else ''}"
     predict = (
         f"nnUNetv2_predict {selected} -chk {FOLD_CHECKPOINT} {how} --save_probabilities -i IMAGES "
         "-o PREDICTIONS"
     )
     following = [predict]
-    stage = PlansJson.read(model / "plans.json").resolved(chosen.c).get("previous_stage")
+    stage = PlansJson.read(model.folder / "plans.json").resolved(model.c).get("previous_stage")
     if stage is not None:  # the second stage of a cascade
-        of_stage = model_folder(chosen.d, stage, trainer=chosen.tr, plans=chosen.p)
-        trained = sorted(file.parent.name for file in of_stage.glob(f"fold_*/{_CHECKPOINT}"))
+        first = replace(model, c=stage)
+        trained = sorted(file.parent.name for file in first.folder.glob(f"fold_*/{_CHECKPOINT}"))
         folds = [folder.removeprefix("fold_") for folder in trained]
-        first = shlex.join(["-d", chosen.d, "-c", stage, *trainer, "-f", *folds])
         following = [
-            f"nnUNetv2_predict {first} -i IMAGES -o FIRST_STAGE {how}",
+            f"nnUNetv2_predict {first.options(folds)} -i IMAGES -o FIRST_STAGE {how}",
             f"{predict} -prev_stage_predictions FIRST_STAGE",
         ]
     if npz:

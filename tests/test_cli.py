@@ -18,6 +18,7 @@ import pytest
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
 from nnunet_nacl.commands import report as commands
+from nnunet_nacl.commands._bridge import CommandLine
 from nnunet_nacl.commands._machine import find_device
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.report import PLOTS, TABLES
@@ -64,7 +65,7 @@ def example(
     by: str | bool = False,
     share: float = 0.5,
     overwrite: bool = False,
-    command_line: Sequence[str],
+    typed: CommandLine,
 ) -> int:
     """Do something.
 
@@ -84,7 +85,7 @@ def example(
     """
     if np == 7:
         raise argparse.ArgumentError(None, "not seven.")
-    print((kind, folders, group.d, tuple(group.f), np, what, by, share, overwrite, command_line))
+    print((kind, folders, group.d, tuple(group.f), np, what, by, share, overwrite, typed))
     return 3
 
 

@@ -2,7 +2,7 @@
 
 Positional parameters are the command's arguments, keyword-only ones its options; an entry of ``Args:`` is the help,
 which begins with the name of the value in capitals. What several commands share is described once, in ``SHARED``; a
-parameter that is a dataclass stands for its fields.
+parameter that is a dataclass stands for its fields, and one of the type ``CommandLine`` is all that was typed.
 An ``argparse.ArgumentError`` says that options do not go together.
 """
 
@@ -12,9 +12,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
 
 from nnunet_nacl.commands._options import SHARED, SINGLE_DASH
+
+CommandLine = NewType("CommandLine", list[str])
+"""The words of a command line, the first one ``nnunet_nacl``."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Command:
         parser = self.parser()
         values = vars(parser.parse_args(words))
         for name, hint in get_type_hints(self.function).items():
-            if name == "command_line":
-                values[name] = ["nnunet_nacl", *self.name.split(), *words]
+            if hint is CommandLine:
+                values[name] = CommandLine(["nnunet_nacl", *self.name.split(), *words])
             elif isinstance(hint, type) and is_dataclass(hint):
                 members = [field.name for field in fields(hint)]
                 values[name] = hint(**{member: values.pop(member) for member in members})
@@ -72,10 +75,11 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     hints = get_type_hints(function)
     found = []
     for name, parameter in inspect.signature(function).parameters.items():
-        if is_dataclass(hints[name]):
-            found += _parameters(hints[name])
-        elif name != "command_line":
-            found.append(parameter.replace(annotation=hints[name]))
+        hint = hints[name]
+        if isinstance(hint, type) and is_dataclass(hint):
+            found += _parameters(hint)
+        elif hint is not CommandLine:
+            found.append(parameter.replace(annotation=hint))
     return found
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+from nnunet_nacl.commands._bridge import CommandLine
 from nnunet_nacl.commands._machine import find_device
 
 
@@ -28,7 +29,7 @@ def experiment(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     no_surface: bool = False,
     dry_run: bool = False,
-    command_line: Sequence[str],
+    command_line: CommandLine,
 ) -> int:
     """Train, predict, evaluate and report a comparison of methods on one nnU-Net data set or several.
 
@@ -66,7 +67,7 @@ def experiment(
     from nnunet_nacl.paper.studies import studies_called
 
     studies = studies_called(study)
-    if list(command_line[2:]) == [study]:
+    if command_line[2:] == [study]:
         if study == "all":
             names = ", ".join(one.name for one in studies)
             raise argparse.ArgumentError(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from nnunet_nacl.commands._bridge import CommandLine
+
 if TYPE_CHECKING:
     from nnunet_nacl.report import Comparison
 
@@ -24,7 +26,7 @@ def report(
     i: str | None = None,
     by_patient: str | bool = False,
     overwrite: bool = False,
-    command_line: Sequence[str],
+    command_line: CommandLine,
 ) -> int:
     """Compare methods on one page.
 

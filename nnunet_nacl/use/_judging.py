@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from nnunet_nacl.metrics.counting import ratio
 from nnunet_nacl.typing import Floats
+from nnunet_nacl.use._structures import trust_of
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -96,7 +97,7 @@ def judge_outcomes(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
         raise ValueError("expected the outcome of at least one case; got none.")
     dice_error = outcomes.dice_to_expect - outcomes.dice
     risk = 1 - outcomes.dice
-    trust = outcomes.fitted_dice.fillna(outcomes.dice_to_expect)
+    trust = trust_of(outcomes.dice_to_expect, outcomes.fitted_dice)
     area = risk_coverage_area(trust, risk)
     bound_held = (outcomes.dice >= outcomes.dice_low)[outcomes.dice_low.notna()]
     volume_error = outcomes.volume_ml - outcomes.true_ml

@@ -104,6 +104,16 @@ def read_members(
     return folders
 
 
+def case_of(member: Predictions, files: CaseFiles) -> CaseFiles:
+    """The member's files of a case; a FileNotFoundError if it has none."""
+    own = member.by_name.get(files.name)
+    if own is None:
+        raise FileNotFoundError(
+            f"{member.home} has neither {files.prediction.name} nor {files.probabilities.name}."
+        )
+    return own
+
+
 def _predicted(folder: Predictions) -> Model:
     """What members must share: the model, except for how it was trained."""
     return replace(folder.model, trainer=None, plans=None, configuration=None)
@@ -112,12 +122,7 @@ def _predicted(folder: Predictions) -> Model:
 def _write_case(
     files: CaseFiles, folder: Path, *, members: Sequence[Predictions]
 ) -> tuple[float, ...]:
-    cases = []
-    for member in members:
-        own = member.by_name.get(files.name)
-        if own is None:
-            raise FileNotFoundError(f"{member.home / files.probabilities.name} does not exist.")
-        cases.append(SavedCase(own, member.data_set))
+    cases = [SavedCase(case_of(member, files), member.data_set) for member in members]
     first = cases[0]
     mean = np.zeros(first.shape, np.float32)
     for case in cases:

@@ -3,12 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics.counting import ratio
 from nnunet_nacl.typing import ByName, Floats
-from nnunet_nacl.use._structures import StructureFit, predicted_columns, rows_of, true_columns
+from nnunet_nacl.use._structures import (
+    StructureFit,
+    predicted_columns,
+    rows_of,
+    true_columns,
+    trust_of,
+)
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -33,7 +37,6 @@ def ranked_structures(
         doubt = counts.doubt
         voxel_ml = counts.voxel_ml
         predicted = predicted_columns(sums, voxel_ml, fits.get(name, StructureFit()))
-        fitted = predicted["fitted_dice"]
         columns = {
             "case": counted.cases,
             "structure": name,
@@ -46,7 +49,7 @@ def ranked_structures(
             "unsure_ml": voxel_ml * doubt.unsure,
             "agreement": agreement[:, number],
             **true_columns(counts.truth, voxel_ml),
-            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
+            "trust": trust_of(sums.dice_to_expect, predicted["fitted_dice"]),
         }
         tables.append(DataFrame(columns))
     table = concat(tables).sort_values(

@@ -26,7 +26,7 @@ from nnunet_nacl.use._judging import (
     judge_structures,
     judgement_table,
 )
-from nnunet_nacl.use._members import mean_pairwise_dice, read_members
+from nnunet_nacl.use._members import case_of, mean_pairwise_dice, read_members
 from nnunet_nacl.use._ranking import ranked_cases, ranked_structures
 from nnunet_nacl.use._structures import (
     Outcome,
@@ -106,8 +106,7 @@ def review_folder(
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     data_set = predictions.data_set
     outputs = _Outputs.checked(predictions.home, output, html, overwrite=overwrite)
-    if members:
-        read_members(members, like=predictions)
+    member_folders = read_members(members, like=predictions) if members else []
     chosen = None if fit is None else ReviewFit.read(fit)
     fit_notes = _fit_notes(chosen, predictions)
     image_folder = _checked_images(images, predictions.cases)
@@ -123,7 +122,7 @@ def review_folder(
             partial(
                 _look,
                 data_set=data_set,
-                members=list(map(Path, members)),
+                members=member_folders,
                 images=image_folder,
                 slices=0 if outputs.page is None else _SLICES,
             ),
@@ -209,7 +208,7 @@ def _look(
     files: CaseFiles,
     *,
     data_set: DataSet,
-    members: Sequence[Path],
+    members: Sequence[Predictions],
     images: Path | None,
     slices: int,
 ) -> _Look:
@@ -217,7 +216,8 @@ def _look(
     case = SavedCase(files, data_set)
     agreement = (np.nan,) * len(data_set.meaning.structures)
     if members:
-        labels = [case.read_like(member / files.prediction.name)[0] for member in members]
+        of_members = [case_of(member, files).prediction for member in members]
+        labels = [case.read_like(file)[0] for file in of_members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
     if not slices:
         return _Look(agreement, [], None)

@@ -113,6 +113,11 @@ def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> ByName:
     }
 
 
+def trust_of(dice_to_expect: Floats, fitted_dice: Floats) -> Floats:
+    """(n,) how far segmentations are trusted: the fitted Dice or, where it is NaN, the Dice to expect."""
+    return np.where(np.isnan(fitted_dice), dice_to_expect, fitted_dice)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What was predicted of a structure in a case, and what is true, over the voxels that are not ignored.

@@ -80,7 +80,7 @@ def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: 
     for said in (
         "Combined 1 of 7 cases into",
         f"skipped a: {members[1] / 'a.npz'} does not exist",
-        f"skipped b: {members[0] / 'b.npz'} does not exist",
+        f"skipped b: {members[0]} has neither b.nii.gz nor b.npz.",
         f"c.npz: the shape (3, 5, 12, 13) is not that of {members[0] / 'c.npz'}.",
         f"skipped d: {members[1] / 'd.npz'}: the probabilities of a voxel must sum to 1",
         f"skipped e: {members[1] / 'e.npz'} and e.nii.gz: the segmentation",

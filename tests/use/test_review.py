@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnunet_nacl.cases import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate, read_result
 from nnunet_nacl.metrics import Settings
@@ -120,9 +121,13 @@ def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
         assert row.agreement == pytest.approx(
             np.mean([true_dice(*pair, STRUCTURES[0][row.structure]) for pair in pairs])
         )
-    (folders[2] / f"b{ENDING}").unlink()
-    review = review_folder(folders[0], members=folders)
-    assert (review.cases, [one.case for one in review.skipped]) == (["a"], ["b"])
+    for file, reason in (
+        (f"b{ENDING}", f"{folders[2] / 'b'}{ENDING} does not exist."),
+        ("b.npz", f"{folders[2]} has neither b{ENDING} nor b.npz."),
+    ):
+        (folders[2] / file).unlink()
+        review = review_folder(folders[0], members=folders)
+        assert (review.cases, review.skipped) == (["a"], [Skipped("b", reason)])
 
 
 def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:

@@ -1,6 +1,8 @@
 """The commands that make a result again, or go on from it, for errors and reports."""
 
 import shlex
+from dataclasses import replace
+from pathlib import Path
 
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin, default_summary
 from nnunet_nacl.evaluation._result import FolderResult
@@ -18,7 +20,7 @@ def evaluate_command(result: FolderResult) -> str:
     command = evaluate_folders(origin)
     if result.file is None:
         return command
-    if len(origin.folders) > 1 and (model := model_options(origin)):
+    if model := _validated_model(origin):
         command = shlex.join(["nnunet_nacl", "evaluate", *model, *_evaluate_options(origin)])
     part = "" if origin.part is None else "_part{}of{}".format(*origin.part)
     file = result.file.absolute().with_name(result.file.name.replace(part, ""))
@@ -30,10 +32,12 @@ def evaluate_command(result: FolderResult) -> str:
 def evaluate_folders(origin: Origin) -> str:
     """The ``nnunet_nacl evaluate`` command for each folder, a line each, into its default file."""
     options = _evaluate_options(origin)
-    return "\n".join(
-        shlex.join(["nnunet_nacl", "evaluate", pair.gt_folder, pair.pred_folder, *options])
-        for pair in origin.folders
-    )
+    lines = []
+    for pair in origin.folders:
+        model = _validated_model(replace(origin, folders=(pair,)))
+        chosen = model or [pair.gt_folder, pair.pred_folder]
+        lines.append(shlex.join(["nnunet_nacl", "evaluate", *chosen, *options]))
+    return "\n".join(lines)
 
 
 def review_command(origin: Origin) -> str:
@@ -65,6 +69,12 @@ def _evaluate_options(origin: Origin) -> list[str]:
         number, num_parts = origin.part
         options += ["--num_parts", str(num_parts), "--part_id", str(number)]
     return options
+
+
+def _validated_model(origin: Origin) -> list[str]:
+    """``model_options`` of folds evaluated as such: nnU-Net's ``gt_segmentations`` also has the other folds' cases."""
+    truths = {Path(pair.gt_folder).name for pair in origin.folders}
+    return model_options(origin) if truths == {"gt_segmentations"} else []
 
 
 def model_options(origin: Origin) -> list[str]:

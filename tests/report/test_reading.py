@@ -281,6 +281,18 @@ def test_commands_for_the_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.M
     assert "\n" in evaluate_command(result)
 
 
+def test_the_command_for_one_fold_of_a_model_gives_that_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder by itself lacks the cases of the other folds, which lie in the same folder of ground truth."""
+    model, preprocessed = write_model(tmp_path, ["abc", "defgh"])
+    monkeypatch.setenv("nnUNet_results", str(model.parents[1]))
+    monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
+    folds = [evaluate(Predictions.of_validation(model, preprocessed, [fold])) for fold in (0, 1)]
+    for result in (folds[0], FolderResult.merged(folds)):
+        for line in evaluate_command(result).splitlines():
+            assert main(line.split()[1:]) == 0
+    assert read_result(model / "fold_0" / "validation" / SUMMARY_NAME).cases == ["a", "b", "c"]
+
+
 def test_a_data_set_is_named_by_where_its_ground_truth_lies(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

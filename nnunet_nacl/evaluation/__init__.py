@@ -3,13 +3,8 @@
 from nnunet_nacl.evaluation._commands import evaluate_command, model_options, review_command
 from nnunet_nacl.evaluation._files import read_parts, read_result, write_result
 from nnunet_nacl.evaluation._folder import count_for_review, evaluate
-from nnunet_nacl.evaluation._origin import (
-    SUMMARY_NAME,
-    USUAL_SETTINGS,
-    FolderPair,
-    Origin,
-    default_summary,
-)
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
+from nnunet_nacl.evaluation._paths import SUMMARY_NAME, default_summary
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.evaluation._summary import summary_of

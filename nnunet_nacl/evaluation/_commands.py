@@ -4,40 +4,40 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin, default_summary
-from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
+from nnunet_nacl.evaluation._paths import default_summary, whole_summary
 from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder
 
 
-def evaluate_command(result: FolderResult) -> str:
-    """The ``nnunet_nacl evaluate`` command that gives this result, into its file if that is not the default one.
+def evaluate_command(
+    origin: Origin, summary: Path | None = None, *, overwrite: bool = False
+) -> str:
+    """The ``nnunet_nacl evaluate`` command that gives a result of this origin, into its summary.
 
-    Folds of a model in ``nnUNet_results`` are evaluated together; of other merged folders, each has a line. The command
-    has no options for ``voxels`` and ``tolerance_mm``, which Python alone sets: of a result with others than the
-    defaults, it counts all voxel sets, and NSD within 1 mm.
+    Folds of a model in ``nnUNet_results`` are evaluated together into their summary. Of other folders that were merged,
+    and of all without a summary, each has a line, into its default summary. The command has no options for ``voxels``
+    and ``tolerance_mm``, which Python alone sets: of a result with others than the defaults, it counts all voxel sets,
+    and NSD within 1 mm.
+
+    Args:
+        origin: what the result was computed from.
+        summary: the file that the result was written to or read from, if any.
+        overwrite: replace a summary that cannot be read, wherever it lies.
     """
-    origin = result.origin
-    command = evaluate_folders(origin)
-    if result.file is None:
-        return command
-    if model := _validated_model(origin):
-        command = shlex.join(["nnunet_nacl", "evaluate", *model, *_evaluate_options(origin)])
-    part = "" if origin.part is None else "_part{}of{}".format(*origin.part)
-    file = result.file.absolute().with_name(result.file.name.replace(part, ""))
-    if file == default_summary(origin.pred_folders) or "\n" in command:
-        return command
-    return f"{command} -o {shlex.quote(str(file))}"
-
-
-def evaluate_folders(origin: Origin) -> str:
-    """The ``nnunet_nacl evaluate`` command for each folder, a line each, into its default file."""
-    options = _evaluate_options(origin)
-    lines = []
-    for pair in origin.folders:
-        model = _validated_model(replace(origin, folders=(pair,)))
-        chosen = model or [pair.gt_folder, pair.pred_folder]
-        lines.append(shlex.join(["nnunet_nacl", "evaluate", *chosen, *options]))
-    return "\n".join(lines)
+    model = _validated_model(origin)
+    if len(origin.folders) > 1 and (summary is None or not model):
+        each = [replace(origin, folders=(pair,)) for pair in origin.folders]
+        return "\n".join(evaluate_command(one, overwrite=overwrite) for one in each)
+    pair = origin.folders[0]
+    chosen = model or [pair.gt_folder, pair.pred_folder]
+    command = ["nnunet_nacl", "evaluate", *chosen, *_evaluate_options(origin)]
+    if overwrite:
+        command.append("--overwrite")
+    if summary is not None:
+        whole = summary.absolute() if origin.part is None else whole_summary(summary.absolute())
+        if whole != default_summary(origin.pred_folders):
+            command += ["-o", str(whole)]
+    return shlex.join(command)
 
 
 def review_command(origin: Origin) -> str:

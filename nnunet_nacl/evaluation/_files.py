@@ -2,18 +2,16 @@
 
 import glob
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nnunet_nacl.evaluation._paths import PART, files_of, part_file, record_file
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.files import whole_file, write_csv
 from nnunet_nacl.nnunet import CaseFiles
-
-_PART = re.compile(r"part\d+of(\d+)(?:_summary)?\.json$")
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:
@@ -74,7 +72,7 @@ def read_parts(summary: str | Path) -> list[FolderResult]:
     """
     summary = Path(summary)
     pattern = part_file(Path(glob.escape(summary.name)), "part*of*").name
-    parts = sorted(file for file in summary.parent.glob(pattern) if _PART.search(file.name))
+    parts = sorted(file for file in summary.parent.glob(pattern) if PART.search(file.name))
     is_whole = record_file(summary).is_file()
     if parts and is_whole:  # a review of the whole folder needs no ground truth
         has_truth = read_result(summary, needs_truth=False).origin.has_truth
@@ -84,28 +82,6 @@ def read_parts(summary: str | Path) -> list[FolderResult]:
 
 def _are_newer(parts: Sequence[Path], record: Path) -> bool:
     """Whether there are all parts of the first one's number, written after a record."""
-    (number,) = _PART.findall(parts[0].name)
+    (number,) = PART.findall(parts[0].name)
     written = [record_file(part).stat().st_mtime for part in parts]
     return len(parts) == int(number) and min(written) > record.stat().st_mtime
-
-
-def part_file(summary: Path, part: str) -> Path:
-    """The summary of a part: ``calibration_PART_summary.json`` for ``calibration_summary.json``."""
-    prefix = summary.stem.removesuffix("_summary")
-    return summary.with_name(f"{prefix}_{part}{summary.stem.removeprefix(prefix)}{summary.suffix}")
-
-
-def files_of(summary: Path) -> tuple[Path, Path, Path]:
-    """The summary, the cases in long form, the record."""
-    return summary, _beside(summary, "cases.csv"), record_file(summary)
-
-
-def record_file(summary: Path) -> Path:
-    """The record of a summary; not named as an ``.npz``, which nnU-Net's ensembling would take for a case."""
-    return _beside(summary, "bins.zip")
-
-
-def _beside(summary: Path, name: str) -> Path:
-    """``x_NAME`` for ``x_summary.json``, ``x.NAME`` for ``x.json``: no two summaries share a file."""
-    prefix = summary.stem.removesuffix("_summary")
-    return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")

@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
-from nnunet_nacl.evaluation._files import (
-    files_of,
-    part_file,
-    read_result,
-    record_file,
-    write_result,
-)
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin, default_summary
+from nnunet_nacl.evaluation._files import read_result, write_result
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
+from nnunet_nacl.evaluation._paths import default_summary, files_of, part_file, record_file
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase

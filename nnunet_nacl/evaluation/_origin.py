@@ -1,7 +1,6 @@
 """What a result was computed from."""
 
 import platform
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +12,6 @@ from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CalibratedMark, Predictions
 from nnunet_nacl.typing import ByName
 
-SUMMARY_NAME = "calibration_summary.json"
 COUNTING = 7
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 USUAL_SETTINGS = Settings(surface=True)
@@ -101,12 +99,3 @@ class Origin:
             paths = [getattr(pair, name) for pair in self.folders]
             folders[name] = paths[0] if len(set(paths)) == 1 else paths
         return {**folders, "part": self.part, **self._counted_by()}
-
-
-def default_summary(pred_folders: Sequence[Path]) -> Path:
-    """Where ``evaluate`` writes the summary of a folder of predictions, or of the validation folders of a model."""
-    if len(pred_folders) == 1:
-        return pred_folders[0] / SUMMARY_NAME
-    folds = "_".join(folder.parent.name.removeprefix("fold_") for folder in pred_folders)
-    kind = pred_folders[0].name.removeprefix("validation")  # _calibrated
-    return pred_folders[0].parent.parent / f"calibration{kind}_folds_{folds}_summary.json"

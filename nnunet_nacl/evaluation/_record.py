@@ -10,8 +10,9 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._commands import evaluate_folders, review_command
+from nnunet_nacl.evaluation._commands import evaluate_command, review_command
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
+from nnunet_nacl.evaluation._paths import summary_file
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics.counting import named_columns, no_counts, with_columns
@@ -47,7 +48,8 @@ def read_record(file: Path) -> FolderResult:
     if origin.counting != COUNTING:
         again = f"Review again: {review_command(origin)} (with its -o, if it had one)"
         if origin.has_truth:
-            again = f"Evaluate again: {evaluate_folders(origin)} (into a file that -o named, with --overwrite)"
+            command = evaluate_command(origin, summary_file(file), overwrite=True)
+            again = f"Evaluate again: {command}"
         raise ValueError(f"{file} was counted by another version of nnunet_nacl. {again}")
     with _reading(file):
         empty = no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)

@@ -95,7 +95,7 @@ def answer(comparison: Comparison) -> Answer:
         order=order,
         against_baseline=[one for one in _against_baseline(view) if one.name in named],
         lacking={
-            name: evaluate_command(result)
+            name: evaluate_command(result.origin, result.file)
             for name, result in comparison.results.items()
             if not set(LABEL_FREE) <= set(result.voxels)
         },

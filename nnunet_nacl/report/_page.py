@@ -141,7 +141,9 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
         "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
         "reviews": reviews,
         "review_commands": [review_command(comparison.origins[name]) for name in reviews.missing],
-        "evaluate_commands": list(map(evaluate_command, results.values())),
+        "evaluate_commands": [
+            evaluate_command(result.origin, result.file) for result in results.values()
+        ],
         "shown_cases": [
             _shown_case(view, case, role, images) for role, case in view.cases_by_role.items()
         ],

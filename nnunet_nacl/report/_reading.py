@@ -146,7 +146,9 @@ def _read(file: Path) -> list[FolderResult]:
     for result in results:
         if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-            raise ValueError(f"{changed}. Evaluate again: {evaluate_command(result)}")
+            raise ValueError(
+                f"{changed}. Evaluate again: {evaluate_command(result.origin, result.file)}"
+            )
     return results
 
 

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import read_parts, read_result, write_result
+from nnunet_nacl.evaluation import USUAL_SETTINGS, evaluate, read_parts, read_result, write_result
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.files import only_writer
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, content, reasons, run_evaluate, summary_of
+from tests.generated import write_model
 
 
 def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -238,6 +240,23 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.
     upgraded = replace(result.origin, versions={**result.origin.versions, "numpy": "1.0"})
     write_result(replace(result, origin=upgraded), folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 0
+
+
+def test_the_error_for_another_version_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command in it replaces that very record: of the folds of a model, of a fold, of a file that -o named."""
+    model, preprocessed = write_model(tmp_path, ["a", "b"])
+    monkeypatch.setenv("nnUNet_results", str(model.parents[1]))
+    monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
+    both = evaluate(Predictions.of_validation(model, preprocessed, [0, 1]), USUAL_SETTINGS)
+    fold = evaluate(Predictions.of_validation(model, preprocessed, [0]), USUAL_SETTINGS, output=tmp_path / "my.json")
+    old = replace(both.origin, counting=1)
+    for result in (both, fold):
+        write_result(replace(result, origin=replace(old, folders=result.origin.folders)), result.file)
+        with pytest.raises(ValueError, match=r"another version of nnunet_nacl\. Evaluate again: ") as error:
+            read_result(result.file)
+        (command,) = str(error.value).partition("Evaluate again: nnunet_nacl ")[2].splitlines()
+        assert main(shlex.split(command)) == 0
+        assert read_result(result.file).cases == result.cases
 
 
 def test_records_that_call_the_ground_truth_reference(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

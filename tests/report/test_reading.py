@@ -187,7 +187,7 @@ def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[st
     assert list(results) == ["soft", "soft + temperature"]
     comparison = compare(results)
     assert read_slices("case_00", comparison.file_states("case_00"), comparison.origins["soft"]).missing == []
-    assert f"{old} --no_surface" in evaluate_command(comparison.results["soft + temperature"])
+    assert f"{old} --no_surface" in evaluate_command(comparison.origins["soft + temperature"])
     for file in (copied / "labelsTs").iterdir():
         os.utime(file, (1, 1))  # as after a download
     assert list(*read_results([soft, old]).values()) == ["soft", "soft + temperature"]
@@ -263,22 +263,22 @@ def test_commands_for_the_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
     result = evaluate(Predictions.of_validation(model, preprocessed, [0, 1]))
     options = "-d 1 -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 1"
-    assert evaluate_command(result) == f"nnunet_nacl evaluate {options} --no_surface"
+    assert evaluate_command(result.origin, result.file) == f"nnunet_nacl evaluate {options} --no_surface"
     told = answer(compare({"NACL": result}))
     assert told.to_calibrate == ["NACL"]
     assert told.to_do == [
         f"nnunet_nacl calibrate {options} --npz", f"nnunet_nacl evaluate {options} --calibrated"
     ]  # fmt: skip
-    assert main(evaluate_command(result).split()[1:]) == 0
+    assert main(evaluate_command(result.origin, result.file).split()[1:]) == 0
     assert len(read_result(model / "calibration_folds_0_1_summary.json").cases) == 8
     folds = [Predictions.of_validation(model, preprocessed, [fold]) for fold in (0, 1)]
     merged = FolderResult.merged([evaluate(fold) for fold in folds])
-    assert len(evaluate_command(merged).splitlines()) == 2  # each fold has its own file
+    assert len(evaluate_command(merged.origin).splitlines()) == 2  # each fold has its own file
     (model / "fold_0").rename(model / "fold_all")
     whole = evaluate(Predictions.of_validation(model, preprocessed, ["all"]))
     assert answer(compare({"NACL": whole})).to_do[0].startswith("nnunet_nacl calibrate VALIDATION_LABELS")
     monkeypatch.setenv("nnUNet_results", str(tmp_path))  # the model lies elsewhere
-    assert "\n" in evaluate_command(result)
+    assert "\n" in evaluate_command(result.origin, result.file)
 
 
 def test_the_command_for_one_fold_of_a_model_gives_that_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_the_command_for_one_fold_of_a_model_gives_that_fold(tmp_path: Path, mon
     monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
     folds = [evaluate(Predictions.of_validation(model, preprocessed, [fold])) for fold in (0, 1)]
     for result in (folds[0], FolderResult.merged(folds)):
-        for line in evaluate_command(result).splitlines():
+        for line in evaluate_command(result.origin, result.file).splitlines():
             assert main(line.split()[1:]) == 0
     assert read_result(model / "fold_0" / "validation" / SUMMARY_NAME).cases == ["a", "b", "c"]
 

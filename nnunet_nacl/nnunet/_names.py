@@ -14,6 +14,7 @@ from nnunet_nacl.linking import trainers_path
 
 DEFAULT_TRAINER = "nnUNetTrainer"
 _DATASET_NAME = re.compile(r"Dataset(\d+)_.+")
+_MODEL_NAME = re.compile(r"(?!Dataset\d)[^_].*__.+__.+")
 
 
 def nnunet_folder(variable: str) -> Path:
@@ -105,6 +106,21 @@ def model_folder(
         / dataset_name(dataset)
         / f"{trainer}__{plans}__{configuration}"
     )
+
+
+def model_in(path: Path) -> Path | None:
+    """The innermost folder above a path that is a model's: ``TRAINER__PLANS__CONFIGURATION``, if it is one's indeed.
+
+    So it is if the trainer is called as nnU-Net's are, or it lies in the folder of a data set, or holds folds.
+    """
+    for folder in path.parents:
+        if _MODEL_NAME.fullmatch(folder.name) and (
+            folder.name.startswith(DEFAULT_TRAINER)
+            or _DATASET_NAME.fullmatch(folder.parent.name)
+            or any(folder.glob("fold_*"))
+        ):
+            return folder
+    return None
 
 
 def names_in(path: Path) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Read, name and check against its files what ``nnunet_nacl evaluate`` wrote."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate_command, read_parts
 from nnunet_nacl.files import printable, unresolved
-from nnunet_nacl.nnunet import dataset_in
+from nnunet_nacl.nnunet import dataset_in, model_in
 
 
 def read_results(
@@ -186,10 +185,10 @@ def _method_folder(file: Path) -> Path | None:
     """The folder that all folds of a method share: a model's, or ``TRAINER`` of ``TRAINER/fold_0`` in a study."""
     named = unresolved(file)
     for path in [named] if named.parent.is_symlink() else [named, named.resolve()]:
+        model = model_in(path)
+        if model is not None:
+            return model
         folder, *above = path.parents
-        for one in path.parents:
-            if re.fullmatch(r"(?!Dataset\d)[^_].*__.+__.+", one.name):
-                return one
         if folder.name.startswith("fold_") and above[0].name.startswith("nnUNetTrainer"):
             return above[0]
     return None

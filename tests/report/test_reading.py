@@ -33,6 +33,9 @@ from tests.report.generated import NAMED, make_result
         ("Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d/fold_0/validation/calibration_summary.json", "NACL_l2"),
         ("Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d/calibration_folds_0_1_summary.json", "NACL_l2"),
         ("predictions/DiceCE/calibration_summary.json", "DiceCE"),
+        ("Dataset004_A/MyTrainer__nnUNetPlans__2d/test/calibration_summary.json", "MyTrainer"),
+        ("mine/MyTrainer__nnUNetPlans__2d/fold_0/validation/calibration_summary.json", "MyTrainer"),
+        ("2026__trial__cmr/site/calibration_summary.json", "site"),
         ("Dataset004_A__nnUNetPlans__2d/predictions/nnUNetTrainerNACL/fold_0/calibration_summary.json", "NACL"),
     ],
 )

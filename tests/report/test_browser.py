@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results, write_report
 from tests.conftest import opened
 from tests.generated import write_folder
+from tests.report.generated import NAMED, make_result
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,19 @@ def test_one_switch(browser: Any, page_file: Path) -> None:
     page.keyboard.press("ArrowRight")
     assert page.evaluate(shown) == ["of-set image"]
     assert page.locator(".first svg").is_visible()
+    assert said == []
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_data_set_without_the_chosen_voxels_shows_those_it_has(browser: Any, tmp_path: Path) -> None:
+    result = {"x": make_result(cases=NAMED[:2])}
+    without = {"x": make_result(cases=NAMED[:2], settings=Settings(voxels=("foreground", "union")))}
+    write_report({"Dataset001_A": result, "Dataset002_B": without}, tmp_path / "report.html")
+    page, said = opened(browser, tmp_path / "report.html", 1280, 900)
+    shown = "[...document.querySelectorAll('.of-set')].filter(s => s.clientHeight).map(s => s.className)"
+    assert page.evaluate(shown) == ["of-set near", "of-set foreground", "of-set union"]
+    page.locator("#set-union").check()
+    assert page.evaluate(shown) == ["of-set union", "of-set union"]
     assert said == []
 
 

@@ -1,4 +1,4 @@
-"""Methods on one data set: their cases' values in a data frame, their bin tables, and what is shown of these.
+"""Methods on one data set: their cases' values, their bin tables, and what is shown of these.
 
 What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets; its files and
 commands are read wherever they are shown.
@@ -26,7 +26,6 @@ from nnunet_nacl.nnunet import CaseStates
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import MetricOfMethods
-from nnunet_nacl.typing import Floats
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
@@ -52,27 +51,6 @@ class Comparison:
     voxels: list[Voxels]
     notes: list[str]
     patients: NDArray[np.intp]
-
-    @cached_property
-    def values(self) -> pd.DataFrame:
-        """The metrics of each case, NaN where not defined.
-
-        Rows: method, case. Columns: voxels (empty for metrics of the segmentation), structure (its name, empty for what
-        belongs to no single structure), metric.
-        """
-        of_methods = {}
-        for name, result in self.results.items():
-            columns: dict[tuple[str, str, str], Floats] = {}
-            for one in self.voxels:
-                for metric in CALIBRATION_METRICS:
-                    columns[one, "", metric] = result.values(metric, one)
-            for metric in SEGMENTATION_METRICS:
-                for structure in result.structures:
-                    of_cases = result.values(metric, label=structure)
-                    columns["", result.meaning.name_of(structure), metric] = of_cases
-            of_methods[name] = pd.DataFrame(columns, result.cases)
-        values = pd.concat(of_methods, names=["method", "case"])
-        return values.rename_axis(columns=["voxels", "structure", "metric"])
 
     @cached_property
     def by_metric(self) -> dict[Metric, MetricOfMethods]:
@@ -161,19 +139,21 @@ class Comparison:
         return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
 
     def values_of(self, metric: Metric) -> pd.DataFrame:
-        """The cases' values of a metric: rows method, case; a column for each structure, or one."""
-        key = (metric.voxels, metric.name)
-        return self.values.xs(key, axis=1, level=["voxels", "metric"])
+        """(cases, methods) the metric of each case; of a segmentation, the mean over its structures."""
+        values = {
+            name: result.values(metric.name, metric.voxels) for name, result in self.results.items()
+        }
+        return pd.DataFrame(values, self.cases)
 
     @property
     def mask_dices(self) -> dict[str, pd.DataFrame]:
-        """Method -> Dice of what probabilities alone segment, cases × structures; of classes, the label map's."""
-        of_masks = self.values_of(Metric("Dice_mask"))
-        of_labels = self.values_of(DICE)
-        return {
-            name: (of_labels if of_masks.loc[name].isna().all(axis=None) else of_masks).loc[name]
-            for name in self.names
-        }
+        """Method -> (cases, structures) Dice of what probabilities alone segment; of classes, the label map's."""
+        dices = {}
+        for name, result in self.results.items():
+            measured = result.counts.segmentation_metrics
+            of_masks = measured.get("Dice_mask", measured["Dice"])
+            dices[name] = pd.DataFrame(of_masks, self.cases, self.structures)
+        return dices
 
     def of_structures(self, metric: Metric) -> dict[str, list[float]]:
         """Method -> the metric of each structure: a mean over cases, but for errors that are pooled."""
@@ -251,8 +231,7 @@ class View:
     def cases_by_role(self) -> dict[str, str]:
         """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
         names = self.comparison.names
-        by_case = self.comparison.values_of(Metric("ECE", self.main))[""]
-        errors = by_case.unstack("method")[names]
+        errors = self.comparison.values_of(Metric("ECE", self.main))
         means = errors.mean(axis=1, skipna=False).dropna()
         order = list(means.sort_values(kind="stable").index)
         if len(order) < 2:

@@ -203,8 +203,8 @@ def cases_table(view: View) -> Table:
     columns = []
     for name in comparison.names:
         for metric in (DICE, Metric("ECE", voxels)):
-            means = comparison.values_of(metric).loc[name].mean(axis=1)
-            columns.append(Column(f"{metric.name} {name}", list(means)))
+            values = comparison.values_of(metric)[name]
+            columns.append(Column(f"{metric.name} {name}", list(values)))
     note = f"Dice: mean over the structures. ECE: {voxels_text(voxels)}."
     return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")
 

@@ -35,7 +35,7 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    errors = comparison.values_of(Metric("ECE", "foreground"))[""]["one"]
+    errors = comparison.values_of(Metric("ECE", "foreground"))["one"]
     assert errors.tolist() == one.values("ECE", "foreground")[2:].tolist()
 
 
@@ -88,19 +88,27 @@ def test_values_that_not_every_method_has() -> None:
     assert comparison.by_metric[DICE].differences["0.0"].mean == 0
 
 
-def test_the_frame_has_the_values_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    """Those that evaluate writes in long form."""
-    assert comparison.values.index.names == ["method", "case"]
-    assert comparison.values.columns.names == ["voxels", "structure", "metric"]
-    names = {str(label): name for label, name in enumerate(comparison.structures, start=1)}
+def test_the_values_are_those_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    """Those that evaluate writes in long form; of a segmentation, means over the structures."""
     for method, result in results.items():
         written = result.to_dataframe()
         written = written[(written["class"] == "") | (written["voxels"] == "")]
         written = written[written["metric"].isin(METRICS)]  # without the sums that scores are ratios of
-        assert len(written) > 100
-        for case, voxels, label, metric, value in written.itertuples(index=False):
-            found = comparison.values.loc[(method, case), (voxels, names.get(label, ""), metric)]
+        means = written.groupby(["case", "voxels", "metric"])["value"].mean()
+        assert len(means) > 100
+        for (case, voxels, metric), value in means.items():
+            found = comparison.values_of(Metric(metric, voxels)).loc[case, method]
             assert found == pytest.approx(value, nan_ok=True, rel=1e-12)
+
+
+def test_dice_of_masks_is_the_label_maps_only_where_it_was_not_measured() -> None:
+    """Where it was, and no case has a value, the label map's Dice does not stand for it."""
+    result = with_dice([[0.5, 0.2], [0.7, 0.4]])
+    measured = {**result.counts.segmentation_metrics, "Dice_mask": np.full((2, 2), np.nan)}
+    of_masks = replace(result, counts=replace(result.counts, segmentation_metrics=measured))
+    dices = compare({"labels": result, "masks": of_masks}).mask_dices
+    assert dices["labels"].loc["case_01"].tolist() == [0.7, 0.4]
+    assert dices["masks"].isna().all(axis=None)
 
 
 def test_what_was_counted_is_read_in_one_module() -> None:

@@ -35,17 +35,14 @@ if TYPE_CHECKING:
 
 
 _NEARLY_ALL = 0.95  # of the images' voxels
-_POOLED: tuple[tuple[str, Voxels], ...] = (
+_SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
+    *((metric, "") for metric in ("Dice", "HD95", "NSD", "Dice_mask")),
     ("NLL_per_foreground", "image"),
     ("ECE", "near"),
     ("over_confidence", "near"),
-)
-_SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
-    *((metric, "") for metric in ("Dice", "HD95", "NSD", "Dice_mask")),
-    *_POOLED,
     *((metric, voxels) for metric in PAPER_METRICS for voxels in VOXEL_SETS[:2]),
 )
-"""Metrics and voxel sets of the table in a terminal, in its order; some are of all cases' voxels together."""
+"""Metrics and voxel sets of the table in a terminal, in its order."""
 
 
 class CountedCase(NamedTuple):
@@ -362,12 +359,16 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
         columns="method"
     )
-    signed = [metric.titled() for metric in METRICS.values() if metric.signed]
-    formats = dict.fromkeys(shown, "{:.3f}".format) | {"HD95": "{:.1f}".format}
-    formats |= dict.fromkeys(signed, "{:+.3f}".format)
+    formats = {}
+    pooled = []
+    for name, voxels in _SHOWN:
+        metric = METRICS[name]
+        title = metric.titled(voxels)
+        formats[title] = f"{{:{'+' if metric.signed else ''}.{metric.digits}f}}".format
+        if metric.is_pooled(voxels):
+            pooled.append(title)
     table = shown.to_string(formatters=formats, na_rep="–")
-    titles = ", ".join(METRICS[metric].titled(voxels) for metric, voxels in _POOLED)
-    pooled = f"{titles}: all cases pooled; the others are means over cases."
+    about_pooled = f"{', '.join(pooled)}: all cases pooled; the others are means over cases."
     lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
     notes = [
         f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "
@@ -375,4 +376,4 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
         for of_regions in lost
         if of_regions is not None
     ]
-    return "\n".join([table, pooled, *notes])
+    return "\n".join([table, about_pooled, *notes])

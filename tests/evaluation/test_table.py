@@ -18,7 +18,7 @@ def test_results_of_different_content_are_shown_side_by_side() -> None:
     known = {title: text for title, text in small.items() if text != "–"}
     assert known == {title: large[title] for title in ("Dice", "ECE near", "confidence − accuracy")}
     assert large["Dice"] == f"{evaluated.estimate('Dice').value:.3f}"
-    assert large["HD95"] == f"{evaluated.estimate('HD95').value:.1f}"
+    assert large["HD95"] == f"{evaluated.estimate('HD95').value:.2f}"
     assert large["ECE near"] == f"{evaluated.pooled('near')['ECE']:.3f}"
     assert large["confidence − accuracy"] == f"{evaluated.pooled('near')['over_confidence']:+.3f}"
     assert large["CECE union"] == f"{evaluated.estimate('CECE', 'union').value:.3f}"

@@ -5,14 +5,12 @@ from nnunet_nacl.evaluation._files import read_parts, read_result, write_result
 from nnunet_nacl.evaluation._folder import count_for_review, evaluate
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
 from nnunet_nacl.evaluation._paths import SUMMARY_NAME, default_summary
-from nnunet_nacl.evaluation._result import CountedCase, FolderResult, format_table
+from nnunet_nacl.evaluation._result import FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase
-from nnunet_nacl.evaluation._summary import summary_of
 
 __all__ = [
     "SUMMARY_NAME",
     "USUAL_SETTINGS",
-    "CountedCase",
     "FolderPair",
     "FolderResult",
     "Origin",
@@ -26,6 +24,5 @@ __all__ = [
     "read_parts",
     "read_result",
     "review_command",
-    "summary_of",
     "write_result",
 ]

@@ -3,9 +3,9 @@
 >>> from nnunet_nacl.report import read_results, write_report  # in a notebook
 """
 
-from nnunet_nacl.report._answer import Answer, answer, calibrated_methods
+from nnunet_nacl.report._answer import calibrated_methods
 from nnunet_nacl.report._comparison import Comparison, View, of_each
-from nnunet_nacl.report._formats import Cell, Column, Table
+from nnunet_nacl.report._formats import Column, Table
 from nnunet_nacl.report._matching import compare, compare_all
 from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
 from nnunet_nacl.report._page import PageParts, is_page, write_report
@@ -16,31 +16,20 @@ from nnunet_nacl.report._panels import (
     write_plot,
 )
 from nnunet_nacl.report._reading import default_name, read_results
-from nnunet_nacl.report._reliability import Assessment, Reliability, Verdict
-from nnunet_nacl.report._reviews import Reviews, read_reviews
-from nnunet_nacl.report._statistics import Difference, MetricOfMethods, Order
+from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._tables import TABLES, metric_columns, table_text
 
 __all__ = [
     "DICE",
     "PLOTS",
     "TABLES",
-    "Answer",
-    "Assessment",
-    "Cell",
     "Column",
     "Comparison",
-    "Difference",
     "Metric",
-    "MetricOfMethods",
-    "Order",
     "PageParts",
     "Reliability",
-    "Reviews",
     "Table",
-    "Verdict",
     "View",
-    "answer",
     "calibrated_methods",
     "compare",
     "compare_all",
@@ -49,7 +38,6 @@ __all__ = [
     "metric_columns",
     "of_each",
     "read_results",
-    "read_reviews",
     "reliability_panels",
     "table_text",
     "tradeoff_panels",

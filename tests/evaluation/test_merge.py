@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, evaluate, read_parts, read_result, summary_of, write_result
+from nnunet_nacl.evaluation import FolderResult, evaluate, read_parts, read_result, write_result
+from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, content, run_evaluate

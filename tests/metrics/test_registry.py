@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import summary_of
+from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import CALIBRATION_METRICS, METRICS, SEGMENTATION_METRICS, BinCounts, MetricDefinition
 from nnunet_nacl.metrics.counting import each_column, mean_of_known, named_columns
 from nnunet_nacl.report import compare, write_report

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import CountedCase, FolderPair, FolderResult, Origin
+from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin
+from nnunet_nacl.evaluation._result import CountedCase
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles, CaseStates

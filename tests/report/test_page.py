@@ -11,7 +11,8 @@ import pytest
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import Metric, View, answer, compare, read_results, write_report
+from nnunet_nacl.report import Metric, View, compare, read_results, write_report
+from nnunet_nacl.report._answer import answer
 from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, table_of, with_origin

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.report import DICE, Comparison, Metric, View, compare, reliability_panels, tradeoff_panels
-from nnunet_nacl.report.plots import INK, draw_panels, to_svg, tradeoff_scatter
+from nnunet_nacl.report.plots import INK, draw_panels, to_svg
+from nnunet_nacl.report.plots._diagrams import tradeoff_scatter
 from tests.report.generated import make_blurred
 
 

@@ -20,7 +20,8 @@ from nnunet_nacl.evaluation import (
     write_result,
 )
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.report import answer, compare, read_results, table_text, write_plot, write_report
+from nnunet_nacl.report import compare, read_results, table_text, write_plot, write_report
+from nnunet_nacl.report._answer import answer
 from nnunet_nacl.report._reading import default_name
 from nnunet_nacl.report._slices import read_slices
 from tests.generated import write_model

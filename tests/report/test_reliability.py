@@ -12,7 +12,8 @@ from scipy.special import expit, logit
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Counts, LabelMeaning, Voxels, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import answer, compare
+from nnunet_nacl.report import compare
+from nnunet_nacl.report._answer import answer
 from tests.generated import write_folder
 from tests.report.generated import make_blurred, table_of, with_origin
 

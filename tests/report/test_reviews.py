@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from nnunet_nacl.report import compare, read_results, read_reviews, write_report
-from nnunet_nacl.report.plots import dice_scatter
+from nnunet_nacl.report import compare, read_results, write_report
+from nnunet_nacl.report._reviews import read_reviews
+from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.use import review_folder
 from tests.report.test_page import page_of
 

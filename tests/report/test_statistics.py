@@ -11,13 +11,12 @@ from nnunet_nacl.paper.report import MEAN_CASE_RANK, rank_methods
 from nnunet_nacl.report import (
     DICE,
     Comparison,
-    Difference,
     Metric,
-    Order,
     View,
     compare,
     metric_columns,
 )
+from nnunet_nacl.report._statistics import Difference, Order
 from tests.report.generated import make_blurred, make_result, twice, with_dice
 
 ECE = Metric("ECE", "foreground")

@@ -9,7 +9,8 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import compare, read_reviews
+from nnunet_nacl.report import compare
+from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.use import ReviewFit, decode_folder, fit_review, review_folder
 from tests.generated import VOXEL_ML, overlapping_case, probabilities, read, true_dice, write_folder, write_overlapping
 

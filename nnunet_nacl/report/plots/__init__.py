@@ -1,6 +1,6 @@
 """Plots of methods: each draws on the axes that it is given."""
 
-from nnunet_nacl.report.plots._diagrams import dice_scatter, draw_point, reach, tradeoff_scatter
+from nnunet_nacl.report.plots._diagrams import draw_point, reach
 from nnunet_nacl.report.plots._style import (
     INK,
     Panel,
@@ -18,7 +18,6 @@ from nnunet_nacl.report.plots._style import (
 __all__ = [
     "INK",
     "Panel",
-    "dice_scatter",
     "draw_panels",
     "draw_point",
     "labelled",
@@ -29,6 +28,5 @@ __all__ = [
     "save_plot",
     "style_of",
     "to_svg",
-    "tradeoff_scatter",
     "wrapped",
 ]

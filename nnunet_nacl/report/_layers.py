@@ -1,6 +1,7 @@
 """Slices of a case as layers that the page embeds: pictures, and outlines of the ground truth."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -19,23 +20,29 @@ _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
 
 
+@dataclass(frozen=True)
+class CasePictures:
+    """A case's slices as ``slice_layers`` gives them; without ground truth, there are none.
+
+    ``problems`` say what cannot be shown, ``first`` is the slice that is shown first, ``num_slices`` are the case's.
+    """
+
+    problems: list[str]
+    slices: list[ByName]
+    first: int = 0
+    num_slices: int = 0
+
+
 def case_pictures(
     case: str, states: Mapping[str, CaseStates], origin: Origin, images: Path | None
-) -> ByName:
-    """Pictures of a case, read as ``read_slices`` does: of slices, ``first`` the one that is shown first.
-
-    ``problems`` say what cannot be shown; without ground truth, there are no slices.
-    """
+) -> CasePictures:
+    """Pictures of a case, read as ``read_slices`` does; raises nothing."""
     try:
         data = read_slices(case, states, origin, images)
     except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
-        return {"problems": [f"pictures: {error}"], "slices": []}
-    return {
-        "problems": data.missing,
-        "slices": [slice_layers(data, row) for row in range(len(data.numbers))],
-        "first": data.fullest,
-        "num_slices": data.num_slices,
-    }
+        return CasePictures([f"pictures: {error}"], [])
+    slices = [slice_layers(data, row) for row in range(len(data.numbers))]
+    return CasePictures(data.missing, slices, data.fullest, data.num_slices)
 
 
 def slice_layers(data: Slices, row: int) -> ByName:

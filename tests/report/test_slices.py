@@ -83,8 +83,8 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
         slices_of(comparison, "case_01")
     origin = comparison.origins[comparison.baseline]
     pictures = case_pictures("case_01", comparison.file_states("case_01"), origin, None)
-    assert pictures["slices"] == []
-    assert "case_01.nii.gz does not exist" in pictures["problems"][0]
+    assert pictures.slices == []
+    assert "case_01.nii.gz does not exist" in pictures.problems[0]
     assert len(case_panels(View(comparison), "case_01")) == 1  # its reliability needs no file
 
 

@@ -5,10 +5,11 @@ from nnunet_nacl.evaluation._files import read_parts, read_result, write_result
 from nnunet_nacl.evaluation._folder import count_for_review, evaluate
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
 from nnunet_nacl.evaluation._paths import SUMMARY_NAME, default_summary
-from nnunet_nacl.evaluation._result import FolderResult, format_table
+from nnunet_nacl.evaluation._result import NEARLY_ALL, FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase
 
 __all__ = [
+    "NEARLY_ALL",
     "SUMMARY_NAME",
     "USUAL_SETTINGS",
     "FolderPair",

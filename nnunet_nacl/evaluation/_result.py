@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     import pandas
 
 
-_NEARLY_ALL = 0.95  # of the images' voxels
+NEARLY_ALL = 0.95
+"""The share of the images' voxels above which the voxel set near is nearly all of them."""
 _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
     *((metric, "") for metric in ("Dice", "HD95", "NSD", "Dice_mask")),
     ("NLL_per_foreground", "image"),
@@ -200,7 +201,7 @@ class FolderResult:
     @property
     def near_is_nearly_all(self) -> bool:
         """Whether the voxel set near is nearly the whole of the images, so that it is hardly near any more."""
-        return self.pooled("near").get("share", 0.0) > _NEARLY_ALL
+        return self.pooled("near").get("share", 0.0) > NEARLY_ALL
 
     @property
     def notes(self) -> list[str]:

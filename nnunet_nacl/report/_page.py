@@ -8,9 +8,9 @@ from pathlib import Path
 from markupsafe import Markup
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation import Origin, evaluate_command, review_command
+from nnunet_nacl.evaluation import NEARLY_ALL, Origin, evaluate_command, review_command
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import LABEL_FREE, METRICS, Voxels
+from nnunet_nacl.metrics import CORE_PROBABILITY, LABEL_FREE, MARGIN_MM, METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _panels as panels
@@ -28,6 +28,7 @@ from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import number_text, voxels_text
 from nnunet_nacl.report._reliability import LIMITS
 from nnunet_nacl.report._reviews import read_reviews
+from nnunet_nacl.report._statistics import LEVEL
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
@@ -91,6 +92,10 @@ def write_report(
         "command": command,
         "metrics": METRICS.values(),
         "voxel_sets": switched,
+        "margin_mm": MARGIN_MM,
+        "core_probability": CORE_PROBABILITY,
+        "nearly_all": NEARLY_ALL,
+        "level": LEVEL,
         "limits": LIMITS,
         "sure": SURE,
         "lowest_confidence": LOWEST_CONFIDENCE,

@@ -19,6 +19,7 @@ from nnunet_nacl.report._formats import FORMATS, Column, Table
 from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
 from nnunet_nacl.report._reviews import Reviews
+from nnunet_nacl.report._statistics import LEVEL
 from nnunet_nacl.use import JUDGEMENT_LABELS
 
 
@@ -140,7 +141,7 @@ def differences_table(view: View) -> Table:
     note = (
         f"Method minus {comparison.baseline}, over cases and structures for which both have a value (Dice has none "
         "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
-        f"or image a paired bootstrap test, Holm-corrected (number of comparisons: {len(others)}); * below 0.05."
+        f"or image a paired bootstrap test, Holm-corrected (number of comparisons: {len(others)}); * below {LEVEL:g}."
     )
     title = f"Differences to {comparison.baseline}"
     return Table(title, comparison.dataset, note, others, columns)

@@ -147,8 +147,9 @@ class FolderResult:
             raise ValueError(
                 f"{metric}: expected the voxel set, one of {', '.join(VOXEL_SETS)}; got {voxels or 'none'}."
             )
-        if str(label) not in {"", *self._labels}:
-            raise ValueError(f"label: expected one of {', '.join(self._labels)}; got {label}.")
+        labels = self.meaning.channel_labels
+        if str(label) not in {"", *labels}:
+            raise ValueError(f"label: expected one of {', '.join(labels)}; got {label}.")
         of_structures = self.counts.segmentation_metrics.get(metric)
         if of_structures is not None and not str(label):
             return mean_of_known(of_structures)
@@ -184,7 +185,7 @@ class FolderResult:
         of_cases = self.values(metric, voxels, label)
         definition = METRICS[metric]
         if label != "":
-            definition = definition.of_channel(self._labels.index(str(label)))
+            definition = definition.of_channel(self.meaning.channel_labels.index(str(label)))
         is_known = definition.over_cases != "sums" or self._has_scores(voxels)
         tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
         if tables is not None and definition.is_pooled(voxels) and is_known:
@@ -242,17 +243,12 @@ class FolderResult:
         """
         return voxels == "image" and self.settings.counts_all_voxels
 
-    @property
-    def _labels(self) -> list[str]:
-        """The labels of the channels: the background's, for classes, and those of the structures."""
-        return ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
-
     def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
         """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
         metrics = tables.class_metrics()
         return {
             label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
-            for channel, label in enumerate(self._labels)
+            for channel, label in enumerate(self.meaning.channel_labels)
         }
 
     @cached_property

@@ -83,6 +83,12 @@ class LabelMeaning:
         """The foreground labels, or the regions."""
         return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
 
+    @property
+    def channel_labels(self) -> list[str]:
+        """The labels of the channels as text: the background's, for classes, and those of the structures."""
+        background = ["0"] * self.activation.first_structure
+        return background + list(map(str, self.structures))
+
     def name_of(self, structure: Structure) -> str:
         """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
         named = (

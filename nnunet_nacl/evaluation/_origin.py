@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
-from nnunet_nacl.nnunet import CalibratedMark, Predictions
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.typing import ByName
 
 COUNTING = 7
@@ -69,11 +69,6 @@ class Origin:
     def has_truth(self) -> bool:
         """Whether there is ground truth."""
         return all(pair.gt_folder for pair in self.folders)
-
-    @property
-    def calibration(self) -> CalibratedMark | None:
-        """How the first folder of predictions was calibrated, if it was."""
-        return CalibratedMark.read(self.pred_folders[0])
 
     def difference(self, other: "Origin") -> str | None:
         """The first difference that changes what is counted, if any: settings, labels or counting."""

@@ -13,6 +13,7 @@ from nnunet_nacl.evaluation import Origin, evaluate_command, model_options
 from nnunet_nacl.metrics import LABEL_FREE, Voxels
 from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._metrics import DICE, Metric
+from nnunet_nacl.report._reading import calibrated_mark
 from nnunet_nacl.report._reliability import Assessment, Verdict
 from nnunet_nacl.report._statistics import Difference, Order
 
@@ -133,7 +134,7 @@ def _made_from(origins: Mapping[str, Origin]) -> dict[str, str | None]:
     folders = {
         Path(origin.folders[0].pred_folder).resolve(): name for name, origin in origins.items()
     }
-    made = {name: origin.calibration for name, origin in origins.items()}
+    made = {name: calibrated_mark(origin) for name, origin in origins.items()}
     return {
         name: folders.get(mark.source.resolve()) for name, mark in made.items() if mark is not None
     }
@@ -150,7 +151,7 @@ def calibrated_methods(origins: Mapping[str, Origin]) -> set[str]:
     return {
         name
         for name, origin in origins.items()
-        if origin.calibration is not None
+        if calibrated_mark(origin) is not None
         or "predictions_calibrated" in origin.pred_folders[0].parts
         or any(part.endswith("_calibrated") for part in parts[name])
     }

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate_command, read_parts
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, evaluate_command, read_parts
 from nnunet_nacl.files import printable, unresolved
-from nnunet_nacl.nnunet import dataset_in, model_in
+from nnunet_nacl.nnunet import CalibratedMark, dataset_in, model_in
 
 
 def read_results(
@@ -59,7 +59,7 @@ class _Summary:
     @cached_property
     def name(self) -> str:
         """The name of the method, unless another one has it, too."""
-        calibrated = self.results[0].origin.calibration
+        calibrated = calibrated_mark(self.results[0].origin)
         if calibrated is None:
             return default_name(self.file)
         return f"{default_name(calibrated.source / SUMMARY_NAME)} + {calibrated.method}"
@@ -169,6 +169,14 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         raise ValueError(
             f"{called}, but are not folds of one method: {error} Name them with --names."
         ) from error
+
+
+def calibrated_mark(origin: Origin) -> CalibratedMark | None:
+    """How a method's first folder of predictions is calibrated, if it is: read from that folder as it is now.
+
+    Raises a ValueError if its ``calibration_applied.json`` is not as expected.
+    """
+    return CalibratedMark.read(origin.pred_folders[0])
 
 
 def default_name(file: Path) -> str:

@@ -9,8 +9,8 @@ import pandas as pd
 
 from nnunet_nacl.files import csv_text
 from nnunet_nacl.metrics import Interval
-from nnunet_nacl.report._metrics import number_text
 from nnunet_nacl.report._statistics import LEVEL
+from nnunet_nacl.report._texts import number_text, p_text
 from nnunet_nacl.typing import Mask
 
 _LATEX = str.maketrans(
@@ -148,11 +148,6 @@ class Table:
 
 def _exact(number: float) -> str:
     return "" if np.isnan(number) else f"{number:.10g}"
-
-
-def p_text(p: float) -> str:
-    """``p = 0.012`` or ``p < 0.001``."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def to_markdown(table: Table) -> str:

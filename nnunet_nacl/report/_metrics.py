@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from nnunet_nacl.metrics import METRICS, MetricDefinition, Voxels
 
 
@@ -50,18 +48,6 @@ class Metric:
 def voxels_text(voxels: str) -> str:
     """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
     return "near the structures" if voxels == "near" else f"over the {voxels}"
-
-
-def number_text(value: float | None, digits: int = 3, *, signed: bool = False) -> str:
-    """A number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
-
-    >>> number_text(-0.0004, signed=True), number_text(-0.0006, signed=True), number_text(float("nan"))
-    ('0.000', '−0.001', '–')
-    """
-    if value is None or np.isnan(value):
-        return "–"
-    text = f"{value:{'+' if signed else ''}.{digits}f}"
-    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
 
 
 DICE = Metric("Dice")

@@ -17,7 +17,7 @@ from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._answer import answer
 from nnunet_nacl.report._comparison import Comparison, View
-from nnunet_nacl.report._formats import p_text, to_csv, to_latex
+from nnunet_nacl.report._formats import to_csv, to_latex
 from nnunet_nacl.report._layers import (
     LOWEST_CONFIDENCE,
     SURE,
@@ -25,10 +25,11 @@ from nnunet_nacl.report._layers import (
     confidence_colors,
 )
 from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import number_text, voxels_text
+from nnunet_nacl.report._metrics import voxels_text
 from nnunet_nacl.report._reliability import LIMITS
 from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.report._statistics import LEVEL
+from nnunet_nacl.report._texts import number_text, p_text, percent_text
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
@@ -113,7 +114,7 @@ def write_report(
         filters = {
             "voxels": voxels_text,
             "number": number_text,
-            "percent": _percent,
+            "percent": percent_text,
             "p": p_text,
             "csv": to_csv,
             "latex": to_latex,
@@ -122,11 +123,6 @@ def write_report(
         }
         template = _TEMPLATE if parts is None else parts.template
         write_page(file, template, content, filters)
-
-
-def _percent(share: float) -> str:
-    """A share in per cent, as exact as it is."""
-    return f"{100 * share:g}"
 
 
 def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> ByName:

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.report._metrics import number_text
 from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._reviews import Reviews
 from nnunet_nacl.report._statistics import MetricOfMethods
+from nnunet_nacl.report._texts import number_text
 from nnunet_nacl.report.plots._style import (
     INK,
     labelled,

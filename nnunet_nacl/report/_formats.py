@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -125,6 +126,7 @@ class Table:
                 found[f"{column.title} p"] = column.p
         return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
 
+    @cached_property
     def cells(self) -> list[list[Cell]]:
         """The cells of each row."""
         return [
@@ -137,13 +139,13 @@ class Table:
 
     def shown(self) -> pd.DataFrame:
         """The texts of the cells; titles have their arrows."""
-        texts = [[str(cell) for cell in row] for row in self.cells()]
+        texts = [[str(cell) for cell in row] for row in self.cells]
         heads = [column.head for column in self.columns]
         return pd.DataFrame(texts, pd.Index(self.rows, name=self.index), heads)
 
     def bold(self) -> Mask:
         """Which cells are bold."""
-        return np.array([[cell.is_bold for cell in row] for row in self.cells()])
+        return np.array([[cell.is_bold for cell in row] for row in self.cells])
 
 
 def _exact(number: float) -> str:

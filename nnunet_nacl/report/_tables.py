@@ -129,7 +129,7 @@ def differences_table(view: View) -> Table:
         gaps = comparison.by_metric[metric].differences.values()
         columns.append(
             Column(
-                title=metric.title,
+                title=metric.title_with_unit,
                 values=[gap.mean for gap in gaps],
                 intervals=[gap.interval for gap in gaps],
                 p=[gap.p_holm for gap in gaps],
@@ -153,7 +153,7 @@ def structures_table(view: View) -> Table:
     voxels = view.main
     columns = []
     for metric in [*comparison.segmentation_metrics, Metric("ECE", voxels)]:
-        title = f"class {metric.title}" if metric.voxels else metric.title
+        title = f"class {metric.title}" if metric.voxels else metric.title_with_unit
         digits = metric.definition.digits
         for name, values in comparison.of_structures(metric).items():
             columns.append(Column(f"{title} {name}", values, digits=digits, arrow=metric.arrow))

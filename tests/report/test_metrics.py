@@ -76,4 +76,4 @@ def test_what_methods_are_judged_by(comparison: Comparison) -> None:
     assert titles(Settings(voxels=("union",))) == ["Dice", "ECE union", "CECE union"]
     assert titles(Settings(protocol="authors")) == ["Dice", "ECE near"]  # its tables lack voxels
     compared = table_of("differences", comparison, "union").columns
-    assert [column.title for column in compared] == ["Dice", "HD95", *scores, "ECE union", "CECE union"]
+    assert [column.title for column in compared] == ["Dice", "HD95 (mm)", *scores, "ECE union", "CECE union"]

@@ -202,7 +202,7 @@ def test_folds_that_were_evaluated_with_and_without_surface_distances(
         summary(one.validation.folder, one.split["val"], surface=surface)
         assert "evaluate_validation" not in steps(one)
     (page,) = report_experiments([experiment(jobs)])
-    assert "HD95 ↓" not in page.read_text()
+    assert "HD95 (mm)" not in page.read_text()
     printed = capsys.readouterr().out
     assert "Dataset901_Labels, validation" in printed
     assert "HD95" not in printed

@@ -11,6 +11,14 @@ from models import loss_name
 from nnunet_nacl.metrics.counting import case_weights
 from nnunet_nacl.paper.report import published
 
+CALIBRATION = {
+    "ECE foreground": "{ECE_foreground:.3f}",
+    "CECE foreground": "{CECE_foreground:.3f}",
+    "ECE union": "{ECE_union:.3f}",
+    "NLL": "{NLL:.3f}",
+    **ECE_NEAR,
+}
+
 
 def losses_hippocampus() -> str:
     """Six losses, folds 0 and 1."""
@@ -68,11 +76,7 @@ def losses_3d() -> str:
         "loss": "{method}",
         "Dice": "{Dice:.3f}",
         "HD95 (mm)": "{HD95:.2f}",
-        "ECE foreground": "{ECE_foreground:.3f}",
-        "CECE foreground": "{CECE_foreground:.3f}",
-        "ECE union": "{ECE_union:.3f}",
-        "NLL": "{NLL:.3f}",
-        **ECE_NEAR,
+        **CALIBRATION,
     }
     return table(rows, columns)
 
@@ -124,11 +128,7 @@ def losses_lambda() -> str:
         "": "{study}",
         "λ": "{λ}",
         "Dice": "{Dice:.3f}",
-        "ECE foreground": "{ECE_foreground:.3f}",
-        "CECE foreground": "{CECE_foreground:.3f}",
-        "ECE union": "{ECE_union:.3f}",
-        "NLL": "{NLL:.3f}",
-        **ECE_NEAR,
+        **CALIBRATION,
     }
     return table(rows, columns)
 

@@ -21,7 +21,7 @@ SHARED = {
     "underscore, or REGEX's first group",
     "overwrite": "replace existing files of the same names, and no others",
     "voxels": "foreground (where the ground truth is not background), union (where it or the prediction is not), near "
-    "(within 5 mm, or pixels, of where the model sees or suspects a structure) or image (default: near, where there is "
+    "(within 5 mm, or pixels, of foreground probabilities above 0.05) or image (default: near, where there is "
     "a choice)",
 }
 """Parameter -> its help, in all commands whose docstring does not say more of it."""

@@ -34,7 +34,7 @@ def evaluate(
     Args:
         o: SUMMARY.json; the other files go beside it (default: in PRED_FOLDER)
         bins: M confidence bins
-        margin: MM that ECE near reaches beyond where the model sees or suspects a structure; or pixels, without spacing
+        margin: MM that near extends around foreground probabilities above 0.05; or pixels, without spacing
         protocol: authors: bins and number of classes as in the paper's authors' code (not its Dice, HD or rounding)
         chill: do not fail on cases without prediction or without ground truth
         num_parts: N parts of the cases, in SUMMARY_partIofN.json; report and table read them all as SUMMARY.json

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.metrics import (
+    CORE_PROBABILITY,
     METRICS,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
@@ -215,9 +216,10 @@ class FolderResult:
         if self.near_is_nearly_all:
             share = self.pooled("near")["share"]
             notes.append(
-                f"The voxel set near (within {self.settings.margin_mm:g} mm of where the model sees or suspects a "
-                f"structure) is {100 * share:.0f} % of the images: its ECE is one of the background, too. Either the "
-                "model is unsure everywhere, or that is far in these images: then give evaluate a smaller --margin."
+                f"The voxel set near (within {self.settings.margin_mm:g} mm of foreground "
+                f"probabilities above {CORE_PROBABILITY:g}) is {100 * share:.0f} % of the images: its ECE is one of "
+                "the background, too. Either the model is unsure everywhere, or that is far in these images: then give "
+                "evaluate a smaller --margin."
             )
         return notes + self.notes_on_empty_cases
 

@@ -186,7 +186,7 @@ def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture
         for folder in folders:
             write_upright(y, folder / f"case_{number}.nii.gz", (0.001, 0.00025, 0.00025))
     assert run_evaluate(folders) == 0
-    note = "The voxel set near (within 5 mm of where the model sees or suspects a structure) is 100 % of the images"
+    note = "The voxel set near (within 5 mm of foreground probabilities above 0.05) is 100 % of the images"
     assert note in capsys.readouterr().out
     assert note in summary_of(folders)["notes"][0]
     assert run_evaluate(folders, "--margin", "0.001") == 0  # counted anew

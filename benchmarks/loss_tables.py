@@ -189,7 +189,7 @@ def losses_lambda_paired() -> str:
     ):
         of_data = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
         for name, cells in _paired_by_case(of_data, base, metrics).items():
-            if name.startswith("NACL"):
+            if weight_of(name.removesuffix(", again")):
                 lines.append([f"{data_set}, {steps:,} steps: {name}", *cells])
     return markdown(lines)
 

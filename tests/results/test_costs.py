@@ -29,3 +29,13 @@ def test_recorded_costs_are_within_their_bounds() -> None:
     losses = read("loss_time", "not loss.str.contains('at once|F.cross|nnU-Net|MONAI')")
     assert set(losses["loss"]) >= set(LOSSES)
     assert (losses["memory"] <= 1.5).all()
+
+
+def test_what_a_training_takes() -> None:
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 25000").dropna(subset="training_seconds")
+    on_gpu = rows["machine"].str.contains("H200")
+    hours, minutes = rows.loc[~on_gpu, "training_seconds"] / 3600, rows.loc[on_gpu, "training_seconds"] / 60
+    said("experiments.md", "they took one to two hours of a CPU core, and 11 minutes on an H200 that trained five")
+    assert (hours.round().min(), hours.round().max()) == (1, 2)
+    assert len(minutes) == 5
+    assert round(minutes.max()) == 11

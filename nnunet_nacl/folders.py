@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.files import check_output, only_writer, write_json
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CUT_SHORT_NAME, DECODED_NAME, CaseFiles, Predictions
 from nnunet_nacl.typing import ByName
 
 Result = TypeVar("Result")
@@ -21,7 +21,10 @@ _UNFINISHED = ".nnunet_nacl_cases"  # in the output: files that are not whole ye
 
 @dataclass(frozen=True)
 class NewFolder(Generic[Result]):
-    """The results for the cases of a folder; until all are done, its files are in the hidden ``unfinished``."""
+    """The results for the cases of a folder; until all are done, its files are in the hidden ``unfinished``.
+
+    ``replaced`` are files in the output that are removed before the new ones move there.
+    """
 
     output: Path
     unfinished: Path
@@ -29,6 +32,7 @@ class NewFolder(Generic[Result]):
     results: dict[str, Result]
     skipped: list[Skipped]
     notes: list[str] = field(default_factory=list)
+    replaced: list[Path] = field(default_factory=list)
 
     def summary(self) -> str:
         """A text for users: how many cases were done, and notes."""
@@ -66,6 +70,7 @@ def write_folder(
     """Write each case of the inputs into its own hidden folder; on leaving, the files move to the output.
 
     There, other files stay; but if the new folder is ``of_predictions``, earlier marks and skipped cases are removed.
+    If that is cut short, a hidden folder remains: ``Predictions`` refuses the output, and the next call replaces it.
     ``write`` is called with a case, of the first input that has it, and its folder; what it returns is in ``results``.
     It must be picklable.
     """
@@ -78,11 +83,12 @@ def write_folder(
     known = {case.name: case for folder in reversed(inputs) for case in folder.cases}
     cases = dict(sorted(known.items()))
     unfinished = output / _UNFINISHED
+    cut_short = output / CUT_SHORT_NAME
     is_new = not output.exists()
     check_output(output, overwrite=True, is_folder=True)  # before the lock makes its parents
     with only_writer(output):
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
-        check_output(output, overwrite=overwrite, is_folder=True)
+        check_output(output, overwrite=overwrite or cut_short.is_dir(), is_folder=True)
         unfinished.mkdir(parents=True)
         try:
             attempt = partial(_attempt, write=write, folder=unfinished)
@@ -90,17 +96,23 @@ def write_folder(
             check_any_used(results, skipped)
             for entry in skipped:
                 shutil.rmtree(unfinished / entry.case, ignore_errors=True)
-            yield NewFolder(output, unfinished, done, results, skipped)
+            new = NewFolder(output, unfinished, done, results, skipped)
+            yield new
             if of_predictions:
-                earlier = [CALIBRATED_NAME, DECODED_NAME]
+                new.replaced.extend([output / CALIBRATED_NAME, output / DECODED_NAME])
                 for entry in skipped:
                     files = known[entry.case]
-                    earlier += [files.prediction.name, files.probabilities.name]
-                for name in earlier:
-                    (output / name).unlink(missing_ok=True)
-            for file in [*unfinished.glob("*.*"), *unfinished.glob("*/*")]:  # marks first
+                    new.replaced.extend(
+                        [output / files.prediction.name, output / files.probabilities.name]
+                    )
+            shutil.rmtree(cut_short, ignore_errors=True)
+            unfinished.rename(cut_short)
+            for file in new.replaced:
+                file.unlink(missing_ok=True)
+            for file in [*cut_short.glob("*.*"), *cut_short.glob("*/*")]:  # marks first
                 if file.is_file():
                     file.replace(output / file.name)
+            shutil.rmtree(cut_short)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
             if is_new:

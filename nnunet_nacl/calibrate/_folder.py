@@ -16,6 +16,7 @@ from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import Activation, segment
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
+    CUT_SHORT_NAME,
     DECODED_NAME,
     CaseFiles,
     DataSet,
@@ -129,8 +130,7 @@ def apply_folder(
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
-        for file in earlier:
-            file.unlink(missing_ok=True)
+        written.replaced.extend(earlier)
         fit.write(written.unfinished / CALIBRATED_NAME, applied_to=source)
         predictions.copy_descriptions(written.unfinished)
     return written
@@ -138,7 +138,7 @@ def apply_folder(
 
 def _calibrated_files(folder: Path) -> list[Path]:
     """Of the cases that an earlier calibration wrote; a FileExistsError if there are other predictions."""
-    if not cases_in(folder, ".npz"):
+    if not cases_in(folder, ".npz") or (folder / CUT_SHORT_NAME).is_dir():
         return []
     if not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file():
         raise FileExistsError(

@@ -28,6 +28,7 @@ from nnunet_nacl.nnunet._json import (
 )
 from nnunet_nacl.nnunet._marks import (
     CALIBRATED_NAME,
+    CUT_SHORT_NAME,
     DECODED_NAME,
     Applied,
     AppliedCalibration,
@@ -60,6 +61,7 @@ from nnunet_nacl.nnunet._probabilities import NpzChannels
 __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
+    "CUT_SHORT_NAME",
     "DECODED_NAME",
     "DEFAULT_TRAINER",
     "SPLITS_NAME",

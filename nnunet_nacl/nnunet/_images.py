@@ -153,7 +153,10 @@ class Reader:
         del stored
         with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
             partial = Path(folder) / file.name
-            self._reader.write_seg(labels, str(partial), properties)
+            try:
+                self._reader.write_seg(labels, str(partial), properties)
+            except OSError as error:  # names the temporary file or, on a full disk, none
+                raise OSError(error.errno, error.strerror, str(file)) from error
             try:  # on a full disk, ITK says nothing
                 check_image_file(partial)
                 (again,), _ = self._reader.read_seg(str(partial))

@@ -14,6 +14,8 @@ from nnunet_nacl.files import read_json
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
 DECODED_NAME = "decoded.json"
+# In a folder into which files were being moved when the command that wrote it was stopped
+CUT_SHORT_NAME = ".nnunet_nacl_cut_short"
 
 
 @with_config(ConfigDict(extra="allow"))

@@ -176,6 +176,36 @@ def test_after_it_was_killed(fit_file: Path, new: tuple[Path, Path], tmp_path: P
         apply_folder(fit_file, new[1], tmp_path / "calibrated")
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_was_cut_short_is_refused_and_made_again(
+    overwrite: bool, fit_file: Path, new: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "calibrated"
+    if overwrite:
+        apply_folder(fit_file, new[1], output)
+    replace_file = Path.replace
+    left = 6  # the marks, and some of the first two cases
+
+    def stopped(self: Path, target: Path) -> Path:
+        nonlocal left
+        if target.parent == output:
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return replace_file(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            apply_folder(fit_file, new[1], output, overwrite=overwrite)
+    assert len([*output.glob("*.npz")]) < 3
+    with pytest.raises(ValueError, match="calibrated is not whole: the command that wrote it was stopped"):
+        Predictions.of_folder(None, output)
+    assert list(apply_folder(fit_file, new[1], output).results) == ["x", "y", "z"]
+    assert len(Predictions.of_folder(None, output).cases) == 3
+    assert not any(file.name.startswith(".") for file in output.iterdir())
+
+
 def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "calibrated"
     output.mkdir()

@@ -1,5 +1,7 @@
+import errno
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -255,5 +257,13 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(sitk, "WriteImage", cut_short)
     with pytest.raises(OSError, match=rf"cannot be written whole; .*'{tmp_path / 'b.nii.gz'}'"):
+        SITK.write_labels(LABELS, like, tmp_path / "b.nii.gz")
+    assert list(tmp_path.iterdir()) == [like]
+
+    def full(*_: object) -> None:  # as nibabel
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sitk, "WriteImage", full)
+    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path / 'b.nii.gz'}'"):
         SITK.write_labels(LABELS, like, tmp_path / "b.nii.gz")
     assert list(tmp_path.iterdir()) == [like]

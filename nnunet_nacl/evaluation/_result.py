@@ -208,11 +208,7 @@ class FolderResult:
     @property
     def notes(self) -> list[str]:
         """What to know before reading the numbers, in sentences for users."""
-        notes = []
-        if any(map(validates_training_cases, self.origin.pred_folders)):
-            notes.append(
-                "fold all is validated on the cases that it was trained with: unseen cases will score worse."
-            )
+        notes = self.notes_on_training_cases
         if self.near_is_nearly_all:
             share = self.pooled("near")["share"]
             notes.append(
@@ -222,6 +218,12 @@ class FolderResult:
                 "evaluate a smaller --margin."
             )
         return notes + self.notes_on_empty_cases
+
+    @property
+    def notes_on_training_cases(self) -> list[str]:
+        """That the cases are those that the model was trained with, if so."""
+        note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
+        return [note] if any(map(validates_training_cases, self.origin.pred_folders)) else []
 
     @property
     def notes_on_empty_cases(self) -> list[str]:

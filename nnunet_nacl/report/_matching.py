@@ -104,6 +104,7 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
         counts = f"{len(shared)} of {len(every)} cases are compared"
         notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
     for name, result in results.items():
+        notes += [f"{name}: {note}" for note in result.notes_on_training_cases]
         if result.skipped:
             skipped = _first_few([entry.case for entry in result.skipped])
             notes.append(

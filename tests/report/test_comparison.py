@@ -10,10 +10,10 @@ import pytest
 import nnunet_nacl.paper.report as paper_report
 from nnunet_nacl import report
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import METRICS, Settings
 from nnunet_nacl.report import DICE, Comparison, Metric, View, compare
-from tests.report.generated import NAMED, make_blurred, make_result, with_dice
+from tests.report.generated import NAMED, make_blurred, make_result, with_dice, with_origin
 
 
 def test_nothing_to_note(comparison: Comparison) -> None:
@@ -78,6 +78,13 @@ def test_what_is_not_alike_is_said() -> None:
         "The methods were evaluated with different margin_mm (one: 5.0, other: 3) and are not quite comparable.",
         "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
+
+
+def test_fold_all_is_said_to_be_no_test() -> None:
+    pair = FolderPair("labelsTr", "model/fold_all/validation")
+    trained = with_origin(make_result(0.4), folders=(pair,))
+    note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
+    assert compare({"one": trained, "other": make_result(1.0)}).notes == [f"one: {note}"]
 
 
 def test_values_that_not_every_method_has() -> None:

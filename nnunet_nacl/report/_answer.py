@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,8 +161,9 @@ def calibrated_methods(origins: Mapping[str, Origin]) -> set[str]:
 def _twins(origins: Mapping[str, Origin]) -> set[str]:
     """Methods whose folder differs from another one in ``_calibrated`` or ``_trained`` alone: one is calibrated."""
     parts = _own_parts(origins)
-    stems = {name: [_MADE_BY.sub("", part) for part in own] for name, own in parts.items()}
-    return {name for name, stem in stems.items() if [*stems.values()].count(stem) > 1}
+    stem_of = {own: tuple(_MADE_BY.sub("", part) for part in own) for own in parts.values()}
+    num_folders = Counter(stem_of.values())
+    return {name for name, own in parts.items() if num_folders[stem_of[own]] > 1}
 
 
 def _own_parts(origins: Mapping[str, Origin]) -> dict[str, tuple[str, ...]]:

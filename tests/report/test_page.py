@@ -197,6 +197,12 @@ def test_no_twins_by_half_a_word() -> None:
     assert set(told.to_calibrate) == {"soft", "sharp"}
 
 
+def test_a_folder_is_no_twin_of_itself() -> None:
+    """Two summaries of it, of which neither is calibrated: by the authors' protocol, say, and by the standard one."""
+    told = answer(compare(placed({"soft": "/data/NACL", "sharp": "/data/NACL"})))
+    assert set(told.to_calibrate) == {"soft", "sharp"}
+
+
 def placed(folders: dict[str, str]) -> dict[str, FolderResult]:
     """One method that is too soft and one that is too sharp, predicted to these folders."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("sharp", 0.5))}

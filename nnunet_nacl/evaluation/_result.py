@@ -366,10 +366,12 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
         metric = METRICS[name]
         title = metric.titled(voxels)
         formats[title] = f"{{:{'+' if metric.signed else ''}.{metric.digits}f}}".format
-        if metric.is_pooled(voxels):
+        if metric.is_pooled(voxels) and title in shown:
             pooled.append(title)
     table = shown.to_string(formatters=formats, na_rep="–")
-    about_pooled = f"{', '.join(pooled)}: all cases pooled; the others are means over cases."
+    about_pooled = "Means over cases."
+    if pooled:
+        about_pooled = f"{', '.join(pooled)}: all cases pooled; the others are means over cases."
     lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
     notes = [
         f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "

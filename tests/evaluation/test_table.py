@@ -1,5 +1,7 @@
 """Results as the commands print them."""
 
+import pytest
+
 from nnunet_nacl.evaluation import format_table
 from nnunet_nacl.metrics import Settings
 from tests.report.generated import make_result
@@ -23,3 +25,16 @@ def test_results_of_different_content_are_shown_side_by_side() -> None:
     assert large["confidence − accuracy"] == f"{evaluated.pooled('near')['over_confidence']:+.3f}"
     assert large["CECE union"] == f"{evaluated.estimate('CECE', 'union').value:.3f}"
     assert large["Dice"] in repr(evaluated)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(), "NLL per foreground voxel, ECE near, confidence − accuracy: all cases pooled"),
+        (Settings(protocol="authors"), "ECE near, confidence − accuracy: all cases pooled"),
+        (Settings(voxels=("foreground",)), "Means over cases."),
+    ],
+)
+def test_what_is_pooled_is_said_of_the_columns_that_are_shown(settings: Settings, said: str) -> None:
+    _, about_pooled = repr(make_result(settings=settings)).rsplit("\n", 1)
+    assert about_pooled.partition(";")[0] == said

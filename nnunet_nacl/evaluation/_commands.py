@@ -60,7 +60,7 @@ def _evaluate_options(origin: Origin) -> list[str]:
     if settings.num_bins != usual.num_bins:
         options += ["--bins", str(settings.num_bins)]
     if settings.margin_mm != usual.margin_mm:
-        options += ["--margin", f"{settings.margin_mm:g}"]
+        options += ["--margin", str(settings.margin_mm).removesuffix(".0")]
     if settings.protocol != usual.protocol:
         options += ["--protocol", settings.protocol]
     if settings.ignore_geometry:

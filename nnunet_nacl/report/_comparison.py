@@ -4,7 +4,8 @@ What ``evaluate`` has counted is read here alone, so all that is shown has the s
 commands are read wherever they are shown.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -180,10 +181,10 @@ class View:
     asked: Voxels | None = None
 
     def __post_init__(self) -> None:
-        if self.asked and self.asked not in self.comparison.voxels:
-            raise ValueError(
-                f"voxels: expected one of {', '.join(self.comparison.voxels)}; got {self.asked}."
-            )
+        voxels = self.comparison.voxels
+        if self.asked and self.asked not in voxels:
+            with naming(self.comparison.dataset):
+                raise ValueError(f"voxels: expected one of {', '.join(voxels)}; got {self.asked}.")
 
     @property
     def main(self) -> Voxels:
@@ -247,6 +248,17 @@ class View:
             spread = errors.max(axis=1) - errors.min(axis=1)
             roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
         return {role: case for case, role in roles.items()}
+
+
+@contextmanager
+def naming(dataset: str) -> Iterator[None]:
+    """Name the data set, if it has a name, in a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        if not dataset:
+            raise
+        raise ValueError(f"{dataset}: {error}") from error
 
 
 def of_each(make: Callable[[View], Made]) -> Callable[[Sequence[View]], list[Made]]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.names import cases_of_patients
-from nnunet_nacl.report._comparison import Comparison, Results
+from nnunet_nacl.report._comparison import Comparison, Results, naming
 
 Comparable = Mapping[str, Results] | Sequence[Comparison]
 """Data set -> method -> result, or what ``compare_all`` made of these."""
@@ -17,10 +17,15 @@ Comparable = Mapping[str, Results] | Sequence[Comparison]
 def compare_all(
     results: Mapping[str, Results], *, by_patient: bool | str = False
 ) -> list[Comparison]:
-    """A comparison for each data set of data set -> method -> result; ``by_patient`` is that of ``compare``."""
-    return [
-        compare(methods, dataset, by_patient=by_patient) for dataset, methods in results.items()
-    ]
+    """A comparison for each data set of data set -> method -> result; ``by_patient`` is that of ``compare``.
+
+    Raises the ValueErrors of ``compare``, with the name of the data set.
+    """
+    comparisons = []
+    for dataset, methods in results.items():
+        with naming(dataset):
+            comparisons.append(compare(methods, dataset, by_patient=by_patient))
+    return comparisons
 
 
 def comparisons_of(results: Comparable) -> list[Comparison]:
@@ -44,6 +49,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
         lambda result: ", ".join(
             f"{result.meaning.name_of(one)} {one}" for one in result.structures
         ),
+        advice="they are of different data sets",
     )
     _check_alike("numbers of bins", results, lambda result: str(result.settings.num_bins))
     voxels = [
@@ -78,12 +84,18 @@ def _patients(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.intp]:
     return np.array([number[case] for case in cases])
 
 
-def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:
-    """Raise a ValueError unless ``told`` gives the same for all results."""
+def _check_alike(
+    what: str,
+    results: Results,
+    told: Callable[[FolderResult], str],
+    *,
+    advice: str = "evaluate them alike",
+) -> None:
+    """Raise a ValueError, with this advice, unless ``told`` gives the same for all results."""
     by_method = {name: told(result) for name, result in results.items()}
     if len(set(by_method.values())) > 1:
         shown = "; ".join(f"{name}: {found}" for name, found in by_method.items())
-        raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
+        raise ValueError(f"the methods have different {what} ({shown}); {advice}.")
 
 
 def _shared_cases(results: Results) -> list[str]:

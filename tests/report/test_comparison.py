@@ -12,7 +12,7 @@ from nnunet_nacl import report
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import METRICS, Settings
-from nnunet_nacl.report import DICE, Comparison, Metric, View, compare
+from nnunet_nacl.report import DICE, Comparison, Metric, View, compare, compare_all, table_text
 from tests.report.generated import NAMED, make_blurred, make_result, with_dice, with_origin
 
 
@@ -53,7 +53,7 @@ def test_what_must_be_alike() -> None:
     with pytest.raises(ValueError, match=r"different numbers of bins \(one: 15; other: 10\); evaluate them alike"):
         compare({"one": one, "other": make_result(1.0, settings=Settings(num_bins=10))})
     other = make_result(1.0, labels={"background": 0, "a": 1, "b": 2, "c": 3})
-    with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\)"):
+    with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\); they are"):
         compare({"one": one, "other": other})
     with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
         compare({"one": one, "other": make_result(cases=NAMED[1:3])})
@@ -78,6 +78,15 @@ def test_what_is_not_alike_is_said() -> None:
         "The methods were evaluated with different margin_mm (one: 5.0, other: 3) and are not quite comparable.",
         "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
+
+
+def test_errors_name_the_data_set() -> None:
+    one, other = make_result(0.4), make_result(1.0, settings=Settings(num_bins=10))
+    with pytest.raises(ValueError, match=r"^B: the methods have different numbers of bins \(one: 15; other: 10\); "):
+        compare_all({"A": {"one": one}, "B": {"one": one, "other": other}})
+    results = {"A": {"one": one}, "B": {"one": make_result(settings=Settings(voxels=("image",)))}}
+    with pytest.raises(ValueError, match=r"^B: voxels: expected one of image; got near\.$"):
+        table_text(results, voxels="near")
 
 
 def test_fold_all_is_said_to_be_no_test() -> None:

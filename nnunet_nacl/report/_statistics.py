@@ -33,7 +33,7 @@ class Difference:
         ``num_methods``: if a method was chosen for being the best of them, the level is that of all their pairs.
         """
         agree = self.tested * self.mean > 0 and not self.interval[0] <= 0 <= self.interval[1]
-        return agree and bool(self.p_holm * num_methods / 2 < LEVEL)
+        return agree and _is_significant(self.p_holm, num_methods)
 
     @property
     def is_tested(self) -> bool:
@@ -109,8 +109,13 @@ class MetricOfMethods:
             names=names,
             leaders=[name for name in names if name not in behind],
             behind=behind,
-            can_tell=lowest_p * num_methods / 2 < LEVEL,
+            can_tell=_is_significant(lowest_p, num_methods),
         )
+
+
+def _is_significant(p_holm: float, num_methods: int) -> bool:
+    """Whether it is below the level of all pairs of the methods, as the best was chosen among them."""
+    return bool(p_holm * num_methods / 2 < LEVEL)
 
 
 def _p_value(gap: Estimate) -> float:

@@ -181,7 +181,7 @@ def _against_baseline(view: View) -> list[AgainstBaseline]:
     for name, dice in by_metric[DICE].differences.items():
         gaps = {metric: by_metric[metric].differences[name] for metric in metrics}
         told = [metric for metric in metrics if gaps[metric].is_told_apart()]
-        better = [metric for metric in told if (gaps[metric].mean > 0) == metric.higher_is_better]
+        better = [metric for metric in told if (gaps[metric].value > 0) == metric.higher_is_better]
         worse = [metric for metric in told if metric not in better]
-        found.append(AgainstBaseline(name, None if np.isnan(dice.mean) else dice, better, worse))
+        found.append(AgainstBaseline(name, None if np.isnan(dice.value) else dice, better, worse))
     return found

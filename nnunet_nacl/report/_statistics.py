@@ -18,21 +18,24 @@ LEVEL = 0.05
 class Difference:
     """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
 
-    ``p_holm``: from Wilcoxon's test over the patients, or a bootstrap test if a single case has no value, corrected;
-    ``tested``: the sign of what was tested, the sum of the signed ranks or the mean.
+    Attributes:
+        value: of means, or of errors of all cases' voxels together, as ``Estimate.value``.
+        interval: of the value.
+        p_holm: from Wilcoxon's test over the patients, or a bootstrap test if a single case has no value, corrected.
+        tested_sign: that of what was tested, the sum of the signed ranks or the value.
     """
 
-    mean: float
+    value: float
     interval: Interval
     p_holm: float
-    tested: float
+    tested_sign: float
 
     def is_told_apart(self, num_methods: int = 2) -> bool:
-        """Whether mean, interval and test agree that it is not 0.
+        """Whether value, interval and test agree that it is not 0.
 
         ``num_methods``: if a method was chosen for being the best of them, the level is that of all their pairs.
         """
-        agree = self.tested * self.mean > 0 and not self.interval[0] <= 0 <= self.interval[1]
+        agree = self.tested_sign * self.value > 0 and not self.interval[0] <= 0 <= self.interval[1]
         return agree and _is_significant(self.p_holm, num_methods)
 
     @property
@@ -82,7 +85,7 @@ class MetricOfMethods:
         gaps = {name: own.minus(base) for name, own in self.estimates.items() if name != baseline}
         corrected = holm([_p_value(gap) for gap in gaps.values()])
         return {
-            name: Difference(gap.value, gap.interval, p_holm, _tested(gap))
+            name: Difference(gap.value, gap.interval, p_holm, _tested_sign(gap))
             for (name, gap), p_holm in zip(gaps.items(), corrected, strict=True)
         }
 
@@ -101,7 +104,7 @@ class MetricOfMethods:
         behind = [
             name
             for name in names[1:]
-            if gaps[name].is_told_apart(num_methods) and sign * gaps[name].mean > 0
+            if gaps[name].is_told_apart(num_methods) and sign * gaps[name].value > 0
         ]
         num_patients = np.unique(next(iter(self.estimates.values())).patients).size
         lowest_p = 2.0 ** (1 - num_patients) * (num_methods - 1)  # after Holm's correction
@@ -138,7 +141,7 @@ def _p_value(gap: Estimate) -> float:
     return float(max(min(1.0, 2 * (1 + fewer) / (1 + known.size)), 2.0 ** (1 - gap.num_known)))
 
 
-def _tested(gap: Estimate) -> float:
+def _tested_sign(gap: Estimate) -> float:
     if gap.by_patient is None:
         return float(np.sign(gap.value))
     unequal = _unequal(gap.by_patient)

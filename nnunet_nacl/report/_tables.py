@@ -130,7 +130,7 @@ def differences_table(view: View) -> Table:
         columns.append(
             Column(
                 title=metric.title_with_unit,
-                values=[gap.mean for gap in gaps],
+                values=[gap.value for gap in gaps],
                 intervals=[gap.interval for gap in gaps],
                 p=[gap.p_holm for gap in gaps],
                 digits=metric.definition.digits,

@@ -101,7 +101,7 @@ def test_values_that_not_every_method_has() -> None:
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
     careful, eager = comparison.by_metric[DICE].estimates.values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert comparison.by_metric[DICE].differences["0.0"].mean == 0
+    assert comparison.by_metric[DICE].differences["0.0"].value == 0
 
 
 def test_the_values_are_those_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:

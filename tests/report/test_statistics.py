@@ -61,7 +61,7 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     found = differences_in(comparison, ECE)
     assert list(found) == ["right", "soft"]
     base, right = (comparison.values_of(ECE)[name] for name in ("sharp", "right"))
-    assert found["right"].mean == pytest.approx(np.mean(right - base), abs=1e-12)
+    assert found["right"].value == pytest.approx(np.mean(right - base), abs=1e-12)
     p = stats.wilcoxon(right, base).pvalue
     assert p == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * p)
@@ -90,12 +90,12 @@ def test_who_is_told_apart() -> None:
     assert order_in(compare({"one": make_result(empty=few, cases=few)}), nll).names == []
     # A lower sum because of one case, while most are higher: significant, but the interval holds 0.
     (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
-    assert one_case.mean < 0
+    assert one_case.value < 0
     assert one_case.p_holm < 0.05
     assert not one_case.is_told_apart()
     # Most are higher, but the mean, over many cases, is lower
     (most,) = compared([0.01 + 0.0001 * number for number in range(45)] + [-0.8] * 5)
-    assert most.mean < most.interval[1] < 0
+    assert most.value < most.interval[1] < 0
     assert most.p_holm < 0.05
     assert not most.is_told_apart()
 
@@ -145,8 +145,8 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
         for name, difference in of_once.differences.items():
             found = by_patient.by_metric[metric].differences[name]
             np.testing.assert_allclose(
-                [found.mean, *found.interval, found.p_holm],
-                [difference.mean, *difference.interval, difference.p_holm],
+                [found.value, *found.interval, found.p_holm],
+                [difference.value, *difference.interval, difference.p_holm],
                 atol=1e-9,
             )
         assert by_patient.by_metric[metric].order == of_once.order

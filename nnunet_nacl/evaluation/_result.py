@@ -187,7 +187,7 @@ class FolderResult:
         definition = METRICS[metric]
         if label != "":
             definition = definition.of_channel(self.meaning.channel_labels.index(str(label)))
-        is_known = definition.over_cases != "sums" or self._has_scores(voxels)
+        is_known = definition.over_cases != "sums" or self.has_scores(voxels)
         tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
         if tables is not None and definition.is_pooled(voxels) and is_known:
             return Estimate.of_tables(definition, tables, patients)
@@ -198,7 +198,7 @@ class FolderResult:
         if voxels not in self.counts.calibration or not self.cases:
             return {}
         tables = self.counts[voxels]
-        return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
+        return tables.metrics() | (tables.per_foreground() if self.has_scores(voxels) else {})
 
     @property
     def near_is_nearly_all(self) -> bool:
@@ -240,12 +240,13 @@ class FolderResult:
         """The segmentation metrics that were computed."""
         return list(self.counts.segmentation_metrics)
 
-    def _has_scores(self, voxels: str) -> bool:
-        """Whether it has scores per foreground voxel.
+    def has_scores(self, voxels: str = "image") -> bool:
+        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone, if counted.
 
         Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
         """
-        return voxels == "image" and self.settings.counts_all_voxels
+        is_counted = "image" in self.voxels and self.settings.counts_all_voxels
+        return voxels == "image" and is_counted
 
     def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
         """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
@@ -263,7 +264,7 @@ class FolderResult:
             return found
         for voxels, tables in self.counts.calibration.items():
             of_set = {"": tables.metrics()}
-            if self._has_scores(voxels):
+            if self.has_scores(voxels):
                 of_set[""] |= tables.score_sums()
             for label, metrics in (of_set | self.by_class(tables)).items():
                 for metric, values in metrics.items():

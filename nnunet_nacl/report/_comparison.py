@@ -114,9 +114,7 @@ class Comparison:
     @property
     def has_scores(self) -> bool:
         """Whether there are NLL and Brier per foreground voxel."""
-        return "image" in self.voxels and all(
-            origin.settings.counts_all_voxels for origin in self.origins.values()
-        )
+        return all(result.has_scores() for result in self.results.values())
 
     @property
     def has_surface(self) -> bool:
@@ -200,6 +198,13 @@ class View:
         return self.asked or next(iter(usual), None)
 
     @property
+    def scores(self) -> list[Metric]:
+        """NLL and Brier per foreground voxel, if they were counted."""
+        if not self.comparison.has_scores:
+            return []
+        return [Metric("NLL_per_foreground", "image"), Metric("Brier_per_foreground", "image")]
+
+    @property
     def judging_metrics(self) -> list[Metric]:
         """NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a set.
 
@@ -208,10 +213,7 @@ class View:
         """
         if self.judging_set is None:
             return []
-        error = Metric("ECE", self.judging_set)
-        if not self.comparison.has_scores:
-            return [error]
-        return [Metric("NLL_per_foreground", "image"), error]
+        return [*self.scores[:1], Metric("ECE", self.judging_set)]
 
     @property
     def paper_metrics(self) -> list[Metric]:
@@ -223,10 +225,10 @@ class View:
     @property
     def leading_metrics(self) -> list[Metric]:
         """The columns of the table of methods; without near and image, the paper's metrics."""
-        judging = self.judging_metrics or self.paper_metrics
-        if self.comparison.has_scores:
-            judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
-        return self.comparison.segmentation_metrics + judging
+        errors = self.paper_metrics
+        if self.judging_set is not None:
+            errors = [Metric("ECE", self.judging_set)]
+        return [*self.comparison.segmentation_metrics, *self.scores, *errors]
 
     @property
     def cases_by_role(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.metrics import (
+    BY_LABEL,
     CORE_PROBABILITY,
     METRICS,
     PAPER_METRICS,
@@ -42,7 +43,7 @@ _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
     ("NLL_per_foreground", "image"),
     ("ECE", "near"),
     ("over_confidence", "near"),
-    *((metric, voxels) for metric in PAPER_METRICS for voxels in VOXEL_SETS[:2]),
+    *((metric, voxels) for metric in PAPER_METRICS for voxels in BY_LABEL),
 )
 """Metrics and voxel sets of the table in a terminal, in its order."""
 

@@ -25,6 +25,7 @@ from nnunet_nacl.metrics._registry import (
     MetricDefinition,
 )
 from nnunet_nacl.metrics._settings import (
+    BY_LABEL,
     CORE_PROBABILITY,
     LABEL_FREE,
     MARGIN_MM,
@@ -35,6 +36,7 @@ from nnunet_nacl.metrics._settings import (
 )
 
 __all__ = [
+    "BY_LABEL",
     "CALIBRATION_METRICS",
     "CORE_PROBABILITY",
     "LABEL_FREE",

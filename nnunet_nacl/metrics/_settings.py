@@ -11,6 +11,8 @@ from nnunet_nacl.typing import Floats
 
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
+BY_LABEL: tuple[Voxels, ...] = ("foreground", "union")
+"""Voxel sets that are chosen by labels: even a perfectly calibrated model need not have an ECE of 0 there."""
 LABEL_FREE: tuple[Voxels, ...] = ("near", "image")
 """Voxel sets that are not chosen by labels. Their ECE is pooled over the voxels of all cases: within a case errors
 occur together, so the mean over cases would not be 0 for a perfectly calibrated model."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
+    BY_LABEL,
     CALIBRATION_METRICS,
     LABEL_FREE,
     PAPER_METRICS,
@@ -218,7 +219,7 @@ class View:
     @property
     def paper_metrics(self) -> list[Metric]:
         """The paper's metrics: ECE and CECE over each set that labels choose, or over the set that is asked for."""
-        by_label = [one for one in self.comparison.voxels if one not in LABEL_FREE]
+        by_label = [one for one in BY_LABEL if one in self.comparison.voxels]
         sets = [self.asked] if self.asked else by_label
         return [Metric(name, one) for name in PAPER_METRICS for one in sets]
 

@@ -37,12 +37,16 @@ class Metric:
         return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
+        return self.definition.is_pooled(self.voxels)
+
+    @property
     def axis(self) -> str:
         """The title, and over which voxels: plots and tables show the same value."""
         if self.definition.over_cases == "sums":
             return self.title
-        is_pooled = self.definition.is_pooled(self.voxels)
-        return f"{self.title}, {'pooled' if is_pooled else 'mean over cases'}"
+        return f"{self.title}, {'pooled' if self.is_pooled else 'mean over cases'}"
 
 
 def voxels_text(voxels: str) -> str:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation import NEARLY_ALL, Origin, evaluate_command, review_command
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import CORE_PROBABILITY, LABEL_FREE, MARGIN_MM, METRICS, Voxels
+from nnunet_nacl.metrics import BY_LABEL, CORE_PROBABILITY, MARGIN_MM, METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _panels as panels
@@ -196,7 +196,7 @@ def _over_set(view: View, *, is_main: bool) -> ByName:
         "scores": tables.scores_table(view),
         "overlaid": overlaid,
         "single": single,
-        "by_label": view.main not in LABEL_FREE,
+        "by_label": view.main in BY_LABEL,
     }
 
 

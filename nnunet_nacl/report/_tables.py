@@ -9,11 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nnunet_nacl.files import printable
-from nnunet_nacl.metrics import (
-    CALIBRATION_METRICS,
-    LABEL_FREE,
-    Voxels,
-)
+from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Voxels
 from nnunet_nacl.report._comparison import Comparison, View, of_each
 from nnunet_nacl.report._formats import FORMATS, Column, Table
 from nnunet_nacl.report._matching import Comparable, comparisons_of
@@ -78,7 +74,7 @@ def metric_columns(
                 best=compared.order.best,
             )
         )
-        if expected and metric.voxels and metric.voxels not in LABEL_FREE:
+        if expected and metric.voxels in BY_LABEL:
             if_calibrated = replace(metric, name=f"{metric.name}_expected")
             means = [comparison.by_metric[if_calibrated].estimates[name].value for name in rows]
             if not np.isnan(means).all():
@@ -109,7 +105,8 @@ def paper_table(view: View, *, expected: bool = False) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     comparison = view.comparison
     metrics = comparison.segmentation_metrics + view.paper_metrics
-    how = "of all cases pooled" if view.asked in LABEL_FREE else "means over cases"
+    is_pooled = any(metric.is_pooled for metric in view.paper_metrics)
+    how = "of all cases pooled" if is_pooled else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
         note += f" {_EXPECTED}"
@@ -152,12 +149,13 @@ def structures_table(view: View) -> Table:
     comparison = view.comparison
     voxels = view.main
     columns = []
-    for metric in [*comparison.segmentation_metrics, Metric("ECE", voxels)]:
+    error = Metric("ECE", voxels)
+    for metric in [*comparison.segmentation_metrics, error]:
         title = f"class {metric.title}" if metric.voxels else metric.title_with_unit
         digits = metric.definition.digits
         for name, values in comparison.of_structures(metric).items():
             columns.append(Column(f"{title} {name}", values, digits=digits, arrow=metric.arrow))
-    pooled = " of all cases together" if voxels in LABEL_FREE else ""
+    pooled = " of all cases together" if error.is_pooled else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
     rows = comparison.structures
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")

@@ -6,10 +6,23 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation._summary import summary_of
-from nnunet_nacl.metrics import CALIBRATION_METRICS, METRICS, SEGMENTATION_METRICS, BinCounts, MetricDefinition
+from nnunet_nacl.metrics import (
+    BY_LABEL,
+    CALIBRATION_METRICS,
+    LABEL_FREE,
+    METRICS,
+    SEGMENTATION_METRICS,
+    VOXEL_SETS,
+    BinCounts,
+    MetricDefinition,
+)
 from nnunet_nacl.metrics.counting import each_column, mean_of_known, named_columns
 from nnunet_nacl.report import compare, write_report
 from tests.report.generated import NAMED, make_result, table_of
+
+
+def test_each_voxel_set_is_chosen_by_labels_or_is_not() -> None:
+    assert sorted(BY_LABEL + LABEL_FREE) == sorted(VOXEL_SETS)
 
 
 def test_what_is_computed_is_registered() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from nnunet_nacl.metrics import LABEL_FREE, PAPER_METRICS, Estimate, Voxels
+from nnunet_nacl.metrics import BY_LABEL, LABEL_FREE, PAPER_METRICS, Estimate, Voxels
 from nnunet_nacl.metrics.counting import case_weights, ratio
 from nnunet_nacl.report import (
     DICE,
@@ -100,7 +100,7 @@ def _paper_voxels(views: Sequence[View]) -> Voxels:
     shared = [one for one in first.voxels if all(one in other.voxels for other in others)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
-    return next((voxels for voxels in shared if voxels not in LABEL_FREE), shared[0])
+    return next((voxels for voxels in shared if voxels in BY_LABEL), shared[0])
 
 
 def all_rankings(views: Sequence[View]) -> list[Ranking]:

@@ -16,7 +16,7 @@ from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reading import calibrated_mark
 from nnunet_nacl.report._reliability import Assessment, Verdict
-from nnunet_nacl.report._statistics import Difference, Order
+from nnunet_nacl.report._statistics import Difference, MetricOfMethods
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
@@ -46,8 +46,7 @@ class Answer:
         assessments: of the methods that are named; of many, the baseline, the best and the calibrated ones.
         error_set: the voxel set of their ECE.
         before: calibrated method -> the method before calibration.
-        judged_by: the metric that orders the methods, if it was evaluated.
-        order: the methods by it, and which differences are significant.
+        judged: the metric that orders the methods, if it was evaluated, and which differences in it are significant.
         against_baseline: the named methods, compared with the baseline.
         lacking: method -> command that evaluates it over near and image.
         to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
@@ -58,8 +57,7 @@ class Answer:
     assessments: list[Assessment]
     error_set: Voxels
     before: dict[str, str]
-    judged_by: Metric | None
-    order: Order | None
+    judged: MetricOfMethods | None
     against_baseline: list[AgainstBaseline]
     lacking: dict[str, str]
     to_calibrate: list[str]
@@ -72,14 +70,12 @@ def answer(comparison: Comparison) -> Answer:
     view = View(comparison)
     names = comparison.names
     origins = comparison.origins
-    judged_by = None
-    order = None
+    judged = None
     error_set = view.judging_set or view.main
     assessments = []
     if judging := view.judging_metrics:  # Without near and image, nothing is judged
-        judged_by = judging[0]
-        order = comparison.by_metric[judged_by].order
-        names = order.names or names
+        judged = comparison.by_metric[judging[0]]
+        names = judged.order.names or names
         assessments = [comparison.reliability[error_set][name].assessment for name in names]
     before = _made_from(origins)
     calibrated = calibrated_methods(origins)
@@ -93,8 +89,7 @@ def answer(comparison: Comparison) -> Answer:
         assessments=[one for one in assessments if one.name in named and not np.isnan(one.error)],
         error_set=error_set,
         before={name: source for name, source in before.items() if source is not None},
-        judged_by=judged_by,
-        order=order,
+        judged=judged,
         against_baseline=[one for one in _against_baseline(view) if one.name in named],
         lacking={
             name: evaluate_command(result.origin, result.file)

@@ -29,7 +29,7 @@ from nnunet_nacl.report._metrics import voxels_text
 from nnunet_nacl.report._reliability import LIMITS
 from nnunet_nacl.report._reviews import read_reviews
 from nnunet_nacl.report._statistics import LEVEL
-from nnunet_nacl.report._texts import number_text, p_text, percent_text
+from nnunet_nacl.report._texts import cases_text, number_text, p_text, percent_text
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
@@ -116,6 +116,7 @@ def write_report(
             "number": number_text,
             "percent": percent_text,
             "p": p_text,
+            "cases": cases_text,
             "csv": to_csv,
             "latex": to_latex,
             "drawn": drawn,

@@ -135,6 +135,16 @@ class Assessment:
     error: float
     by_chance: Interval
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there is a verdict."""
+        return self.verdict is not Verdict.UNTOLD
+
+    @property
+    def ever_says(self) -> bool:
+        """Whether it is ever as sure as stated, so that its accuracy there is known."""
+        return not np.isnan(self.accuracy)
+
 
 @dataclass(frozen=True, eq=False)
 class Reliability:

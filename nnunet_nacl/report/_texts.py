@@ -23,3 +23,8 @@ def p_text(p: float) -> str:
 def percent_text(share: float) -> str:
     """A share in per cent, as exact as it is."""
     return f"{100 * share:g}"
+
+
+def cases_text(number: int) -> str:
+    """``1 case``, ``3 cases``."""
+    return "1 case" if number == 1 else f"{number} cases"

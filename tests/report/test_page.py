@@ -143,7 +143,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
         "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
     }  # fmt: skip
     assert told.assessments[0].name == "true"
-    assert told.order.leaders == ["true"]
+    assert told.judged.order.leaders == ["true"]
     assert set(told.to_calibrate) == {"soft", "sharp"}
     pair = results["true"].origin.folders[0]
     named = {
@@ -224,7 +224,7 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     (folder / "calibration_applied.json").write_text(applied)
     results["m5"] = placed_in(results["m5"], folder)
     told = answer(compare(results))
-    names = told.order.names
+    names = told.judged.order.names
     assert [one.name for one in told.assessments] == [name for name in names if name in {"m0", names[0], "m5"}]
     assert told.before == {"m5": "m1"}
     assert "m2" not in {"m0", names[0]}

@@ -66,8 +66,7 @@ def _evaluate_options(origin: Origin) -> list[str]:
     if settings.ignore_geometry:
         options.append("--ignore_geometry")
     if origin.part is not None:
-        number, num_parts = origin.part
-        options += ["--num_parts", str(num_parts), "--part_id", str(number)]
+        options += ["--num_parts", str(origin.part.total), "--part_id", str(origin.part.number)]
     return options
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._files import read_result, write_result
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
-from nnunet_nacl.evaluation._paths import default_summary, files_of, part_file, record_file
+from nnunet_nacl.evaluation._paths import Part, default_summary, files_of, part_file, record_file
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
@@ -65,9 +65,11 @@ def evaluate(
             f"{summary}: expected a name that ends with .json, beside which other files are written."
         )
     is_default = summary.absolute() == default.absolute()
+    part = None
     if num_parts > 1:
-        summary = part_file(summary, f"part{part_id}of{num_parts}")
-    origin = Origin.of(predictions, settings, (part_id, num_parts) if num_parts > 1 else None)
+        part = Part(part_id, num_parts)
+        summary = part_file(summary, part.name)
+    origin = Origin.of(predictions, settings, part)
     earlier = _stored(summary)
     is_updated = is_default or any(_is_of(other, origin, cases) for other in earlier)
     for file in files_of(summary):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from nnunet_nacl.evaluation._paths import Part
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.typing import ByName
@@ -31,7 +32,7 @@ class FolderPair:
 class Origin:
     """What a result was computed from, and how; merged results have the versions of the first.
 
-    ``part`` is the part's number and the number of parts, if only a part of the cases was evaluated.
+    ``part`` is given if only a part of the cases was evaluated.
     """
 
     settings: Settings
@@ -39,13 +40,11 @@ class Origin:
     meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
     reader: str
     versions: dict[str, str]
-    part: tuple[int, int] | None = None
+    part: Part | None = None
     counting: int = COUNTING
 
     @classmethod
-    def of(
-        cls, predictions: Predictions, settings: Settings, part: tuple[int, int] | None = None
-    ) -> "Origin":
+    def of(cls, predictions: Predictions, settings: Settings, part: Part | None = None) -> "Origin":
         """The origin of what this version counts."""
         # Absolute: the data set's name is among the folders, and a report may be made elsewhere
         gt_folder = predictions.gt_folder

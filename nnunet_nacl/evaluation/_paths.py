@@ -3,10 +3,23 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 SUMMARY_NAME = "calibration_summary.json"
 PART = re.compile(r"_part\d+of(\d+)(?=(?:_summary)?\.json$)")
 """What ``part_file`` adds to a summary's name; the group is the number of parts."""
+
+
+class Part(NamedTuple):
+    """Which part of the cases is evaluated by itself: its number, from 0, and the number of parts."""
+
+    number: int
+    total: int
+
+    @property
+    def name(self) -> str:
+        """What ``part_file`` calls it: ``part0of4``."""
+        return f"part{self.number}of{self.total}"
 
 
 def default_summary(pred_folders: Sequence[Path]) -> Path:

@@ -307,7 +307,7 @@ class FolderResult:
                 raise ValueError(f"parts differ in {difference}.")
         parts = sorted(origin.part for origin in origins if origin.part is not None)
         if parts and parts != [(number, len(origins)) for number in range(len(origins))]:
-            have = ", ".join(f"{number} of {count}" for number, count in parts)
+            have = ", ".join(f"{part.number} of {part.total}" for part in parts)
             raise ValueError(
                 f"expected all parts of one folder, numbered from 0, and nothing else; got {have}."
             )

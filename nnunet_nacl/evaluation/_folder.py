@@ -70,22 +70,23 @@ def evaluate(
         part = Part(part_id, num_parts)
         summary = part_file(summary, part.name)
     origin = Origin.of(predictions, settings, part)
-    earlier = _stored(summary)
+    earlier = _read_earlier(summary)
     is_updated = is_default or any(_is_of(other, origin, cases) for other in earlier)
     for file in files_of(summary):
         check_output(file, overwrite=overwrite or is_updated)
-    reused = [] if overwrite else earlier
+    if overwrite:
+        earlier = []
     with _counted(
         cases,
         predictions.data_set,
         origin,
         summary,
-        reused,
+        earlier,
         num_processes=num_processes,
         afresh=overwrite,
     ) as result:
         # A part may have no case that can be used, but then replaces no record that has some
-        if num_parts == 1 or (result.skipped and any(other.cases for other in reused)):
+        if num_parts == 1 or (result.skipped and any(other.cases for other in earlier)):
             check_any_used(result.cases, result.skipped)
         missing = {case.name for case in cases if not (case.is_predicted and case.has_truth)}
         skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
@@ -109,19 +110,20 @@ def count_for_review(
         num_processes: how many cases are counted at a time.
     """
     places = _Places.of(predictions, output)
-    stored = _stored(*dict.fromkeys(places))
-    like = [result.settings for result in stored if _is_for_reviews(result.settings)]
+    summaries = dict.fromkeys([places.default, places.of_reviews, places.summary])
+    earlier = _read_earlier(*summaries)
+    like = [result.settings for result in earlier if _is_for_reviews(result.settings)]
     with _counted(
         predictions.cases,
         predictions.data_set,
         Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
         places.summary,
-        stored,
+        earlier,
         num_processes=num_processes,
         is_review=True,
     ) as result:
         check_any_used(result.cases, result.skipped)
-        target = _review_target(result, stored, places, predictions.cases)
+        target = _review_target(result, earlier, places, predictions.cases)
         if target is not None:
             without = [Skipped(name, _UNPREDICTED, missing=True) for name in predictions.missing]
             with whole_file(record_file(target)) as file:
@@ -148,18 +150,18 @@ class _Places(NamedTuple):
 
 def _review_target(
     result: FolderResult,
-    stored: Sequence[FolderResult],
+    earlier: Sequence[FolderResult],
     places: _Places,
     cases: Sequence[CaseFiles],
 ) -> Path | None:
     """The summary beside which a review's record is written; None if what is there has all of it, or more."""
     target = places.summary
-    evaluated = [one for one in stored if one.file == places.default and places.default.is_file()]
+    evaluated = [one for one in earlier if one.file == places.default and places.default.is_file()]
     if target == places.default and evaluated:
-        if _known(cases, result.origin, evaluated).keys() >= {*result.cases}:
+        if _usable(cases, result.origin, evaluated).keys() >= {*result.cases}:
             return None
         target = places.of_reviews
-    has_truth = any(one.origin.has_truth for one in stored if one.file == target)
+    has_truth = any(one.origin.has_truth for one in earlier if one.file == target)
     return target if result.origin.has_truth or not has_truth else None
 
 
@@ -167,7 +169,7 @@ def _is_for_reviews(settings: Settings) -> bool:
     return settings.margin_mm == MARGIN_MM and not settings.ignore_geometry
 
 
-def _stored(*summaries: Path) -> list[FolderResult]:
+def _read_earlier(*summaries: Path) -> list[FolderResult]:
     """The records beside these summaries that can be read."""
     found = []
     for summary in summaries:
@@ -182,7 +184,7 @@ def _counted(
     data_set: DataSet,
     origin: Origin,
     summary: Path,
-    stored: Sequence[FolderResult],
+    earlier: Sequence[FolderResult],
     *,
     num_processes: int,
     afresh: bool = False,
@@ -190,32 +192,49 @@ def _counted(
 ) -> Iterator[FolderResult]:
     """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
 
-    Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review
-    has its own, which does not end that of an evaluation. Cases that are ``stored`` are not counted again; if
-    ``afresh``, the journals are emptied first.
+    Until then a journal keeps what was counted, from which the next process takes it if this one is killed. Cases of
+    ``earlier`` results are not counted again; if ``afresh``, the journals are emptied first.
     """
     with only_writer(summary):
-        of_evaluation = Journal[FolderResult](summary, write_record, read_record)
-        of_review = replace(of_evaluation, output=record_file(summary))
-        journal = of_review if is_review else of_evaluation
+        journals = _Journals.of(summary)
+        journal = journals.of_review if is_review else journals.of_evaluation
         if afresh:
-            journal.remove()
-            of_review.remove()
-        finished = [*of_evaluation.finished(), *of_review.finished()]
+            journals.remove(is_review=is_review)
         results, skipped = each_case(
             {case.name: case for case in cases},
             partial(_count_one, data_set=data_set, origin=origin, is_review=is_review),
             doing="reviewing" if is_review else "evaluating",
             num_processes=num_processes,
             journal=journal,
-            known=_known(cases, origin, chain(stored, finished)),
+            known=_usable(cases, origin, chain(earlier, journals.earlier())),
         )
         if not results:
             journal.remove()
         whole = FolderResult.joined([*results.values()], origin)
         yield replace(whole, skipped=skipped, file=summary)
-        journal.remove()
-        of_review.remove()
+        journals.remove(is_review=is_review)
+
+
+class _Journals(NamedTuple):
+    """What was counted until a process was killed: an evaluation, or a review, which has a journal of its own."""
+
+    of_evaluation: Journal[FolderResult]
+    of_review: Journal[FolderResult]
+
+    @classmethod
+    def of(cls, summary: Path) -> "_Journals":
+        of_evaluation = Journal[FolderResult](summary, write_record, read_record)
+        return cls(of_evaluation, replace(of_evaluation, output=record_file(summary)))
+
+    def earlier(self) -> Iterator[FolderResult]:
+        """The cases that were kept before."""
+        return chain(self.of_evaluation.finished(), self.of_review.finished())
+
+    def remove(self, *, is_review: bool) -> None:
+        """Delete what is of no more use: both, but a review does not end the journal of an evaluation."""
+        self.of_review.remove()
+        if not is_review:
+            self.of_evaluation.remove()
 
 
 def _count_one(
@@ -252,13 +271,13 @@ def _count_one(
     return FolderResult([CountedCase(files, states)], counts, [], origin)
 
 
-def _known(
-    cases: Sequence[CaseFiles], origin: Origin, stored: Iterable[FolderResult]
+def _usable(
+    cases: Sequence[CaseFiles], origin: Origin, earlier: Iterable[FolderResult]
 ) -> dict[str, FolderResult]:
     """What was counted in the same way before, from files that have not changed since."""
     by_name = {case.name: case for case in cases}
-    known = {}
-    for result in stored:
+    usable = {}
+    for result in earlier:
         lacks_truth = origin.has_truth and not result.origin.has_truth
         if lacks_truth or result.origin.difference(origin) is not None:
             continue
@@ -270,8 +289,8 @@ def _known(
             states = then if origin.has_truth else replace(then, ground_truth=None)
             if now := states.moved_to(by_name[files.name]):
                 case = CountedCase(by_name[files.name], now)
-                known[files.name] = replace(needed.take([row]), counted=[case])
-    return known
+                usable[files.name] = replace(needed.take([row]), counted=[case])
+    return usable
 
 
 def _is_of(result: FolderResult, origin: Origin, cases: Iterable[CaseFiles]) -> bool:

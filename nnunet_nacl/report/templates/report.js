@@ -51,10 +51,13 @@ for (const view of document.querySelectorAll(".case")) {
   if (!slider) continue;
   slider.hidden = false;
   const slices = [...view.querySelectorAll(".slice")];
-  slider.querySelector("input").addEventListener("input", (event) => {
-    slices.forEach((slice, number) => { slice.hidden = number !== Number(event.target.value); });
-    slider.querySelector("output").textContent = slices[event.target.value].dataset.number;
-  });
+  const input = slider.querySelector("input");
+  const show = () => {
+    slices.forEach((slice, number) => { slice.hidden = number !== Number(input.value); });
+    slider.querySelector("output").textContent = slices[input.value].dataset.number;
+  };
+  input.addEventListener("input", show);
+  show(); // a browser that loads the page again may keep the slider where it was
 }
 // What a link leads to is unfolded; on paper, everything is.
 const unfold = () => {

@@ -1,13 +1,15 @@
-"""A value over all cases, and over bootstrap resamples of them: its interval, and paired differences."""
+"""A value over all cases, and over bootstrap resamples of them: its interval, paired differences, error by chance."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import Interval, case_weights, percentile_interval
+from nnunet_nacl.metrics._calibration import expected_calibration_error
 from nnunet_nacl.metrics._means import mean_of_known, ratio
 from nnunet_nacl.metrics._registry import CalibrationTables, MetricDefinition
 from nnunet_nacl.typing import Floats, Mask
@@ -107,3 +109,23 @@ class Estimate:
             self.is_known & other.is_known,
             by_case,
         )
+
+
+def error_by_chance(tables: BinCounts) -> Interval:
+    """95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
+
+    Tables are top-label ones, (cases, T, M).
+
+    Such a model's gaps in each bin, confidences minus hits, have mean 0 over cases. So each bin's mean gap is
+    subtracted from the cases, ``g_im - n_im Σ_i g_im / Σ_i n_im``, and the cases are resampled.
+    """
+    gaps = tables.confidence - tables.hits
+    centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
+    # The residuals of n cases vary by (n − 1) / n less than the gaps do.
+    spread = np.sqrt(len(gaps) / max(len(gaps) - 1, 1))
+    right = replace(tables, confidence=tables.hits + centered * spread)
+
+    def errors(weights: Floats) -> Floats:
+        return mean_of_known(expected_calibration_error(right.resampled(weights)))
+
+    return Estimate(errors, np.arange(len(gaps)), np.asarray(tables.total.any(1))).interval

@@ -1,4 +1,4 @@
-"""What our other packages use beside ``evaluate_case``: reading, checking and counting a case, and means over cases."""
+"""What our other packages use beside ``evaluate_case``: reading, checking and counting a case, what bins say."""
 
 from nnunet_nacl.metrics._agreement import DisagreementError, labels_given
 from nnunet_nacl.metrics._bootstrap import case_weights, resample_weights
@@ -15,6 +15,8 @@ from nnunet_nacl.metrics._channels import (
 )
 from nnunet_nacl.metrics._columns import each_column, named_columns, with_columns
 from nnunet_nacl.metrics._count import CaseArrays
+from nnunet_nacl.metrics._decomposition import ScoreParts, split_scores
+from nnunet_nacl.metrics._estimate import error_by_chance
 from nnunet_nacl.metrics._labels import canonical_labels, region_of, whole_numbers
 from nnunet_nacl.metrics._means import mean_of_known, ratio
 from nnunet_nacl.metrics._overlap import dice_of_sizes
@@ -26,6 +28,7 @@ __all__ = [
     "CaseArrays",
     "Channels",
     "DisagreementError",
+    "ScoreParts",
     "above",
     "canonical_labels",
     "case_weights",
@@ -34,6 +37,7 @@ __all__ = [
     "checked_blocks",
     "dice_of_sizes",
     "each_column",
+    "error_by_chance",
     "evaluate_arrays",
     "labels_given",
     "mean_of_known",
@@ -42,6 +46,7 @@ __all__ = [
     "ratio",
     "region_of",
     "resample_weights",
+    "split_scores",
     "to_numpy",
     "whole_numbers",
     "with_columns",

@@ -1,24 +1,26 @@
-"""How often the model is right, as a function of its confidence: curves, a verdict, and scores split in two."""
+"""How often the model is right, as a function of its confidence: curves, and a verdict."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import rel_entr
 
 from nnunet_nacl.metrics import (
-    NLL_CLIP,
-    Activation,
     BinCounts,
     CalibrationTables,
-    Estimate,
     Interval,
     expected_calibration_error,
 )
-from nnunet_nacl.metrics.counting import mean_of_known, ratio, resample_weights
+from nnunet_nacl.metrics.counting import (
+    ScoreParts,
+    error_by_chance,
+    ratio,
+    resample_weights,
+    split_scores,
+)
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 
@@ -48,13 +50,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-
-class ScoreParts(NamedTuple):
-    """Two parts of a score: low calibration and high discrimination are good."""
-
-    calibration: float
-    discrimination: float
 
 
 class Accuracy(NamedTuple):
@@ -264,67 +259,3 @@ def _curve(name: str, what: str, tables: BinCounts, expected: BinCounts | None) 
         error=float(expected_calibration_error(pooled)),
         expected=line,
     )
-
-
-def error_by_chance(tables: BinCounts) -> Interval:
-    """95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
-
-    Tables are top-label ones, (cases, T, M).
-
-    Such a model's gaps in each bin, confidences minus hits, have mean 0 over cases. So each bin's mean gap is
-    subtracted from the cases, ``g_im - n_im Σ_i g_im / Σ_i n_im``, and the cases are resampled.
-    """
-    gaps = tables.confidence - tables.hits
-    centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
-    # The residuals of n cases vary by (n − 1) / n less than the gaps do.
-    spread = np.sqrt(len(gaps) / max(len(gaps) - 1, 1))
-    right = replace(tables, confidence=tables.hits + centered * spread)
-
-    def errors(weights: Floats) -> Floats:
-        return mean_of_known(expected_calibration_error(right.resampled(weights)))
-
-    return Estimate(errors, np.arange(len(gaps)), np.asarray(tables.total.any(1))).interval
-
-
-def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScoreParts]:
-    """``NLL`` and ``Brier`` of bins, split into calibration and discrimination.
-
-    With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
-    and the share ``a_k`` of all voxels,
-
-        score = calibration - discrimination + uncertainty
-        calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
-        discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
-
-    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of a region, NLL is of both sides,
-    inside and outside, and the scores are means over regions whose set is not empty; NaN without any voxel. Tables are
-    class-wise, (K, M).
-
-    References:
-        Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
-    """
-    is_filled = tables.count.any(-1)
-    share = tables.count / np.maximum(tables.count.sum(-1, keepdims=True), 1)
-    hit = np.nan_to_num(ratio(tables.hits, tables.count))
-    sure = np.nan_to_num(ratio(tables.confidence, tables.count))
-    base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
-
-    def divergence(p: Floats, other: Floats) -> Floats:
-        relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
-        return relative - p + other
-
-    def of_both_sides(p: Floats, other: Floats) -> Floats:
-        return divergence(p, other) + divergence(1 - p, 1 - other)
-
-    def mean_over_voxels(distances: Floats) -> float:
-        by_channel = np.where(is_filled, (share * distances).sum(-1), np.nan)
-        of_known = mean_of_known(by_channel)
-        return float(of_known * is_filled.sum() if activation.exclusive else of_known)
-
-    nll = divergence if activation.exclusive else of_both_sides
-    return {
-        "NLL": ScoreParts(mean_over_voxels(nll(hit, sure)), mean_over_voxels(nll(hit, base))),
-        "Brier": ScoreParts(
-            mean_over_voxels((hit - sure) ** 2), mean_over_voxels((hit - base) ** 2)
-        ),
-    }

@@ -29,7 +29,10 @@ class ChosenModel:
 
     def options(self, folds: Iterable[str]) -> str:
         """The options that choose these folds of the model."""
-        return shlex.join(["-d", self.d, "-c", self.c, "-tr", self.tr, "-p", self.p, "-f", *folds])
+        from nnunet_nacl.nnunet import options_of_folds
+
+        options = options_of_folds(self.d, self.c, trainer=self.tr, plans=self.p, folds=folds)
+        return shlex.join(options)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
 from nnunet_nacl.evaluation._paths import default_summary, whole_summary
-from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder
+from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder, options_of_folds
 
 
 def evaluate_command(
@@ -97,8 +97,11 @@ def model_options(origin: Origin) -> list[str]:
         return []
     if kinds not in ({"validation"}, {"validation_calibrated"}):
         return []
-    return [
-        *("-d", dataset_number(names["dataset"]), "-c", names["configuration"]),
-        *("-tr", names["trainer"], "-p", names["plans"], "-f", *folds),
-        *(["--calibrated"] if kinds == {"validation_calibrated"} else []),
-    ]
+    options = options_of_folds(
+        dataset_number(names["dataset"]),
+        names["configuration"],
+        trainer=names["trainer"],
+        plans=names["plans"],
+        folds=folds,
+    )
+    return [*options, "--calibrated"] if kinds == {"validation_calibrated"} else options

@@ -50,6 +50,7 @@ from nnunet_nacl.nnunet._names import (
     model_in,
     names_in,
     nnunet_folder,
+    options_of_folds,
     validates_training_cases,
 )
 from nnunet_nacl.nnunet._planned import PreprocessedDataSet
@@ -105,6 +106,7 @@ __all__ = [
     "model_in",
     "names_in",
     "nnunet_folder",
+    "options_of_folds",
     "raw_cases",
     "read_checkpoint",
     "read_dataset_json",

@@ -4,7 +4,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,13 @@ def model_folder(
         / dataset_name(dataset)
         / f"{trainer}__{plans}__{configuration}"
     )
+
+
+def options_of_folds(
+    dataset: str, configuration: str, *, trainer: str, plans: str, folds: Iterable[str]
+) -> list[str]:
+    """``-d -c -tr -p -f``, by which nnU-Net's commands and ours choose folds of a model."""
+    return ["-d", dataset, "-c", configuration, "-tr", trainer, "-p", plans, "-f", *folds]
 
 
 def model_in(path: Path) -> Path | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import CHECKPOINTS
+from nnunet_nacl.nnunet import CHECKPOINTS, options_of_folds
 from nnunet_nacl.paper.experiments._plan import Job, PredictedCases
 
 
@@ -36,9 +36,13 @@ def steps_left(job: Job) -> dict[str, list[str]]:
 
 def _model(job: Job) -> list[str]:
     data = job.data
-    return [
-        "-d", data.name, "-c", data.configuration, "-tr", job.trainer, "-p", data.plans, "-f", str(job.fold),
-    ]  # fmt: skip
+    return options_of_folds(
+        data.name,
+        data.configuration,
+        trainer=job.trainer,
+        plans=data.plans,
+        folds=[str(job.fold)],
+    )
 
 
 def _train(job: Job) -> list[str]:

@@ -106,7 +106,7 @@ def calibrate_model(
     of_fold = partial(
         _calibrate_fold, method=method, save_probabilities=save_probabilities, overwrite=overwrite
     )
-    return map(of_fold, opened)
+    return map(of_fold, opened)  # no generator, which an error would end
 
 
 def _check_uncalibrated(model: Path, folders: Sequence[str]) -> None:

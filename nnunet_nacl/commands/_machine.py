@@ -1,6 +1,10 @@
 """What a command uses of this machine: processes and a device."""
 
 import os
+from typing import Literal
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+"""What ``-device`` takes."""
 
 
 def num_processes(np: int | None = None) -> int:
@@ -20,7 +24,7 @@ def num_processes(np: int | None = None) -> int:
     return min(int(default), cores)
 
 
-def find_device(device: str) -> str:
+def find_device(device: Device) -> str:
     """The device of this machine that ``auto`` stands for; others as they are, or a ValueError if it has none."""
     import torch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._chosen import Chosen, ChosenModel
-from nnunet_nacl.commands._machine import find_device, num_processes
+from nnunet_nacl.commands._machine import Device, find_device, num_processes
 from nnunet_nacl.commands._said import print_skipped, say_next
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def calibrate(
     chosen: Chosen,
     *,
     chk: str = _CHECKPOINT,
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    device: Device = "auto",
     disable_tta: bool = False,
     method: Literal["temperature", "vector", "head"] | None = None,
     npz: bool = False,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nnunet_nacl.commands._bridge import CommandLine
-from nnunet_nacl.commands._machine import find_device
+from nnunet_nacl.commands._machine import Device, find_device
 
 
 def experiment(
@@ -26,7 +26,7 @@ def experiment(
     checkpoint: Literal["final", "best"] = "final",
     by_patient: str | bool = False,
     o: str = "nnunet_nacl_experiments",
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    device: Device = "auto",
     no_surface: bool = False,
     dry_run: bool = False,
     command_line: CommandLine,
@@ -210,7 +210,7 @@ def paper_logits(
     i: str | None = None,
     gt: str | None = None,
     o: str = "logits",
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    device: Device = "auto",
 ) -> int:
     """Plot the logits of one model or several: of the folds' validation cases, or of labeled test images.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from nnunet_nacl.commands._chosen import Chosen
 from nnunet_nacl.commands._machine import num_processes
-from nnunet_nacl.commands._said import print_skipped
+from nnunet_nacl.commands._said import print_skipped, tell
 
 
 def review(
@@ -96,8 +96,7 @@ def decode(
     done = decode_folder(
         pred_folder, o, fit=fit, alpha=alpha, num_processes=num_processes(), overwrite=overwrite
     )
-    print(done.summary())
-    return print_skipped(done.skipped)
+    return tell(done)
 
 
 def maps(
@@ -115,8 +114,7 @@ def maps(
     from nnunet_nacl.use import write_maps
 
     done = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
-    print(done.summary())
-    return print_skipped(done.skipped)
+    return tell(done)
 
 
 def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
@@ -134,5 +132,4 @@ def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
     from nnunet_nacl.use import combine_members
 
     done = combine_members(members, o, num_processes=num_processes(), overwrite=overwrite)
-    print(done.summary())
-    return print_skipped(done.skipped)
+    return tell(done)

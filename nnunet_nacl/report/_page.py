@@ -15,24 +15,24 @@ from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
-from nnunet_nacl.report._answer import answer
+from nnunet_nacl.report._answer import Answer, answer
 from nnunet_nacl.report._comparison import Comparison, View
-from nnunet_nacl.report._formats import to_csv, to_latex
+from nnunet_nacl.report._formats import Table, to_csv, to_latex
 from nnunet_nacl.report._layers import (
     LOWEST_CONFIDENCE,
     SURE,
+    CasePictures,
     case_pictures,
     confidence_colors,
 )
 from nnunet_nacl.report._matching import Comparable, comparisons_of
 from nnunet_nacl.report._metrics import voxels_text
 from nnunet_nacl.report._reliability import LIMITS
-from nnunet_nacl.report._reviews import read_reviews
+from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._statistics import LEVEL
 from nnunet_nacl.report._texts import cases_text, number_text, p_text, percent_text
 from nnunet_nacl.report.plots._diagrams import dice_scatter
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
-from nnunet_nacl.typing import ByName
 
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
@@ -53,6 +53,60 @@ class PageParts:
     template: str
     of_data_set: Callable[[Comparison], object]
     of_all: Callable[[Sequence[Comparison]], object]
+
+
+@dataclass(frozen=True)
+class ShownCase:
+    """A case: why it is shown (``title``), its reliability and its slices."""
+
+    name: str
+    title: str
+    curves: list[Panel]
+    pictures: CasePictures
+
+
+@dataclass(frozen=True)
+class OverSet:
+    """What is shown over a voxel set: of all methods ``overlaid``, but of the main set, where these stand elsewhere.
+
+    Over the image there are no diagrams, which would show little besides the easy background, unless it is the main.
+    ``by_label``: whether labels choose these voxels.
+    """
+
+    voxels: Voxels
+    scores: Table
+    overlaid: list[Panel]
+    single: list[Panel]
+    by_label: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything that is shown of a data set; the page draws the panels. What needs more is None or [].
+
+    What is shown over each voxel set is in ``sets``; diagrams of all methods over the main one lead, as ``curves``.
+    """
+
+    comparison: Comparison
+    main: Voxels
+    answer: Answer
+    near_is_nearly_all: list[str]
+    reviews: Reviews
+    review_commands: list[str]
+    evaluate_commands: list[str]
+    shown_cases: list[ShownCase]
+    settings: dict[str, dict[str, str]]
+    methods: Table
+    paper: Table | None
+    structures: Table
+    differences: Table | None
+    cases: Table
+    review_table: Table | None
+    sets: list[OverSet]
+    curves: list[Panel]
+    tradeoff: list[Panel]
+    review_panels: list[Panel]
+    more: object
 
 
 def is_page(file: Path) -> bool:
@@ -126,65 +180,56 @@ def write_report(
         write_page(file, template, content, filters)
 
 
-def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> ByName:
-    """Everything that is shown of a data set; the page draws the panels. What needs more is None or [].
-
-    What is shown over each voxel set is in ``sets``; diagrams of all methods over the main one lead, as ``curves``.
-    """
+def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Section:
     view = View(comparison)
     reviews = read_reviews(comparison)
     results = comparison.results
     paper_leads = not view.judging_metrics
     needs_paper = view.paper_metrics and not paper_leads
-    return {
-        "comparison": comparison,
-        "main": view.main,
-        "answer": answer(comparison),
-        "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
-        "reviews": reviews,
-        "review_commands": [review_command(comparison.origins[name]) for name in reviews.missing],
-        "evaluate_commands": [
+    return Section(
+        comparison=comparison,
+        main=view.main,
+        answer=answer(comparison),
+        near_is_nearly_all=[name for name, one in results.items() if one.near_is_nearly_all],
+        reviews=reviews,
+        review_commands=[review_command(comparison.origins[name]) for name in reviews.missing],
+        evaluate_commands=[
             evaluate_command(result.origin, result.file) for result in results.values()
         ],
-        "shown_cases": [
+        shown_cases=[
             _shown_case(view, case, role, images) for role, case in view.cases_by_role.items()
         ],
-        "settings": {name: _settings(origin) for name, origin in comparison.origins.items()},
-        "methods": tables.methods_table(view),
-        "paper": tables.paper_table(view, expected=True) if needs_paper else None,
-        "structures": tables.structures_table(view),
-        "differences": tables.differences_table(view) if len(comparison.names) > 1 else None,
-        "cases": tables.cases_table(view),
-        "review_table": tables.review_table(reviews) if reviews.judgements else None,
-        "sets": [
+        settings={name: _settings(origin) for name, origin in comparison.origins.items()},
+        methods=tables.methods_table(view),
+        paper=tables.paper_table(view, expected=True) if needs_paper else None,
+        structures=tables.structures_table(view),
+        differences=tables.differences_table(view) if len(comparison.names) > 1 else None,
+        cases=tables.cases_table(view),
+        review_table=tables.review_table(reviews) if reviews.judgements else None,
+        sets=[
             _over_set(View(comparison, voxels), is_main=voxels == view.main)
             for voxels in _SWITCHED
             if voxels in comparison.voxels
         ],
-        "curves": panels.reliability_panels(view, overlaid=True),
-        "tradeoff": panels.tradeoff_panels(view) if len(comparison.names) > 1 else [],
-        "review_panels": [partial(dice_scatter, reviews, name) for name in reviews.judgements],
-        "more": None if parts is None else parts.of_data_set(comparison),
-    }
+        curves=panels.reliability_panels(view, overlaid=True),
+        tradeoff=panels.tradeoff_panels(view) if len(comparison.names) > 1 else [],
+        review_panels=[partial(dice_scatter, reviews, name) for name in reviews.judgements],
+        more=None if parts is None else parts.of_data_set(comparison),
+    )
 
 
-def _shown_case(view: View, case: str, title: str, images: Path | None) -> ByName:
-    """A case: why it is shown (``title``), its reliability and its slices."""
+def _shown_case(view: View, case: str, title: str, images: Path | None) -> ShownCase:
     comparison = view.comparison
     origin = comparison.origins[comparison.baseline]
-    return {
-        "name": case,
-        "title": title,
-        "curves": panels.case_panels(view, case),
-        "pictures": case_pictures(case, comparison.file_states(case), origin, images),
-    }
+    return ShownCase(
+        name=case,
+        title=title,
+        curves=panels.case_panels(view, case),
+        pictures=case_pictures(case, comparison.file_states(case), origin, images),
+    )
 
 
-def _over_set(view: View, *, is_main: bool) -> ByName:
-    """What is shown over a voxel set: of all methods ``overlaid``, but of the main set, where these stand elsewhere.
-
-    Over the image there are no diagrams, which would show little besides the easy background, unless it is the main.
-    """
+def _over_set(view: View, *, is_main: bool) -> OverSet:
     is_telling = view.main != "image"
     overlaid = []
     single = []
@@ -192,13 +237,13 @@ def _over_set(view: View, *, is_main: bool) -> ByName:
         overlaid = panels.reliability_panels(view, overlaid=True)
     if is_telling or is_main:
         single = panels.reliability_panels(view)
-    return {
-        "voxels": view.main,
-        "scores": tables.scores_table(view),
-        "overlaid": overlaid,
-        "single": single,
-        "by_label": view.main in BY_LABEL,
-    }
+    return OverSet(
+        voxels=view.main,
+        scores=tables.scores_table(view),
+        overlaid=overlaid,
+        single=single,
+        by_label=view.main in BY_LABEL,
+    )
 
 
 def _settings(origin: Origin) -> dict[str, str]:

@@ -105,7 +105,7 @@ def review_folder(
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     data_set = predictions.data_set
-    outputs = _Outputs.checked(predictions.home, output, html, overwrite=overwrite)
+    outputs = _Outputs.checked(predictions.home, output, html, fit, overwrite=overwrite)
     member_folders = read_members(members, like=predictions) if members else []
     chosen = None if fit is None else ReviewFit.read(fit)
     fit_notes = _fit_notes(chosen, predictions)
@@ -163,14 +163,24 @@ class _Outputs:
 
     @classmethod
     def checked(
-        cls, folder: Path, output: str | Path | None, html: str | Path | None, *, overwrite: bool
+        cls,
+        folder: Path,
+        output: str | Path | None,
+        html: str | Path | None,
+        fit: str | Path | None,
+        *,
+        overwrite: bool,
     ) -> "_Outputs":
         """The files of a review of this folder; an error if one has an unsuitable name or exists already.
 
-        By default the list is in the folder, where it replaces that of an earlier review.
+        By default the list is in the folder, where it replaces that of an earlier review. None replaces the fit.
         """
         table = Path(output or folder / REVIEW_NAME)
         described = table.with_suffix(".json")
+        page = None if html is None else Path(html)
+        for file in (table, described, page):
+            if fit is not None and file is not None and file.resolve() == Path(fit).resolve():
+                raise ValueError(f"{file} would replace the fit; choose another name.")
         replaces = overwrite or (output is None and _is_of_a_review(described))
         check_output(table, overwrite=replaces)
         if table.suffix.lower() in {".json", ".html"}:
@@ -178,7 +188,8 @@ class _Outputs:
                 f"{table}: expected a name that ends with .csv, since other files are written beside it."
             )
         check_output(described, overwrite=replaces)
-        page = None if html is None else check_output(html, overwrite=overwrite)
+        if page is not None:
+            check_output(page, overwrite=overwrite)
         if page in {table, described}:
             raise ValueError(
                 f"{page}: the page needs another name than the list and its .json file."

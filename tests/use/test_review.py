@@ -328,6 +328,17 @@ def test_outputs_that_exist_stay(
         review_folder(folders[1], output=output, html=output, overwrite=True)
 
 
+def test_a_review_does_not_replace_its_own_fit(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its JSON file has the name of its list."""
+    fit, page = tmp_path / "heart.json", tmp_path / "heart.html"
+    fit.write_text("a fit")
+    (tmp_path / "again").symlink_to(tmp_path)
+    for output, html in (("heart.csv", page), ("again/heart.csv", page), ("list.csv", fit), ("heart.json", page)):
+        with pytest.raises(ValueError, match=r"heart\.json would replace the fit; choose another name\."):
+            review_folder(folders[1], fit=fit, output=tmp_path / output, html=html, overwrite=True)
+    assert fit.read_text() == "a fit"
+
+
 def test_a_review_replaces_a_review_and_nothing_else(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

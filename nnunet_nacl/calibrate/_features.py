@@ -192,7 +192,7 @@ class FeatureReader:
         return (output * scale).to(output.dtype)
 
     def _rescale(self) -> bool:
-        """Choose another scale if a feature has been out of range; returns whether it was."""
+        """Choose another scale if a feature has been out of range and there is a better one; returns whether."""
         import torch
 
         low, high = _IN_RANGE
@@ -203,7 +203,10 @@ class FeatureReader:
         if not ((scaled > high) | ((scaled < low) & (scaled > 0))).any():
             return False
         needed = (_LARGEST / self._largest.clamp_min(2.0**-100)).log2().round().exp2()
-        self._scale = needed.where(self._largest > 0, 1)
+        chosen = needed.where(self._largest > 0, 1)
+        if chosen.equal(self._scale):  # no scale brings a feature this small into range
+            return False
+        self._scale = chosen
         return True
 
 

@@ -138,6 +138,26 @@ def test_features_beyond_half_precision(
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
 
 
+def test_features_that_no_scale_brings_into_range(
+    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are scaled as far as it goes, and then stay: the image is not predicted without end."""
+    reader = open_fold(copy_of("labels", "2d_small", TRAINER).model).reader
+    reader.convolution.register_forward_pre_hook(lambda _, inputs: inputs[0] * 1e-34)
+    asked: list[torch.Tensor] = []
+    predict = reader.predictor.predict_sliding_window_return_logits
+
+    def spied(image: torch.Tensor) -> torch.Tensor:
+        asked.append(image)
+        assert len(asked) <= 2  # as it is, and scaled
+        return predict(image)
+
+    monkeypatch.setattr(reader.predictor, "predict_sliding_window_return_logits", spied)
+    features = reader.features(np.random.default_rng(0).normal(size=(1, 4, 16, 24)).astype(np.float32))
+    logits = features.logits(reader.to_logits)
+    assert np.ptp(logits, axis=(1, 2, 3)) == pytest.approx(0, abs=1e-6)  # the bias alone
+
+
 def test_features_take_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A case for which that is too little is not kept, a smaller one after it is."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2 * 4 * 150))

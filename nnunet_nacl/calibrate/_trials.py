@@ -206,10 +206,13 @@ def try_methods(
         return by_name
 
     parts = split_cases(sample.names)
+    part_of_case = {name: number for number, part in enumerate(parts) for name in part}
+    part_of_voxel = np.array([part_of_case[name] for name in sample.names])[sample.case]
     logits: dict[str, Floats] = {}
     unseen: dict[str, Calibrations] = {}
-    for part in tqdm(parts, desc="judging on held-out cases", unit="part", leave=False):
-        is_held_out = np.array([name in part for name in sample.names])[sample.case]
+    progress = tqdm(parts, desc="judging on held-out cases", unit="part", leave=False)
+    for number, part in enumerate(progress):
+        is_held_out = part_of_voxel == number
         held_out = sample.take(is_held_out)
         of_others = fit_all(sample.take(~is_held_out))
         unseen |= dict.fromkeys(part, of_others)
@@ -217,6 +220,16 @@ def try_methods(
             of_method = logits.setdefault(method, np.empty_like(sample.logits))
             of_method[:, is_held_out] = calibrated_logits(calibration, held_out)
     fitted = fit_all(sample)
+    return Trials(fitted, unseen, _scores(sample, logits, fitted, unseen))
+
+
+def _scores(
+    sample: Sample,
+    logits: Mapping[str, Floats],
+    fitted: Calibrations,
+    unseen: Mapping[str, Calibrations],
+) -> dict[str, Score]:
+    """Each method's score by its ``logits`` (C, n) of held-out voxels, with a remark of any of its fits."""
     scores = {}
     for method, of_method in logits.items():
         score = judge(sample, of_method)
@@ -225,7 +238,7 @@ def try_methods(
         if not remark and score.changed > CHANGED:
             remark = "changes too many labels"
         scores[method] = replace(score, remark=remark)
-    return Trials(fitted, unseen, scores)
+    return scores
 
 
 def compare(

@@ -1,5 +1,6 @@
 """Calibration of arrays and tensors, without nnU-Net."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from scipy.special import expit, softmax
 
-from nnunet_nacl.calibrate import Head, Temperature, Vector, compare
+from nnunet_nacl.calibrate import Head, Temperature, Vector, compare, split_cases
 from nnunet_nacl.metrics import Settings, evaluate_case, near_core
 
 SHAPE = (8, 20, 20)
@@ -198,6 +199,32 @@ def test_images_without_a_voxel_that_counts_are_no_cases() -> None:
     weights = np.ones(SHAPE)
     weights[5:] = 0
     assert found.equals(compare(logits, np.maximum(labels, 0), channel_axis=1, weights=weights))
+
+
+class _Compared(str):
+    """A name that counts how often it is compared with another."""
+
+    __slots__ = ()
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Compared.count += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_each_row_may_be_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No case is searched for among the others: of 100,000 rows, that would take hours."""
+
+    def split(names: Sequence[str]) -> list[list[str]]:
+        return [[_Compared(name) for name in part] for part in split_cases(names)]
+
+    monkeypatch.setattr("nnunet_nacl.calibrate._trials.split_cases", split)
+    logits, labels = drawn()
+    rows = np.moveaxis(logits, 1, -1).reshape(-1, 3)[:500]
+    compare(rows, labels.reshape(-1)[:500], channel_axis=1, methods=[Temperature])
+    assert _Compared.count <= 5 * 500
 
 
 def test_a_list_of_logits() -> None:

@@ -178,7 +178,7 @@ def fit_dice(
     line, by least squares.
 
     Raises:
-        TooFewCasesError: fewer than twice 1/α − 1 cases.
+        TooFewCasesError: fewer than 1/α − 1 cases in the half that gives the residuals, or none in the other.
         ValueError: a Dice that is NaN; where a structure is in neither segmentation nor ground truth, count it as 1.
 
     References:
@@ -190,6 +190,10 @@ def fit_dice(
     held_out = order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
+    if fitted.size == 0:
+        raise TooFewCasesError(
+            "1 calibration case is too few: the fit needs another one to check it."
+        )
     fit_map = _isotonic if x.size >= _ISOTONIC else _linear
     fit = fit_map(x[fitted], y[fitted])
     residuals = np.sort(y[held_out] - fit.expected(x[held_out]))

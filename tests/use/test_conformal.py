@@ -42,6 +42,13 @@ def test_too_few_cases_are_refused() -> None:
     fit_dice(np.ones(17), np.ones(17), coverage=0.9)
     with pytest.raises(TooFewCasesError, match=r"^8 calibration cases are too few: the half .* needs at least 9\.$"):
         fit_dice(np.ones(16), np.ones(16), coverage=0.9)
+    fit_dice([0.5, 0.6], [0.4, 0.5], coverage=0.5)
+    with pytest.raises(
+        TooFewCasesError, match=r"^1 calibration case is too few: the fit needs another one to check it\."
+    ):
+        fit_dice([0.5], [0.4], coverage=0.5)
+    with pytest.raises(TooFewCasesError, match=r"^0 calibration cases are too few"):
+        fit_dice([], [], coverage=0.5)
 
 
 def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
@@ -51,6 +58,10 @@ def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
     fit = StructureFit.of(counts, 0.9)
     assert fit.volume is not None
     assert fit.dice is not None
+    unseen = evaluate_case(np.array([0.9, 0.1])[:, None, None, None].repeat(3, 3), np.array([[[0, 1, 1]]], np.uint8))
+    one_segmented = StructureFit.of(Counts.joined([case, unseen, unseen]).of_structure(0), 0.5)
+    assert one_segmented.volume is not None
+    assert one_segmented.dice is None
     few = counts.take(slice(5))
     too_few = StructureFit.of(few, 0.9)
     assert (too_few.volume, too_few.dice) == (None, None)

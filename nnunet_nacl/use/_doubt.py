@@ -14,7 +14,8 @@ from nnunet_nacl.typing import ByName, Floats, Mask
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
-_FULL = 0.5  # the doubt that is drawn strongest; the image still shows through
+FULL_DOUBT = 0.5
+"""The doubt that is drawn strongest; the image still shows through."""
 
 
 def doubtful_slices(
@@ -88,5 +89,5 @@ def most_doubtful(doubt: Floats, number: int) -> list[int]:
 
 def _doubt_layer(doubt: Floats) -> str:
     # Few steps make a smaller PNG.
-    steps = np.round(np.clip(smaller(doubt) / _FULL, 0, 1) * 15).astype(np.uint8)
+    steps = np.round(np.clip(smaller(doubt) / FULL_DOUBT, 0, 1) * 15).astype(np.uint8)
     return png(steps, [(*_COLOR, 11 * step) for step in range(16)])  # at most 165 of 255

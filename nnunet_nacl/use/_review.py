@@ -18,7 +18,7 @@ from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.typing import ByName
-from nnunet_nacl.use._doubt import doubtful_slices
+from nnunet_nacl.use._doubt import FULL_DOUBT, doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._judging import (
     Judgement,
@@ -326,6 +326,7 @@ def _write_page(
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
         "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
+        "full_doubt": FULL_DOUBT,
         "folder": folder,
         "notes": review.notes,
         "judgement": judgement_table(review.judgements) if review.judgements else "",

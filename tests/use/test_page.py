@@ -14,6 +14,7 @@ from PIL import Image
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.use import most_doubtful, review_folder
+from nnunet_nacl.use._doubt import FULL_DOUBT
 from tests import conftest
 from tests.generated import ENDING, write_folder
 
@@ -36,6 +37,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_every_case_and_asks_for_nothing(page: Path) -> None:
     text = page.read_text()
     assert sorted(re.findall(r'<article data-case="(\w+)"', text)) == ["a", "b", "c"]
+    assert f"Red shows doubt, 1 − confidence, and is strongest from {FULL_DOUBT} on." in text
     assert text.count("<tr") == 4 + 3 * 9  # the list of cases, and of each one its values
     assert not re.search(r"url\(|@import|(?:https?:)?//(?!www\.w3\.org)\w+\.\w+/", re.sub(r'"data:[^"]+"', "", text))
     assert re.search(r"Not shown: image: \S+c_0000\.nii\.gz does not exist", text)
@@ -89,7 +91,17 @@ def test_it_works_by_keyboard(opened: Any) -> None:
     opened.keyboard.press("x")
     assert opened.evaluate("document.querySelectorAll('tr.done').length") == 1
     opened.check("#open")
-    assert rows[1] not in case()
+    assert case() == [rows[2]]  # the next
+    assert opened.inner_text("#count") == "2 of 3 cases"
+    opened.uncheck("#open")
+    opened.click(f"tr[data-case={rows[1]}]")
+    opened.keyboard.press("x")
+    opened.check("#open")
+    opened.keyboard.press("x")
+    assert case() == [rows[2]]
+    assert opened.inner_text("#count") == "2 of 3 cases"
+    opened.keyboard.press("x")
+    assert case() == [rows[0]]  # the first, if there is no next one
     opened.uncheck("#open")
 
 

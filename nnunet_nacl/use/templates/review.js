@@ -31,6 +31,7 @@ function step(by) {
   choose(rows[place < 0 ? 0 : Math.min(Math.max(place + by, 0), rows.length - 1)]);
 }
 
+// Hides rows. If the chosen one is hidden, the next one is chosen; after the last, the first.
 function filter() {
   const text = search.value.trim().toLowerCase();
   for (const row of body.rows) {
@@ -44,7 +45,8 @@ function filter() {
   }
   const rows = shown();
   document.getElementById("count").textContent = `${rows.length} of ${body.rows.length} cases`;
-  if (!chosen || chosen.hidden) choose(rows[0]);
+  const isNext = (row) => chosen && row.compareDocumentPosition(chosen) & Node.DOCUMENT_POSITION_PRECEDING;
+  if (!chosen || chosen.hidden) choose(rows.find(isNext) || rows[0]);
 }
 
 function sort(column, descending) {
@@ -79,6 +81,7 @@ function mark(name, is) {
   else seen.delete(name);
   for (const row of body.rows) if (row.dataset.case === name) row.classList.toggle("done", is);
   articles.get(name).querySelector(".seen").checked = is;
+  filter();
 }
 
 function layers() {
@@ -96,10 +99,7 @@ for (const one of [search, reasons, open]) one.addEventListener("input", filter)
 structure.addEventListener("input", () => { filter(); rankBy(); });
 for (const one of [outlines, doubt]) one.addEventListener("input", layers);
 for (const [name, article] of articles) {
-  article.querySelector(".seen").addEventListener("change", (event) => {
-    mark(name, event.target.checked);
-    filter();
-  });
+  article.querySelector(".seen").addEventListener("change", (event) => mark(name, event.target.checked));
 }
 
 document.addEventListener("keydown", (event) => {

@@ -135,22 +135,22 @@ def measure(options: argparse.Namespace) -> None:
         features_start = time.time()
         sample, _ = fold.sample()
         fits_start = time.time()
-        trials = try_methods(sample, fold.reader.to_logits)
+        trials = try_methods(sample, fold.reader.output_layer)
         print(
             f"{fold.folder.name}: features {fits_start - features_start:.1f} s, "
             f"fits {time.time() - fits_start:.1f} s"
         )
-        fitted.append({**trials.fitted, **fits(sample, fold.reader.to_logits)})
+        fitted.append({**trials.fitted, **fits(sample, fold.reader.output_layer)})
         if len(opened) == 1:
-            held_out = {**trials.scores, **held_out_scores(sample, fold.reader.to_logits)}
+            held_out = {**trials.scores, **held_out_scores(sample, fold.reader.output_layer)}
             chosen = trials.best(None).method
             choice = {
                 "written": chosen,
                 "held_out_NLL_written": trials.scores[chosen].NLL,
-                "nested_NLL": nested_nll(sample, fold.reader.to_logits),
+                "nested_NLL": nested_nll(sample, fold.reader.output_layer),
             }
             if options.counts:
-                few = few_cases(sample, fold.reader.to_logits)
+                few = few_cases(sample, fold.reader.output_layer)
     fit_seconds = time.time() - start
 
     raw = Path(nnUNet_raw) / model.parent.name
@@ -163,7 +163,7 @@ def measure(options: argparse.Namespace) -> None:
         image, labels, properties = cases.load(name)
         features = [fold.reader.features(image) for fold in opened]
         trained = [
-            of_fold.logits(fold.reader.to_logits)
+            of_fold.logits(fold.reader.output_layer)
             for of_fold, fold in zip(features, opened, strict=True)
         ]
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)

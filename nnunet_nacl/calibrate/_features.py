@@ -46,7 +46,8 @@ class Features:
 
     def logits(self, layer: Layer) -> Singles:
         """(C, *spatial), what a layer makes of them."""
-        logits: Singles = self.map_logits(layer, lambda block: block.cpu().numpy(), len(layer[1]))
+        channels = len(layer.bias)
+        logits: Singles = self.map_logits(layer, lambda block: block.cpu().numpy(), channels)
         return logits
 
     def map_logits(
@@ -117,8 +118,8 @@ class FeatureReader:
         convolution: that one.
         last_layer: its weight (C, F · kernel) and bias (C,).
         has_features: whether it is 1×1, so that its input can be calibrated.
-        to_logits: what turns features into logits: the same weight and bias; or, for a convolution larger than 1×1,
-            the identity, and its features are then the logits.
+        output_layer: turns features into logits: the last layer; or, for a convolution larger than 1×1, the identity,
+            and its features are then the logits.
     """
 
     def __init__(self, predictor: Any, device: str) -> None:
@@ -129,11 +130,11 @@ class FeatureReader:
         self.convolution = last = _last_convolution(predictor, self.device)
         self.last_layer = flat_layer(last.weight, last.bias)
         self.has_features = set(last.kernel_size) == {1}
-        self.to_logits = self.last_layer
+        self.output_layer = self.last_layer
         if not self.has_features:
-            self.to_logits = np.eye(last.out_channels), np.zeros(last.out_channels)
-        weight, _ = self.to_logits
-        self._scale = torch.ones(weight.shape[1], device=self.device)
+            self.output_layer = Layer(np.eye(last.out_channels), np.zeros(last.out_channels))
+        num_features = self.output_layer.weight.shape[1]
+        self._scale = torch.ones(num_features, device=self.device)
         self._largest = torch.zeros_like(self._scale)
 
     def features(self, image: Singles) -> Features:

@@ -118,8 +118,9 @@ class TrainedFold:
     def sample(self, kept: FeatureStore | None = None) -> tuple[Sample, list[Skipped]]:
         """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
         cases = self.cases
-        layer = self.reader.to_logits
-        most = voxels_per_case(len(layer[0][0]) + self.meaning.num_channels, len(cases.names))
+        layer = self.reader.output_layer
+        num_values = layer.weight.shape[1] + self.meaning.num_channels
+        most = voxels_per_case(num_values, len(cases.names))
         weight, bias = (part.astype(np.float32) for part in layer)
 
         def sample_of(name: str) -> Sample:
@@ -161,7 +162,7 @@ class TrainedFold:
             p = activation.probabilities(logits)[:tops]
             return activation.foreground(p.cpu().numpy())
 
-        found = features.map_logits(self.reader.to_logits, foreground, tops, np.float64)
+        found = features.map_logits(self.reader.output_layer, foreground, tops, np.float64)
         if not np.isfinite(found).all():
             raise ValueError("the network's output is not finite.")
         return found

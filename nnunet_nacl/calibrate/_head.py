@@ -78,8 +78,8 @@ class Head:
             ignore_label: as for ``compare``.
             channel_axis: as for ``compare``.
         """
-        weight, bias = layer_of(*layer, num_features=np.shape(features)[channel_axis])
-        trained = cls(weight.tolist(), bias.tolist())
+        last = layer_of(*layer, num_features=np.shape(features)[channel_axis])
+        trained = cls(last.weight.tolist(), last.bias.tolist())
         logits = calibrated(features, channel_axis, trained.logits)
         sample = Sample.of_arrays(
             logits,
@@ -89,7 +89,7 @@ class Head:
             ignore_label=ignore_label,
             channel_axis=channel_axis,
         )
-        return cls.of(sample, (weight, bias))
+        return cls.of(sample, last)
 
     @classmethod
     @with_gradients
@@ -116,7 +116,7 @@ class Head:
         objective = sample.objective()
         features = on_device(sample.features, sample.device)
         standard = _Standardized.of(features, objective.share)
-        start = standard.rows_of(*Temperature.of(sample).layer(*layer))
+        start = standard.rows_of(Temperature.of(sample).layer(*layer))
         pull = torch.full_like(start[0], strength)
         pull[-1] = 0  # the bias is free
         is_present = on_device(sample.present(), sample.device)
@@ -133,8 +133,9 @@ class Head:
             return objective(logits, keeping) + (pull * away.square()).sum()
 
         found, converged = minimum(loss, torch.zeros_like(start))
-        weight, bias = standard.layer_of(start + away_from_start(found))
-        return cls(weight.tolist(), bias.tolist(), remark="" if converged else UNFINISHED)
+        last = standard.layer_of(start + away_from_start(found))
+        remark = "" if converged else UNFINISHED
+        return cls(last.weight.tolist(), last.bias.tolist(), remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of features (F, n)."""
@@ -143,7 +144,7 @@ class Head:
 
     def layer(self, *_: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
-        return np.array(self.weight), np.array(self.bias)
+        return Layer(np.array(self.weight), np.array(self.bias))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,11 +174,11 @@ class _Standardized:
         inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
         return cls(inputs, mean.double(), spread.double())
 
-    def rows_of(self, weight: Floats, bias: Floats) -> "Tensor":
+    def rows_of(self, layer: Layer) -> "Tensor":
         """(C, F + 1) weights of ``inputs`` that give the same logits as a layer."""
         import torch
 
-        of_features, offset = (on_device(part, str(self.mean.device)) for part in (weight, bias))
+        of_features, offset = (on_device(part, str(self.mean.device)) for part in layer)
         of_bias = offset + of_features @ self.mean
         return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
 
@@ -185,7 +186,7 @@ class _Standardized:
         """The layer whose weights of ``inputs`` are these rows."""
         weight = rows[:, :-1] / self.spread
         bias = rows[:, -1] - weight @ self.mean
-        return weight.cpu().numpy(), bias.cpu().numpy()
+        return Layer(weight.cpu().numpy(), bias.cpu().numpy())
 
 
 def _even_directions(

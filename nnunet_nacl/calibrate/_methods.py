@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
-Layer = tuple[NDArray[Any], NDArray[Any]]
-"""Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
+
+class Layer(NamedTuple):
+    """A last layer, a 1×1 convolution: logits = weight (C, F) · features + bias (C,)."""
+
+    weight: NDArray[Any]
+    bias: NDArray[Any]
+
 
 KEEPING = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
@@ -165,7 +170,7 @@ class Temperature(_OfLogits):
     def layer(self, weight: Array, bias: Array) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
         rows, offset = flat_layer(weight, bias)
-        return rows / self.temperature, offset / self.temperature
+        return Layer(rows / self.temperature, offset / self.temperature)
 
 
 @dataclass(frozen=True)
@@ -228,7 +233,8 @@ class Vector(_OfLogits):
         rows, offset = flat_layer(weight, bias)
         scale = np.array(self.scale)
         calibrated_rows = scale[:, None] * self.activation.centered(rows)
-        return calibrated_rows, scale * self.activation.centered(offset) + np.array(self.shift)
+        calibrated_offset = scale * self.activation.centered(offset) + np.array(self.shift)
+        return Layer(calibrated_rows, calibrated_offset)
 
 
 def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:
@@ -242,7 +248,7 @@ def flat_layer(weight: Array, bias: Array) -> Layer:
     """A last layer in double precision; the weight may have a convolution's shape (C, F, 1, ...), the bias be None."""
     rows = to_numpy(weight).astype(np.float64)
     offset = np.zeros(len(rows)) if bias is None else to_numpy(bias).astype(np.float64)
-    return rows.reshape(len(rows), -1), offset
+    return Layer(rows.reshape(len(rows), -1), offset)
 
 
 def layer_of(
@@ -264,7 +270,7 @@ def layer_of(
         )
     if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
         raise ValueError("layer: expected finite numbers; got NaN or infinity.")
-    return rows, offset
+    return Layer(rows, offset)
 
 
 def calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:

@@ -149,7 +149,7 @@ def _calibrate_fold(
             _check_uncalibrated(fold.folder.parent, [fold.folder.name])
         kept = FeatureStore(written / "features") if save_probabilities else None
         sample, skipped = fold.sample(kept)
-        trials = try_methods(sample, reader.to_logits if reader.has_features else None)
+        trials = try_methods(sample, reader.output_layer if reader.has_features else None)
         fit = Fit.of(trials, method, fold.model, fold.settings, skipped)
         layer = fit.calibration.layer(*reader.last_layer)
         fold.write(layer, fit.method, written / FOLD_CHECKPOINT)
@@ -185,6 +185,6 @@ def _predict_validation(
     doing = f"{fold.folder.name}: calibrated validation cases"
     for name in tqdm(fit.cases, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
-        layer = trials.unseen[name][fit.method].layer(*fold.reader.to_logits)
+        layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
         logits = (kept.load(name) or fold.reader.features(image)).logits(layer)
         save_prediction(fold.reader.predictor, logits, properties, folder / name)

@@ -68,7 +68,7 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     copy = copy_of("regions", "3d_small", TRAINER_OF_REGIONS)
     reader = open_fold(copy.model, mirroring=True).reader
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)  # two tiles
-    ours = reader.features(image).logits(reader.to_logits)
+    ours = reader.features(image).logits(reader.output_layer)
     logits = reader.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
     gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
     assert gap.max() < 0.01
@@ -132,7 +132,7 @@ def test_features_beyond_half_precision(
     for fold in (as_it_is, changed):
         sample, _ = fold.sample()
         trained.append(judge(sample, sample.logits).NLL)
-        head = Head.of(sample, fold.reader.to_logits, keeping=0)  # smooth: kinks end a search elsewhere
+        head = Head.of(sample, fold.reader.output_layer, keeping=0)  # smooth: kinks end a search elsewhere
         fitted.append(judge(sample, head.logits(sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-4)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
@@ -154,7 +154,7 @@ def test_features_that_no_scale_brings_into_range(
 
     monkeypatch.setattr(reader.predictor, "predict_sliding_window_return_logits", spied)
     features = reader.features(np.random.default_rng(0).normal(size=(1, 4, 16, 24)).astype(np.float32))
-    logits = features.logits(reader.to_logits)
+    logits = features.logits(reader.output_layer)
     assert np.ptp(logits, axis=(1, 2, 3)) == pytest.approx(0, abs=1e-6)  # the bias alone
 
 

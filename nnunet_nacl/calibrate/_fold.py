@@ -40,7 +40,7 @@ _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TrainedFold:
     """A fold of a trained model: its network, its checkpoint, and the cases to calibrate it on.
 
@@ -105,14 +105,14 @@ class TrainedFold:
             settings |= {"images": str(unseen.images), "gt_folder": str(unseen.labels)}
         settings["fold"] = str(fold)
         return cls(
-            model_folder / f"fold_{fold}",
-            Model.of_folder(model_folder, model_folder / "plans.json", data_set),
-            data_set.meaning,
-            data_set.ignore_label,
-            settings,
-            cases,
-            FeatureReader(predictor, device),
-            content,
+            folder=model_folder / f"fold_{fold}",
+            model=Model.of_folder(model_folder, model_folder / "plans.json", data_set),
+            meaning=data_set.meaning,
+            ignore_label=data_set.ignore_label,
+            settings=settings,
+            cases=cases,
+            reader=FeatureReader(predictor, device),
+            checkpoint=content,
         )
 
     def sample(self, kept: FeatureStore | None = None) -> tuple[Sample, list[Skipped]]:

@@ -36,7 +36,7 @@ _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Sample:
     """Voxels of several cases.
 
@@ -134,14 +134,14 @@ class Sample:
         )
         logits, features = values(index)
         return cls(
-            meaning,
-            meaning.activation.centered(logits),
-            meaning.truth(labels[index]),
-            weights,
-            near[:, index],
-            np.zeros(index.size, np.int32),
-            (name,),
-            features,
+            meaning=meaning,
+            logits=meaning.activation.centered(logits),
+            truth=meaning.truth(labels[index]),
+            weights=weights,
+            near=near[:, index],
+            case=np.zeros(index.size, np.int32),
+            names=(name,),
+            features=features,
         )
 
     @classmethod
@@ -188,14 +188,14 @@ class Sample:
             check_all_finite("features", of_features[:, counted])
         check_all_finite("logits", rows[:, counted])
         sample = cls(
-            meaning,
-            meaning.activation.centered(rows),
-            truth,
-            represented,
-            np.broadcast_to(around, (meaning.num_tops, voxels)),
-            number.astype(np.int32),
-            tuple(map(str, names.tolist())),
-            of_features,
+            meaning=meaning,
+            logits=meaning.activation.centered(rows),
+            truth=truth,
+            weights=represented,
+            near=np.broadcast_to(around, (meaning.num_tops, voxels)),
+            case=number.astype(np.int32),
+            names=tuple(map(str, names.tolist())),
+            features=of_features,
         )
         # take() changes the memory order, and then sums round differently.
         return sample if counted.all() else sample.take(counted)

@@ -53,7 +53,8 @@ def sample_of(
         **more,
     }
     names = tuple(f"case_{number}" for number in range(cases))
-    return Sample(meaning_of(activation, len(logits)), logits, truth=truth, names=names, **fields)
+    meaning = meaning_of(activation, len(logits))
+    return Sample(meaning=meaning, logits=logits, truth=truth, names=names, **fields)
 
 
 def drawn(activation: Activation, right: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -407,7 +408,8 @@ def test_scores_of_regions_by_hand() -> None:
     meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)), (1, 2))
     logits = np.log(p / (1 - p)).astype(np.float32)
     ones = np.ones(3, np.float32)
-    sample = Sample(meaning, logits, truth, ones, near, np.zeros(3, np.int32), ("a",))
+    case = np.zeros(3, np.int32)
+    sample = Sample(meaning=meaning, logits=logits, truth=truth, weights=ones, near=near, case=case, names=("a",))
     score = judge(sample, logits)
     likelihood = np.where(truth, p, 1 - p)
     assert pytest.approx(-np.log(likelihood).sum() / 3, rel=1e-6) == score.NLL

@@ -22,7 +22,7 @@ from nnunet_nacl.nnunet import (
     Model,
     PreprocessedCases,
     build_predictor,
-    check_as_trained,
+    cases_to_predict,
     defines_trainer,
     find_checkpoint,
     read_checkpoint,
@@ -97,11 +97,8 @@ class TrainedFold:
             "checkpoint": checkpoint,
             "use_mirroring": mirroring,
         }
-        if unseen is None:
-            cases = _validation_cases(predictor, fold)
-            check_as_trained(model_folder, predictor, fold, cases.names)
-        else:
-            cases = _unseen_cases(predictor, unseen)
+        cases = _cases_to_calibrate_on(predictor, model_folder, fold, unseen)
+        if unseen is not None:
             settings |= {"images": str(unseen.images), "gt_folder": str(unseen.labels)}
         settings["fold"] = str(fold)
         return cls(
@@ -215,19 +212,26 @@ def _is_ours(trainer: str) -> bool:
     return recipe is not None and not defines_trainer(trainer)
 
 
-def _validation_cases(predictor: Any, fold: int | str) -> PreprocessedCases:
+def _cases_to_calibrate_on(
+    predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
+) -> PreprocessedCases:
+    """``cases_to_predict``; a ValueError if a fold has seen an unseen one, as far as the model's data set is here."""
     try:
-        return PreprocessedCases.of_fold(predictor, fold)
+        cases = cases_to_predict(predictor, model, fold, unseen)
     except FileNotFoundError as error:
+        if unseen is not None:
+            raise
         raise FileNotFoundError(
             f"{error} Or, without the training data, calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS "
             "-o FIT.json."
         ) from error
+    if unseen is not None:
+        _check_unseen(predictor, cases, unseen)
+    return cases
 
 
-def _unseen_cases(predictor: Any, unseen: LabelledImages) -> PreprocessedCases:
-    """The cases of these images; a ValueError if one is of the model's own data set, as far as that is here."""
-    cases = PreprocessedCases.of_images(predictor, *unseen)
+def _check_unseen(predictor: Any, cases: PreprocessedCases, unseen: LabelledImages) -> None:
+    """Raise a ValueError if one of the cases is of the model's own data set, as far as that is here."""
     trained: list[str] = []
     with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
         trained = PreprocessedCases.of_fold(predictor, "all").names
@@ -235,4 +239,3 @@ def _unseen_cases(predictor: Any, unseen: LabelledImages) -> PreprocessedCases:
         raise ValueError(
             f"{unseen.images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
         )
-    return cases

@@ -56,7 +56,7 @@ from nnunet_nacl.nnunet._names import (
 from nnunet_nacl.nnunet._planned import PreprocessedDataSet
 from nnunet_nacl.nnunet._predictions import Predictions
 from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction
-from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, check_as_trained
+from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, cases_to_predict
 from nnunet_nacl.nnunet._probabilities import NpzChannels
 
 __all__ = [
@@ -92,7 +92,7 @@ __all__ = [
     "calibration_of",
     "cases_in",
     "cases_of_other_splits",
-    "check_as_trained",
+    "cases_to_predict",
     "check_split",
     "dataset_in",
     "dataset_number",

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
+    LabelledImages,
     RawCase,
     cases_of_other_splits,
     fold_split,
@@ -161,7 +162,23 @@ def _first_stage(predictor: Any, names: list[str]) -> str | None:
     return str(folder)
 
 
-def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
+def cases_to_predict(
+    predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
+) -> PreprocessedCases:
+    """The unseen cases, if they are given, or those that a fold of a model is validated on, checked to be as trained.
+
+    Raises:
+        FileNotFoundError: images, labels or preprocessed data are missing.
+        ValueError: there is no case, or splits or plans have changed since the training.
+    """
+    if unseen is not None:
+        return PreprocessedCases.of_images(predictor, *unseen)
+    cases = PreprocessedCases.of_fold(predictor, fold)
+    _check_as_trained(model, predictor, fold, cases.names)
+    return cases
+
+
+def _check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
     """Raise a ValueError unless a fold's validation cases and their preprocessing are the same as in its training."""
     trained = model / f"fold_{fold}"
     differing = cases_of_other_splits(trained, predictor.dataset_json["file_ending"], names)

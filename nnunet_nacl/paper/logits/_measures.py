@@ -14,7 +14,7 @@ from nnunet_nacl.nnunet import (
     DataSet,
     LabelledImages,
     PreprocessedCases,
-    check_as_trained,
+    cases_to_predict,
     load_predictor,
     read_checkpoint,
 )
@@ -118,11 +118,7 @@ class OpenedFold(NamedTuple):
         """Its cases are the unseen ones, or its own validation cases."""
         model = Path(model_folder)
         predictor = load_predictor(model, fold, device)
-        if unseen is not None:
-            cases = PreprocessedCases.of_images(predictor, *unseen)
-        else:
-            cases = PreprocessedCases.of_fold(predictor, fold)
-            check_as_trained(model, predictor, fold, cases.names)
+        cases = cases_to_predict(predictor, model, fold, unseen)
         return cls(model, fold, DataSet.of_model(model), predictor, cases)
 
 
@@ -131,15 +127,16 @@ def means_of(folds: Iterable[OpenedFold]) -> pd.DataFrame:
     import torch
 
     sums = []
-    for model, fold, data_set, predictor, cases in folds:
-        title = f"{model.resolve().name}, fold {fold}"
-        for name in tqdm(cases.names, desc=title, unit="case", disable=None):
-            image, ground_truth, _ = cases.load(name)
-            logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
+    for opened in folds:
+        title = f"{opened.model.resolve().name}, fold {opened.fold}"
+        for name in tqdm(opened.cases.names, desc=title, unit="case", disable=None):
+            image, ground_truth, _ = opened.cases.load(name)
+            logits = opened.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             try:
-                sums.append(_sums(logits.numpy(), ground_truth, data_set))
+                sums.append(_sums(logits.numpy(), ground_truth, opened.data_set))
             except ValueError as error:
-                raise ValueError(f"{model}, fold {fold}, case {name}: {error}") from error
+                where = f"{opened.model}, fold {opened.fold}, case {name}"
+                raise ValueError(f"{where}: {error}") from error
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)

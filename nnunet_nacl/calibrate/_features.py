@@ -1,7 +1,8 @@
 """What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,7 +153,16 @@ class FeatureReader:
         if not self.has_features:
             logits = self.predictor.predict_sliding_window_return_logits(torch.from_numpy(image))
             return Features(logits, self._scale.to(logits.device))
-        # Let the last layer return its input, and tell the predictor the input's number of channels.
+        values = None
+        with self._returning_features():
+            while values is None:
+                values = self._predicted(image)
+        # Where a GPU has too little memory, nnU-Net adds up windows on the CPU
+        return Features(values, self._scale.to(values.device))
+
+    @contextmanager
+    def _returning_features(self) -> Iterator[None]:
+        """While active, the last layer returns its input, scaled, whose number of channels the predictor knows."""
         label_manager = self.predictor.label_manager
         self.predictor.label_manager = SimpleNamespace(
             num_segmentation_heads=self.convolution.in_channels
@@ -160,11 +170,7 @@ class FeatureReader:
         self.convolution.forward = lambda features: features
         hook = self.predictor.network.register_forward_hook(self._scaled)
         try:
-            values = None
-            while values is None:
-                values = self._predicted(image)
-            # Where a GPU has too little memory, nnU-Net adds up windows on the CPU
-            return Features(values, self._scale.to(values.device))
+            yield
         finally:
             hook.remove()
             del self.convolution.forward

@@ -2,9 +2,10 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -66,30 +67,23 @@ def decode_folder(
         )
     predictions = Predictions.of_folder(None, pred_folder)
     names = predictions.data_set.meaning.names
-    lost = predictions.data_set.meaning.what_is_lost
-    decode: Decode = _for_dice
-    notes = [] if lost is None else [f"{lost} The expected Dice is that of masks p > t."]
-    if fit is not None:
-        alpha = 0.1 if alpha is None else alpha
-        chosen = ReviewFit.read(fit)
-        notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
-        thresholds = [chosen.recall_threshold(name, alpha) for name in names]
-        if lost is not None:
-            raise ValueError(_instead(lost, predictions.pred_folders[0], names, thresholds))
-        decode = partial(_for_recall, thresholds=thresholds)
+    if fit is None:
+        goal = _for_highest_dice(predictions)
+    else:
+        goal = _for_guaranteed_recall(predictions, fit, 0.1 if alpha is None else alpha)
     with write_folder(
         [predictions],
         output,
         "decoded",
-        partial(_write_case, decode=decode, data_set=predictions.data_set),
+        partial(_write_case, decode=goal.decode, data_set=predictions.data_set),
         of_predictions=True,
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
         mark = DecodedMark(
-            metric="dice" if fit is None else "recall",
-            alpha=alpha,
-            fit=None if fit is None else str(fit),
+            metric=goal.metric,
+            alpha=goal.alpha,
+            fit=goal.fit,
             pred_folder=str(predictions.pred_folders[0]),
             structures=names,
             cases=written.results,
@@ -106,12 +100,52 @@ def decode_folder(
             f"In {shared:,} voxels several structures reach their thresholds; {winner} gets them. The guarantee does "
             "not cover what the others miss there."
         )
-    written.notes.extend(notes)
-    if fit is None and not predictions.is_calibrated:
-        written.notes.append(
+    written.notes.extend(goal.notes)
+    return written
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What segmentations are decoded for.
+
+    Attributes:
+        metric: as in the folder's mark.
+        decode: how.
+        notes: on the segmentations.
+        alpha: for recall, the share of each structure that may be missed.
+        fit: for recall, the file that has its thresholds.
+    """
+
+    metric: Literal["dice", "recall"]
+    decode: Decode
+    notes: list[str]
+    alpha: float | None = None
+    fit: str | None = None
+
+
+def _for_highest_dice(predictions: Predictions) -> _Goal:
+    notes = []
+    lost = predictions.data_set.meaning.what_is_lost
+    if lost is not None:
+        notes.append(f"{lost} The expected Dice is that of masks p > t.")
+    if not predictions.is_calibrated:
+        notes.append(
             "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
         )
-    return written
+    return _Goal("dice", _decode_for_dice, notes)
+
+
+def _for_guaranteed_recall(predictions: Predictions, fit: str | Path, alpha: float) -> _Goal:
+    """A ValueError if the fit is not for these predictions, or label maps cannot hold the regions."""
+    chosen = ReviewFit.read(fit)
+    notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
+    names = predictions.data_set.meaning.names
+    thresholds = [chosen.recall_threshold(name, alpha) for name in names]
+    lost = predictions.data_set.meaning.what_is_lost
+    if lost is not None:
+        raise ValueError(_instead(lost, predictions.pred_folders[0], names, thresholds))
+    decode = partial(_decode_for_recall, thresholds=thresholds)
+    return _Goal("recall", decode, notes, alpha, str(fit))
 
 
 def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence[float]) -> str:
@@ -135,7 +169,7 @@ def _write_case(
     return decoded
 
 
-def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
+def _decode_for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
     if meaning.activation.exclusive:
         best = dice_optimal_labels(probabilities)
         of_case = DecodedCase(best.thresholds.tolist(), best.expected_dice.tolist())
@@ -147,7 +181,7 @@ def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
     return _of_masks([region.mask for region in regions], meaning), of_case
 
 
-def _for_recall(
+def _decode_for_recall(
     probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
 ) -> Decoded:
     of_structures = probabilities[meaning.activation.first_structure :]

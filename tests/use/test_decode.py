@@ -16,7 +16,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
-from nnunet_nacl.use._decode import _for_recall
+from nnunet_nacl.use._decode import _decode_for_recall
 from tests.generated import (
     STRUCTURES,
     change,
@@ -102,7 +102,7 @@ def test_of_the_classes_that_are_reached_the_most_probable_wins_and_of_equal_one
     p = np.array([[0.2, 0, 0.9, 0.1], [0.4, 0.5, 0.05, 0.3125], [0.4, 0.5, 0.05, 0.6]], np.float16)[:, None, None]
     given = p.copy()
     meaning = LabelMeaning.of_names({"background": 0, "one": 1, "two": 2}, None)
-    labels, decoded = _for_recall(p, meaning, [0.3, 0.45])
+    labels, decoded = _decode_for_recall(p, meaning, [0.3, 0.45])
     assert (labels.dtype, labels.tolist(), decoded.shared_voxels) == (np.uint8, [[[1, 1, 0, 2]]], 2)
     np.testing.assert_array_equal(p, given)
 

@@ -83,7 +83,7 @@ def calibrate_model(
     if len(set(map(str, folds))) < len(folds):
         raise ValueError(f"expected each fold once; got {', '.join(map(str, folds))}.")
     if not overwrite:
-        _check_uncalibrated(model, [f"fold_{fold}" for fold in folds])
+        _check_no_checkpoint(model, [f"fold_{fold}" for fold in folds])
     # Look for everything that may be missing before any work.
     opened = [
         TrainedFold.open(
@@ -109,7 +109,7 @@ def calibrate_model(
     return map(of_fold, opened)  # no generator, which an error would end
 
 
-def _check_uncalibrated(model: Path, folders: Sequence[str]) -> None:
+def _check_no_checkpoint(model: Path, folders: Sequence[str]) -> None:
     """Raise a FileExistsError if one of these folders of folds has a calibrated checkpoint."""
     files = [f"{folder}/{FOLD_CHECKPOINT}" for folder in folders]
     found = [file for file in files if (model / file).exists()]
@@ -146,7 +146,7 @@ def _calibrate_fold(
         hidden_folder(fold.folder / _UNFINISHED) as written,
     ):
         if not overwrite:  # another process may have calibrated it meanwhile
-            _check_uncalibrated(fold.folder.parent, [fold.folder.name])
+            _check_no_checkpoint(fold.folder.parent, [fold.folder.name])
         kept = FeatureStore(written / "features") if save_probabilities else None
         sample, skipped = fold.sample(kept)
         trials = try_methods(sample, reader.output_layer if reader.has_features else None)

@@ -78,7 +78,7 @@ def check_coverage(coverage: float) -> None:
         raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
 
 
-def check_enough(num_cases: int, coverage: float) -> int:
+def interval_rank(num_cases: int, coverage: float) -> int:
     """The rank of an interval's ends among the scores of so many cases; a TooFewCasesError if it has none."""
     return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
 
@@ -136,7 +136,7 @@ def fit_volume(
             raise ValueError(f"{name}: expected volumes of at least 0; got {volumes.min():g}.")
     if not 0 < epsilon_ml < math.inf:
         raise ValueError(f"epsilon_ml must be above 0 and finite; got {epsilon_ml}.")
-    rank = check_enough(expected.size, coverage)
+    rank = interval_rank(expected.size, coverage)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
 

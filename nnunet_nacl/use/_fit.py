@@ -17,7 +17,7 @@ from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.metrics import Counts
 from nnunet_nacl.nnunet import AppliedCalibration, Model, Predictions, calibration_of, decoding_of
-from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, check_enough
+from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, interval_rank
 from nnunet_nacl.use._judging import (
     ALL,
     Judgement,
@@ -244,7 +244,7 @@ def fit_review(
 def _fit_structures(
     counts: Counts, names: Sequence[str], coverage: float
 ) -> dict[str, StructureFit]:
-    check_enough(counts.num_cases, coverage)
+    interval_rank(counts.num_cases, coverage)  # volumes need the most cases
     return {
         name: StructureFit.of(counts.of_structure(number), coverage)
         for number, name in enumerate(names)

@@ -81,8 +81,10 @@ def add_network(
     }
     if size != planned:
         content["patch_size"] = list(size)
-    step = _measure(network, *parent.having(name, content).build_network(name), size)
-    reference = _measure(configuration, *parent.build_network(configuration), planned)
+    built, channels = parent.having(name, content).build_network(name)
+    step = _measure(network, built, channels, size)
+    built, channels = parent.build_network(configuration)
+    reference = _measure(configuration, built, channels, planned)
     budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
     batch_size = inherited["batch_size"]
     smallest = min(_SMALLEST_BATCH, batch_size)
@@ -119,16 +121,14 @@ class _Step(NamedTuple):
         return (4 * self.values * batch_size + 16 * self.parameters) / 1e9
 
 
-def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int, ...]) -> _Step:
+def _measure(name: str, built: nn.Module, channels: int, patch_size: tuple[int, ...]) -> _Step:
     """Pass two images through the network without computing anything, and count what is kept for the gradients.
 
     Raises:
         ValueError: the network cannot take them, or its outputs are not of their size.
     """
-    network = network.to("meta").train()
-    known = {
-        tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())
-    }
+    built = built.to("meta").train()
+    known = {tensor.untyped_storage()._cdata for tensor in (*built.parameters(), *built.buffers())}
     kept: dict[int, torch.UntypedStorage] = {}  # held, so that no two have the same key
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -140,7 +140,7 @@ def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int
     images = torch.zeros(2, channels, *patch_size, device="meta")
     try:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            outputs = network(images)
+            outputs = built(images)
     except (RuntimeError, ValueError, AssertionError) as error:
         raise ValueError(f"{name} cannot take patches of {_shown(patch_size)}: {error}") from error
     found = tuple(outputs[0].shape[2:])
@@ -149,4 +149,4 @@ def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int
             f"{name} cannot take patches of {_shown(patch_size)}: its output is {_shown(found)}."
         )
     values = sum(storage.nbytes() for storage in kept.values()) / 4 / len(images)
-    return _Step(values, sum(parameter.numel() for parameter in network.parameters()))
+    return _Step(values, sum(parameter.numel() for parameter in built.parameters()))

@@ -113,7 +113,7 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
         estimate = estimates[method.name]
         row = {
             "group": method.family,
-            "text": method.text,
+            "label": method.label,
             "place": study.groups[method.family].index(method),
             "at": method.value,
             "value": estimate.value,
@@ -132,7 +132,7 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
     for place, own in values.groupby("place"):
         line = list(lines.loc[place])
-        told = ", ".join(own["group"] + " " + own["text"])
+        told = ", ".join(own["group"] + " " + own["label"])
         style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
         label = wrapped(f"{names[place]}: {told}", 44, 6)
         ax.plot(angles, [*line, line[0]], label=label, **style)
@@ -155,7 +155,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     values = _values(comparison, study, metric)
     named = any(isinstance(method.value, str) for method in study.methods)
     if named:
-        values["at"], _ = pd.factorize(values["text"])
+        values["at"], _ = pd.factorize(values["label"])
     ticks = values.drop_duplicates("at").sort_values("at")
     gaps = np.diff(ticks["at"])
     slanted = named and len(ticks) > 3
@@ -175,7 +175,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
             "elinewidth": 0.8,
         }
         ax.errorbar(x, own["value"], yerr=ends, **style)
-    ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]])
+    ax.set_xticks(ticks["at"], [wrapped(label, 12) for label in ticks["label"]])
     if slanted:
         ax.set_xticklabels(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
     ax.margins(0.12)
@@ -246,7 +246,7 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
         widest = max(widest, abs(percent), *np.nan_to_num(np.abs(relative.interval)))
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_xlim(-1.1 * widest or -1, 1.1 * widest or 1)
-    ax.set_yticks(range(len(pairs)), [wrapped(first.text, 12) for first, _ in pairs])
+    ax.set_yticks(range(len(pairs)), [wrapped(first.label, 12) for first, _ in pairs])
     ax.set_ylim(len(pairs) - 0.4, -0.6)
     sides = (
         (0, "left", f"← {wrapped(left, 16)}\nbetter"),
@@ -271,7 +271,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
             continue
         color = method_color(list(study.groups), pair[0].family)
         draw_point(ax, x0, y0, color=color, marker="x")
-        label = f"{pair[0].family}: {pair[0].text} → {pair[1].text}"
+        label = f"{pair[0].family}: {pair[0].label} → {pair[1].label}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
         arrow = {"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4}
         ax.annotate("", head, tail, arrowprops=arrow)

@@ -109,7 +109,7 @@ def published_method(name: str, trainer: str | None = None) -> str | None:
     if recipe is None or recipe.loss is None:
         return None
     for method, published_recipe in METHODS.items():
-        if _means(recipe) == _means(published_recipe):
+        if _with_defaults(recipe) == _with_defaults(published_recipe):
             return method
     return None
 
@@ -130,7 +130,7 @@ def _recipe_of(trainer: str) -> Recipe | None:
         return None
 
 
-def _means(recipe: Recipe) -> tuple[str | None, bool, ByName]:
+def _with_defaults(recipe: Recipe) -> tuple[str | None, bool, ByName]:
     """The loss of a recipe, with all its settings."""
     settings: ByName = {}
     if recipe.loss is not None:

@@ -47,7 +47,7 @@ class Method:
         return self.group or self.name
 
     @property
-    def text(self) -> str:
+    def label(self) -> str:
         """The value in plots."""
         return f"{self.value:g}" if isinstance(self.value, (int, float)) else self.value or ""
 

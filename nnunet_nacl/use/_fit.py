@@ -221,7 +221,9 @@ def fit_review(
     assert counted.counts.truth is not None
     assert predictions.gt_folder is not None
     parts = [[case.name for case in cases] for cases in predicted.groups.values()]
-    if sum(not set(part).isdisjoint(counted.cases) for part in parts) == 1:
+    counted_cases = set(counted.cases)
+    used = [part for part in parts if not counted_cases.isdisjoint(part)]
+    if len(used) == 1:
         parts = split_cases(counted.cases)
     names = predictions.data_set.meaning.names
     result = ReviewFit(

@@ -79,9 +79,9 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
         return math.nan
     _, group = np.unique(-surest, return_inverse=True)
     count = np.bincount(group)
-    curve = np.repeat(np.bincount(group, weights=risks) / count, count).cumsum() / np.arange(
-        1, risks.size + 1
-    )
+    mean_risks = np.bincount(group, weights=risks) / count
+    in_order = np.repeat(mean_risks, count)
+    curve = in_order.cumsum() / np.arange(1, risks.size + 1)
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 

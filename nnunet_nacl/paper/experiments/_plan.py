@@ -17,7 +17,7 @@ from nnunet_nacl.nnunet import (
     find_trainer,
 )
 from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
-from nnunet_nacl.paper.studies import Study
+from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.trainers import build_loss, recipe_of
 
 Checkpoint = Literal["final", "best"]
@@ -152,7 +152,14 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    study = _suitable(study, data, options.suffix)
+    suitable, left_out = _suitable(study, data, options.suffix)
+    for name, error in left_out.items():
+        print(
+            f"{name} is left out, as it cannot be trained on {data.name}: {error}", file=sys.stderr
+        )
+    if not suitable:
+        raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
+    study = study.having(suitable)
     folds = list(dict.fromkeys(options.folds))
     _check_folds(folds, data)
     first = data.splits[folds[0]]
@@ -259,25 +266,25 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
     return Split(train=train, val=split["val"])
 
 
-def _suitable(study: Study, data: PreprocessedDataSet, suffix: str) -> Study:
-    """The study without the methods whose loss the data set does not allow."""
+def _suitable(
+    study: Study, data: PreprocessedDataSet, suffix: str
+) -> tuple[list[Method], dict[str, ValueError]]:
+    """The methods whose loss the data set allows; and why the others, by name, are left out."""
     suitable = []
+    left_out = {}
     for method in study.methods:
-        recipe = recipe_of(method.trainer + suffix)
+        trainer = method.trainer + suffix
+        recipe = recipe_of(trainer)
         if recipe is None:
-            find_trainer(method.trainer + suffix)
-        try:
-            if recipe is not None:
-                build_loss(recipe, regions=data.has_regions)
+            find_trainer(trainer)
             suitable.append(method)
-        except ValueError as error:
-            print(
-                f"{method.name} is left out, as it cannot be trained on {data.name}: {error}",
-                file=sys.stderr,
-            )
-    if not suitable:
-        raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
-    return study.having(suitable)
+        else:
+            try:
+                build_loss(recipe, regions=data.has_regions)
+                suitable.append(method)
+            except ValueError as error:
+                left_out[method.name] = error
+    return suitable, left_out
 
 
 def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:

@@ -74,9 +74,10 @@ class Study:
         for name, times in Counter(method.name for method in self.methods).items():
             if times > 1:
                 raise ValueError(f"the name {name!r} occurs twice")
-        if self.figure is not None and any(
-            None in {method.group, method.value} for method in self.methods
-        ):
+        are_shown = all(
+            method.group is not None and method.value is not None for method in self.methods
+        )
+        if self.figure is not None and not are_shown:
             raise ValueError("with a figure, every method needs group and value")
         groups = Counter(method.group for method in self.methods)
         if self.figure == "differences" and len(groups) > 2:

@@ -1,5 +1,6 @@
 """Pictures of a case's slices in which the model is least sure."""
 
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -9,13 +10,38 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
 from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.pictures import picture, png, smaller, window_around
-from nnunet_nacl.typing import ByName, Floats, Mask
+from nnunet_nacl.typing import Floats, Mask
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
 FULL_DOUBT = 0.5
 """The doubt that is drawn strongest; the image still shows through."""
+
+
+@dataclass(frozen=True)
+class DoubtfulSlice:
+    """What the page shows of a slice, cropped to its structures.
+
+    Attributes:
+        number: of the slice in the image, from 0.
+        num_slices: of the image.
+        aspect: a voxel's height, as a share of its width.
+        width: of the crop, in voxels.
+        height: likewise.
+        image: as a ``data:`` address; None without any.
+        doubt: likewise.
+        outlines: label -> SVG path.
+    """
+
+    number: int
+    num_slices: int
+    aspect: float
+    width: int
+    height: int
+    image: str | None
+    doubt: str
+    outlines: dict[str, str]
 
 
 def doubtful_slices(
@@ -25,13 +51,10 @@ def doubtful_slices(
     reader: Reader,
     *,
     number: int,
-) -> tuple[list[ByName], str | None]:
-    """Pictures of at most ``number`` slices with the most doubt, and why the image could not be shown.
-
-    A picture is a slice, cropped to its structures, with its ``doubt`` as a ``data:`` address.
-    """
+) -> tuple[list[DoubtfulSlice], str | None]:
+    """At most ``number`` slices with the most doubt, and why the image could not be shown."""
     doubt = _doubt(case, activation)
-    pictures: list[ByName] = []
+    slices = []
     problem = None
     image = None
     if image_file is not None:
@@ -43,16 +66,15 @@ def doubtful_slices(
     for z in most_doubtful(doubt, number):
         window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
         shown = None if image is None else image[z][window]
-        pictures.append(
-            {
-                "number": z,
-                "num_slices": len(case.labels),
-                "aspect": case.geometry.aspect,
-                "doubt": _doubt_layer(doubt[z][window]),
-                **picture(case.labels[z][window], shown),
-            }
+        doubtful = DoubtfulSlice(
+            number=z,
+            num_slices=len(case.labels),
+            aspect=case.geometry.aspect,
+            doubt=_doubt_layer(doubt[z][window]),
+            **picture(case.labels[z][window], shown),
         )
-    return pictures, problem
+        slices.append(doubtful)
+    return slices, problem
 
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:

@@ -17,8 +17,7 @@ from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.typing import ByName
-from nnunet_nacl.use._doubt import FULL_DOUBT, doubtful_slices
+from nnunet_nacl.use._doubt import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._judging import (
     Judgement,
@@ -208,10 +207,10 @@ def _fit_notes(fit: ReviewFit | None, predictions: Predictions) -> list[str]:
 
 @dataclass(frozen=True)
 class _Look:
-    """What a review sees in a case's files: agreement of members on each structure (NaN without), pictures."""
+    """What a review sees in a case's files: agreement of members on each structure (NaN without), slices to show."""
 
     agreement: tuple[float, ...]
-    pictures: list[ByName]
+    slices: list[DoubtfulSlice]
     problem: str | None
 
 
@@ -234,8 +233,8 @@ def _look(
         return _Look(agreement, [], None)
     image = None if images is None else first_channel(images, files.name, files.prediction)
     activation = data_set.meaning.activation
-    shown = doubtful_slices(case, activation, image, data_set.reader, number=slices)
-    return _Look(agreement, *shown)
+    shown, problem = doubtful_slices(case, activation, image, data_set.reader, number=slices)
+    return _Look(agreement, shown, problem)
 
 
 def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> Path | None:
@@ -314,8 +313,8 @@ def _write_page(
 ) -> None:
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
-    pictures = [picture for look in looks.values() for picture in look.pictures]
-    outlined = sorted({int(label) for picture in pictures for label in picture["outlines"]})
+    slices = [one for look in looks.values() for one in look.slices]
+    outlined = sorted({int(label) for one in slices for label in one.outlines})
     content = {
         "cases": cases,
         "reasons": {

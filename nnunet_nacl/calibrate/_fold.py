@@ -13,6 +13,7 @@ from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStor
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.metrics.counting import canonical_labels
 from nnunet_nacl.nnunet import (
@@ -92,9 +93,11 @@ class TrainedFold:
             built_by=DEFAULT_TRAINER if _is_ours(content["trainer_name"]) else None,
         )
         data_set = DataSet.of_model(model_folder)
+        state = FileState.of(source)
         settings: ByName = {
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
+            "checkpoint_file": None if state is None else list(state),  # as JSON has it
             "use_mirroring": mirroring,
         }
         cases = _cases_to_calibrate_on(predictor, model_folder, fold, unseen)

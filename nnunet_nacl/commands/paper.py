@@ -35,8 +35,8 @@ def experiment(
 
     It trains each method of the study on each fold with nnU-Net's own commands, then predicts and evaluates the test
     cases, if there are any. Several data sets follow one another and end in one report, with ranks over them. After an
-    interruption, the same command resumes where it stopped. Without any option it prints the study's table, to read
-    or to copy; the study all has none.
+    interruption, the same command resumes where it stopped. With no option but STUDY it prints the study's YAML file,
+    to read or to copy (not of all, which is several studies).
 
     Args:
         study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or

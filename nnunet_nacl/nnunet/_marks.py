@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from nnunet_nacl.files import read_json
+from nnunet_nacl.files import FileState, read_json
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
@@ -33,11 +33,19 @@ class Applied:
 
 
 @dataclass(frozen=True)
+class CalibratedFrom:
+    """The checkpoint that was calibrated; None of a folder of predictions, and in what earlier versions wrote."""
+
+    checkpoint_file: FileState | None = None
+
+
+@dataclass(frozen=True)
 class CalibratedMark:
-    """How a calibrated folder was made, the part of ``CALIBRATED_NAME`` that is not the fit's own matter."""
+    """How a folder of predictions was calibrated: the part of ``CALIBRATED_NAME`` that does not come from the fit."""
 
     calibration: FittedMethod
     applied: Applied
+    settings: CalibratedFrom = CalibratedFrom()
 
     @classmethod
     def read(cls, folder: Path) -> "CalibratedMark | None":
@@ -54,6 +62,14 @@ class CalibratedMark:
     def source(self) -> Path:
         """The folder before."""
         return Path(self.applied.pred_folder)
+
+    def outdated_by(self, fold: Path) -> str | None:
+        """The name of the fold's checkpoint if it has changed since it was calibrated, as by another training."""
+        state = self.settings.checkpoint_file
+        if state is None:
+            return None
+        checkpoint = fold / Path(state.path).name  # the model may have moved
+        return checkpoint.name if checkpoint.is_file() and not state.is_of(checkpoint) else None
 
     @property
     def fingerprint(self) -> str:

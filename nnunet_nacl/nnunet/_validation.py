@@ -6,11 +6,12 @@ from pathlib import Path
 
 from nnunet_nacl.nnunet._case_files import CaseFiles, cases_of, check_probabilities, description_of
 from nnunet_nacl.nnunet._folders import SPLITS_NAME, Split, fold_split
+from nnunet_nacl.nnunet._marks import CalibratedMark
 from nnunet_nacl.nnunet._names import listed
 
 
 def check_validated(folder: Path, fold: str) -> None:
-    """Raise an error unless a fold's validation folder has probabilities."""
+    """Raise an error unless a fold's validation folder has probabilities, of the network that is there now."""
     if not folder.is_dir():
         there = listed(folder.parent.parent, f"fold_*/{folder.name}")
         hint = ""
@@ -18,6 +19,12 @@ def check_validated(folder: Path, fold: str) -> None:
             hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
         raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
     check_probabilities(folder)
+    mark = CalibratedMark.read(folder)
+    if mark is not None and (checkpoint := mark.outdated_by(folder.parent)):
+        raise ValueError(
+            f"{folder} was calibrated before {checkpoint} changed: the fold was trained again since. Calibrate it "
+            "again, with --npz --overwrite."
+        )
 
 
 def validation_cases(

@@ -19,7 +19,7 @@ from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import Model, read_checkpoint
+from nnunet_nacl.nnunet import Model, Predictions, read_checkpoint
 from tests.calibrate.conftest import CASES, Copy, forward, open_fold, rewrite
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS, write_summary
 
@@ -156,6 +156,22 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
     (fold / "checkpoint_calibrated.pth").rename(fold / "checkpoint_mine.pth")
     with pytest.raises(ValueError, match=r"checkpoint_mine\.pth is calibrated already"):
         calibrate(copy.model, 0, checkpoint="checkpoint_mine.pth")
+
+
+def test_a_fold_that_was_trained_again(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+    copy = copy_of("labels", "2d_small", TRAINER)
+    calibrate(copy.model, 0, method="temperature", save_probabilities=True)
+    preprocessed = copy.preprocessed
+    moved = shutil.copytree(copy.model, tmp_path / copy.model.name)
+    for model in (copy.model, moved):  # a copy's files have other times
+        Predictions.of_validation(model, preprocessed, [0], "validation_calibrated")
+        trained = torch.load(model / "fold_0" / "checkpoint_final.pth", weights_only=False)
+        trained["network_weights"] = {key: value + 1 for key, value in trained["network_weights"].items()}
+        torch.save(trained, model / "fold_0" / "checkpoint_final.pth")
+        with pytest.raises(
+            ValueError, match=r"calibrated before checkpoint_final\.pth changed: .* trained again since"
+        ):
+            Predictions.of_validation(model, preprocessed, [0], "validation_calibrated")
 
 
 def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,9 @@ def test_what_readme_says() -> None:
     lost = acdc.loc["DiceCE", "Dice"] - acdc.loc[["CE", small, "NACL"], "Dice"]
     said(
         "../README.md",
-        "NACL with the paper's λ = 0.1 halves DiceCE's ECE over the union, on Hippocampus also over the foreground. "
-        "But it is under-confident: its NLL is higher than DiceCE's, on Hippocampus also its ECE near, and on regions "
-        "every ECE. On USGRA NLL and ECE near both fall.",
+        "NACL with the paper's λ = 0.1 about halves DiceCE's ECE over the union, on Hippocampus also over the "
+        "foreground. But it is under-confident: its NLL is higher than DiceCE's, on Hippocampus also its ECE near, and "
+        "on regions every ECE. On USGRA NLL and ECE near both fall.",
         "Plain cross-entropy gets most of this gain, at the lowest NLL. NACL with λ = 0.01 comes close, at CE's Dice. "
         f"All three raise CECE over the foreground, and lose {lost.min():.3f} to {lost.max():.3f} Dice on ACDC.",
         "`calibrate` gives a DiceCE model most of cross-entropy's gain, and hardly changes segmentations.",
@@ -34,7 +34,7 @@ def test_what_readme_says() -> None:
     own = read("losses", "method == 'DiceCE' and optimizer == 'Adam'").set_index(["data_set", "steps", "training"])
     for rows, case in ((long, ("Dataset004_Hippocampus", 25000)), (acdc, ("Dataset027_ACDC", 6000))):
         dice_ce, ce, nacl = (rows.loc[name] for name in ("DiceCE", "CE", "NACL"))
-        assert nacl["ECE_union"] / dice_ce["ECE_union"] == pytest.approx(0.5, abs=0.05)
+        assert nacl["ECE_union"] / dice_ce["ECE_union"] == pytest.approx(0.5, abs=0.06)
         for metric in ("ECE_foreground", "ECE_union"):
             assert nacl[metric] < dice_ce[metric]
             assert dice_ce[metric] - ce[metric] > 0.8 * (dice_ce[metric] - nacl[metric])
@@ -73,11 +73,11 @@ def test_what_we_advise() -> None:
     assert long.loc[printed, "NLL"] == pytest.approx(long.loc[large, "NLL"], abs=0.009)  # as if trained again
     assert long.loc[printed, "Dice"] == pytest.approx(long.loc[large, "Dice"], abs=0.002)
     for rows in (long, acdc):  # CE does as well as λ = 0.01, at a lower NLL
-        assert rows.loc["CE", "ECE_near"] < rows.loc[small, "ECE_near"]
         # Two trainings of CE differ by more
+        assert rows.loc["CE", "ECE_near"] == pytest.approx(rows.loc[small, "ECE_near"], abs=0.003)
         assert rows.loc["CE", "ECE_foreground"] == pytest.approx(rows.loc[small, "ECE_foreground"], abs=0.003)
         assert rows.loc["CE", "NLL"] < rows.loc[small, "NLL"]
-    assert f"{acdc.loc[small, 'Dice']:.3f}" == f"{acdc.loc['CE', 'Dice']:.3f}"
+    assert acdc.loc[small, "Dice"] == pytest.approx(acdc.loc["CE", "Dice"], abs=0.001)
     said(
         "questions.md",
         "With the paper's λ = 0.1, NACL halves DiceCE's ECE over foreground and union, but is under-confident: its NLL "
@@ -226,6 +226,18 @@ def test_how_far_a_smaller_weight_is_ahead_of_ce() -> None:
     for voxels in ("foreground", "union"):
         cece = f"CECE_{voxels}"
         assert first[cece] < small[cece] < again[cece]
+
+
+def test_second_trainings_on_acdc() -> None:
+    metrics = ["Dice", "ECE_union", "ECE_near"]
+    first, again = (trained("ACDC", 6000, number)[metrics] for number in (1, 2))
+    apart = (again - first).loc[["CE", "NACL"]].abs().max()
+    said(
+        "results/losses.md",
+        f"differ from the first by up to {apart['Dice']:.3f} in Dice, {apart['ECE_union']:.3f} in ECE over the union "
+        f"and {apart['ECE_near']:.3f} in ECE near: by more than λ = 0.01 differs from CE.",
+    )
+    assert ((first.loc["NACL, λ = 0.01"] - first.loc["CE"]).abs() < apart).all()
 
 
 def test_from_the_papers_weight_on_calibration_gets_worse() -> None:

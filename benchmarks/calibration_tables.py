@@ -57,7 +57,7 @@ def checkpoints() -> pd.DataFrame:
 
 
 def calibrate_written() -> str:
-    """What the command writes, predicted by a stock nnU-Net: fold 0, the longest first trainings."""
+    """What the command writes, predicted by a stock nnU-Net: fold 0, the longest trainings, the first of repeated ones."""
     columns = {
         "trained with": "{data}, {model}",
         "steps": "{steps:,}",
@@ -69,7 +69,11 @@ def calibrate_written() -> str:
         "Dice: trained→written": "{Dice_trained:.4f}→{Dice_best:.4f}",
         "labels changed": "{changed_best:.1%}",
     }
-    rows = checkpoints().query("fold == '0' and steps >= 2000 and training == 1")
+    rows = (
+        checkpoints().query("fold == '0' and steps >= 2000").sort_values("training", kind="stable")
+    )
+    rows = rows.drop_duplicates(["data_set", "configuration", "trainer"])
+    rows = rows.sort_values(["data_set", "model", "steps"])
     # The picture has the others
     in_picture = (rows["model"] == "DiceCE SGD") & rows["steps"].isin([4000, 6000])
     return table(rows[~in_picture], columns)

@@ -57,7 +57,7 @@ def checkpoints() -> pd.DataFrame:
 
 
 def calibrate_written() -> str:
-    """What the command writes, predicted by a stock nnU-Net: fold 0, the longest trainings, the first of repeated ones."""
+    """What the command writes, predicted by a stock nnU-Net: fold 0, the longest, of repeated ones the first."""
     columns = {
         "trained with": "{data}, {model}",
         "steps": "{steps:,}",

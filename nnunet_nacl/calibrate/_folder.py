@@ -137,7 +137,7 @@ def apply_folder(
 
 
 def _calibrated_files(folder: Path) -> list[Path]:
-    """Of the cases that an earlier calibration wrote; a FileExistsError if there are other predictions."""
+    """Of the cases that an earlier calibration wrote whole; a FileExistsError if there are other predictions."""
     if not cases_in(folder, ".npz") or (folder / CUT_SHORT_NAME).is_dir():
         return []
     if not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file():

@@ -246,7 +246,7 @@ def fit_review(
 def _fit_structures(
     counts: Counts, names: Sequence[str], coverage: float
 ) -> dict[str, StructureFit]:
-    interval_rank(counts.num_cases, coverage)  # volumes need the most cases
+    interval_rank(counts.num_cases, coverage)  # raises if there are too few: volumes need the most
     return {
         name: StructureFit.of(counts.of_structure(number), coverage)
         for number, name in enumerate(names)

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
+_SMALL = (
+    1 << 14
+)  # voxels of a window that is predicted faster together with its mirrorings than one by one
 _LARGEST = 2.0**4
 """What a feature is scaled to have as its largest value in half precision."""
 _IN_RANGE = 2.0**-4, 2.0**9
@@ -162,19 +166,41 @@ class FeatureReader:
 
     @contextmanager
     def _returning_features(self) -> Iterator[None]:
-        """While active, the last layer returns its input, scaled, whose number of channels the predictor knows."""
+        """While active, the last layer returns its input, scaled, whose number of channels the predictor knows.
+
+        Small windows are predicted with all their mirrorings at once.
+        """
         label_manager = self.predictor.label_manager
         self.predictor.label_manager = SimpleNamespace(
             num_segmentation_heads=self.convolution.in_channels
         )
         self.convolution.forward = lambda features: features
+        if np.prod(self.predictor.configuration_manager.patch_size) <= _SMALL:
+            self.predictor._internal_maybe_mirror_and_predict = self._mirrored_at_once
         hook = self.predictor.network.register_forward_hook(self._scaled)
         try:
             yield
         finally:
             hook.remove()
+            vars(self.predictor).pop("_internal_maybe_mirror_and_predict", None)
             del self.convolution.forward
             self.predictor.label_manager = label_manager
+
+    def _mirrored_at_once(self, window: "Tensor") -> "Tensor":
+        """The network's output, averaged over mirrorings as nnU-Net does, but of one batch of them."""
+        import torch
+
+        predictor = self.predictor
+        axes = (predictor.use_mirroring and predictor.allowed_mirroring_axes) or ()
+        spatial = [axis + 2 for axis in axes]
+        mirrorings = [
+            some for number in range(len(spatial) + 1) for some in combinations(spatial, number)
+        ]
+        outputs = predictor.network(torch.cat([window.flip(some) for some in mirrorings]))
+        unmirrored = [
+            output.flip(some) for output, some in zip(outputs.split(1), mirrorings, strict=True)
+        ]
+        return torch.stack(unmirrored).mean(0)
 
     def _predicted(self, image: Singles) -> "Tensor | None":
         """Scaled features (F, *spatial); None if they were out of range and have another scale from now on."""
@@ -191,7 +217,7 @@ class FeatureReader:
         return None if self._rescale() else values
 
     def _scaled(self, _: Any, __: Any, output: "Tensor") -> "Tensor":
-        """Measure and scale the features of a window (1, F, *spatial)."""
+        """Measure and scale the features of a window and of its mirrorings (N, F, *spatial)."""
         largest = output.abs().amax((0, *range(2, output.ndim)))
         self._largest = self._largest.maximum(largest)
         # A scale may be beyond half precision, though the scaled features are not

@@ -13,7 +13,7 @@ import torch
 from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
-from nnunet_nacl.calibrate import Head, _search, judge
+from nnunet_nacl.calibrate import Head, _features, _search, judge
 from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
 from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint
@@ -73,6 +73,34 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
     assert gap.max() < 0.01
     assert gap.mean() < 5e-4
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1,), None])
+def test_mirrorings_of_a_small_window_are_one_batch(
+    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, axes: tuple[int, ...] | None
+) -> None:
+    """nnU-Net's network runs once for each window, whose mean is that of nnU-Net's one by one."""
+    reader = open_fold(copy_of("regions", "3d_small", TRAINER_OF_REGIONS).model, mirroring=True).reader
+    predictor = reader.predictor
+    predictor.allowed_mirroring_axes = axes
+    mirrorings = 1 if axes is None else 2 ** len(axes)
+    image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
+    sizes = []
+    hook = predictor.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    at_once = reader.features(image).values
+    assert set(sizes) == {mirrorings}
+    windows = len(sizes)
+    with monkeypatch.context() as patch:
+        patch.setattr(_features, "_SMALL", 0)
+        one_by_one = reader.features(image).values
+    assert sizes[windows:] == [1] * windows * mirrorings
+    hook.remove()
+    assert torch.allclose(at_once, one_by_one, rtol=2e-3, atol=2e-3)  # summed up in half precision
+    window = torch.from_numpy(image[None, ..., :16])
+    with torch.inference_mode():
+        assert torch.allclose(
+            reader._mirrored_at_once(window), predictor._internal_maybe_mirror_and_predict(window), atol=1e-5
+        )
 
 
 def test_the_network_is_opened_as_it_predicts(copy_of: Callable[..., Copy]) -> None:

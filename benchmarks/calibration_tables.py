@@ -57,7 +57,7 @@ def checkpoints() -> pd.DataFrame:
 
 
 def calibrate_written() -> str:
-    """What the command writes, predicted by a stock nnU-Net: fold 0, the longest, of repeated ones the first."""
+    """What the command writes, predicted by a stock nnU-Net: fold 0, long trainings, of repeated ones the first."""
     columns = {
         "trained with": "{data}, {model}",
         "steps": "{steps:,}",
@@ -76,7 +76,10 @@ def calibrate_written() -> str:
     rows = rows.sort_values(["data_set", "model", "steps"])
     # The picture has the others
     in_picture = (rows["model"] == "DiceCE SGD") & rows["steps"].isin([4000, 6000])
-    return table(rows[~in_picture], columns)
+    loss = rows["model"].str.removesuffix(", again")
+    longest = rows.groupby(["data_set", loss])["steps"].transform("max")
+    short = (rows["steps"] == 2000) & (rows["steps"] < longest)
+    return table(rows[~in_picture & ~short], columns)
 
 
 def ensemble() -> str:

@@ -51,8 +51,9 @@ def losses_usgra() -> str:
 
 
 def losses_long() -> str:
-    """The paper's length of training, Hippocampus, fold 0."""
+    """The paper's length of training, Hippocampus, fold 0; other weights are in ``losses_lambda``."""
     rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    rows = rows[~rows["method"].str.contains("λ")]
     rows["method"] += rows["training"].map(AGAIN)
     columns = {
         "loss": "{method}",
@@ -138,11 +139,10 @@ THE_PAPERS = ["DiceCE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
 
 
 def paper_long() -> str:
-    """The paper's losses, and three more, beside its means over its six data sets."""
+    """The paper's losses beside its means over its six data sets."""
     long = "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000"
     rows = read("losses", f"{long} and training == 1").set_index("method")
-    others = ["CE", "NACL, λ = 0.01", "NACL, equation 9 as printed"]
-    rows = rows.loc[[*THE_PAPERS, *others]].reset_index()
+    rows = rows.loc[THE_PAPERS].reset_index()
     theirs = published()
     theirs = theirs[(theirs["structure"] == "") & theirs["table"].isin([1, 2])]
     means = theirs.pivot_table(index="method", columns="metric", values="value")
@@ -160,10 +160,12 @@ def paper_long() -> str:
 
 
 PAIRED = {"Dice": 4, "ECE union": 3, "NLL": 3}
+VARIANT = r"NACL (softmax|l2|Gaussian)|equation 9|background around|λ = (?!0\.01)"
+"""Of NACL: compared with it and with CE elsewhere, not with DiceCE."""
 
 
 def losses_paired() -> str:
-    """Methods minus DiceCE of the same optimizer, paired by case."""
+    """The study's methods and the smallest λ minus DiceCE of the same optimizer, paired by case."""
     lines = [["minus DiceCE", *PAIRED]]
     for row in read("losses_paired").to_dict("records"):
         cells = [f"{row['method']}, Adam"]
@@ -174,7 +176,8 @@ def losses_paired() -> str:
     for suffix, optimizer in (("_paperSchedule", "Adam"), ("_100epochs", "SGD")):
         where = f"data_set.str.endswith('Hippocampus') and trainer.str.endswith('{suffix}')"
         for name, cells in _paired_by_case(where, "DiceCE, again", PAIRED).items():
-            lines.append([f"{name}, {optimizer}", *cells])
+            if not re.search(VARIANT, name):
+                lines.append([f"{name}, {optimizer}", *cells])
     return markdown(lines)
 
 
@@ -239,56 +242,21 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
     return {metric: (float(both[0]), both[1:]) for metric, both in values.items()}
 
 
-VARIANTS = {
-    "CE": "CE",
-    "NACL": "NACL (mean, l1, logits)",
-    "NACL Gaussian, σ = 1": "Gaussian",
-    "NACL l2": "l2",
-    "NACL softmax": "softmax",
-}
-"""Of NACL in the paper's tables 3 and 4 and figure 3: our name -> that in a table."""
-
-
-def _ablations() -> pd.DataFrame:
-    """The variants, a row for each length and method: means of the trainings that have the metric."""
-    rows = read(
-        "losses",
-        "data_set == 'Dataset004_Hippocampus' and configuration == '2d_bs8' and fold == '0' and optimizer == 'Adam' "
-        "and (steps > 1500 or steps == 1500 and ECE_foreground.notna())",
-    )
-    rows = rows[rows["method"].isin(VARIANTS)]
-    varied = rows[~rows["method"].isin(["CE", "NACL"])]
-    rows = rows[rows["steps"].isin(varied["steps"])]
-    means = rows.groupby(["steps", "method"]).mean(numeric_only=True)
-    return means.reset_index().sort_values("method", key=lambda names: names.map([*VARIANTS].index))
-
-
-def losses_ablations() -> str:
-    """Penalty, prior, constraint."""
-    rows = _ablations().sort_values("steps", kind="stable")
-    rows["method"] = rows["method"].map(VARIANTS)
-    columns = {
-        "steps": "{steps:,}",
-        "loss": "{method}",
-        "Dice": "{Dice:.3f}",
-        "ECE foreground": "{ECE_foreground:.3f}",
-        "CECE foreground": "{CECE_foreground:.3f}",
-        "NLL": "{NLL:.3f}",
-        **ECE_NEAR,
-    }
-    return table(rows, columns)
-
-
 def paper_ablations() -> str:
     """The paper's tables 3 and 4, and the same in trainings of ours; figure 3 has no values to copy."""
     names = {"NACL": "mean, l1, logits", "NACL Gaussian": "Gaussian", "NACL l2": "l2"}
     names["NACL softmax"] = "softmax"
     titles = [f"{metric}: {name}" for metric in ("DSC", "ECE") for name in names.values()]
     lines = [["", *titles]]
-    for steps, ours in _ablations().groupby("steps"):
-        here = ours.replace({"method": {"NACL Gaussian, σ = 1": "NACL Gaussian"}})
-        here = here.set_index("method").loc[list(names), ["Dice", "ECE_foreground"]]
-        cells = [f"{value:.3f}" for values in here.to_numpy().T for value in values]
+    rows = read(
+        "losses",
+        "data_set == 'Dataset004_Hippocampus' and configuration == '2d_bs8' and fold == '0' and optimizer == 'Adam' "
+        "and (steps > 1500 or steps == 1500 and ECE_foreground.notna())",
+    ).replace({"method": {"NACL Gaussian, σ = 1": "NACL Gaussian"}})
+    lengths = rows.loc[rows["method"] == "NACL l2", "steps"]
+    for steps, ours in rows[rows["steps"].isin(lengths)].groupby("steps"):
+        means = ours.groupby("method")[["Dice", "ECE_foreground"]].mean().loc[list(names)]
+        cells = [f"{value:.3f}" for values in means.to_numpy().T for value in values]
         lines.append([f"**here**: Hippocampus, {steps:,} steps", *cells])
     theirs = published()
     theirs = theirs[theirs["table"].isin([3, 4])].drop_duplicates(["dataset", "metric", "method"])
@@ -383,28 +351,27 @@ def paper_acdc() -> str:
     theirs = theirs[(theirs["dataset"] == "ACDC") & theirs["table"].isin([1, 2])]
     theirs = theirs.replace({"method": {"CE+DSC": "DiceCE"}})
     values = theirs.set_index(["method", "structure", "metric"])["value"]
-    models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1")
+    models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1 and steps == 6000")
+    models = models.set_index("method")
     cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
     names = ", ".join(ACDC.values())
     errors = ("ECE_foreground", "CECE_foreground", "ECE_union", "NLL", "ECE_near")
     headings = ["ECE", "CECE", "ECE union", "NLL", "ECE near"]
     lines = [["loss", "DSC", f"DSC: {names}", "HD95", f"HD95: {names}", *headings]]
-    for steps in (6000, 2000):
-        of_length = models[models["steps"] == steps].set_index("method")
-        for method in filter(of_length.index.__contains__, ACDC_LOSSES):
-            model = of_length.loc[method]
-            means = cases[cases["trainer"] == model["trainer"]].mean(numeric_only=True)
-            dice = [means[f"Dice_{label}"] for label in ACDC]
-            distances = [means[f"HD95_{label}"] for label in ACDC]
-            ours = [model[error] for error in errors]
-            lines.append([f"{method}, here, {steps:,} steps", *_acdc_cells(dice, distances, ours)])
-            if steps == 6000 and method in values.index:
-                of_paper = values[method]
-                dice = [of_paper[name, "DSC"] for name in ACDC.values()]
-                distances = [of_paper[name, "HD"] for name in ACDC.values()]
-                published_errors = [of_paper["", "ECE"], of_paper["", "CECE"]]
-                cells = _acdc_cells(dice, distances, published_errors)
-                lines.append([f"{method}, paper", *cells, "–", "–", "–"])
+    for method in ACDC_LOSSES:
+        model = models.loc[method]
+        means = cases[cases["trainer"] == model["trainer"]].mean(numeric_only=True)
+        dice = [means[f"Dice_{label}"] for label in ACDC]
+        distances = [means[f"HD95_{label}"] for label in ACDC]
+        ours = [model[error] for error in errors]
+        lines.append([f"{method}, here", *_acdc_cells(dice, distances, ours)])
+        if method in values.index:
+            of_paper = values[method]
+            dice = [of_paper[name, "DSC"] for name in ACDC.values()]
+            distances = [of_paper[name, "HD"] for name in ACDC.values()]
+            published_errors = [of_paper["", "ECE"], of_paper["", "CECE"]]
+            cells = _acdc_cells(dice, distances, published_errors)
+            lines.append([f"{method}, paper", *cells, "–", "–", "–"])
     return markdown(lines)
 
 

@@ -22,7 +22,6 @@ from calibration_tables import (
 from cells import DOCS, crossed, read, table
 from loss_tables import (
     losses_3d,
-    losses_ablations,
     losses_dice,
     losses_hippocampus,
     losses_lambda,
@@ -167,7 +166,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-sigma": paper_sigma,
     "paper-hyperparameters": paper_hyperparameters,
     "paper-samples": paper_samples,
-    "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,
     "use": use,

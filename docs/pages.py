@@ -34,10 +34,49 @@ _PACKAGES = {
     "Studies": "nnunet_nacl.paper.experiments",
     "The paper's report": "nnunet_nacl.paper.report",
 }
+_ONLY = {
+    "nnunet_nacl.nnunet": [
+        "AppliedCalibration",
+        "CaseFiles",
+        "DataSet",
+        "LabelledImages",
+        "Model",
+        "PreprocessedCases",
+        "PreprocessedDataSet",
+        "Predictions",
+        "Split",
+        "model_folder",
+        "read_checkpoint",
+    ],
+    "nnunet_nacl.evaluation": [
+        "FolderPair",
+        "FolderResult",
+        "Origin",
+        "SavedCase",
+        "evaluate",
+        "format_table",
+        "read_parts",
+        "read_result",
+        "write_result",
+    ],
+    "nnunet_nacl.report.plots": ["draw_panels", "plot_style", "save_plot", "to_svg"],
+    "nnunet_nacl.paper.experiments": [
+        "Experiment",
+        "Job",
+        "Options",
+        "add_configuration",
+        "plan_experiment",
+        "plan_on_data_sets",
+        "print_commands",
+        "report_experiments",
+        "run_experiments",
+    ],
+}
+"""Packages most of whose names only other packages import: what users need of them."""
 _REFERENCE = """# Reference
 
-The packages that you import, one after the other. What is not here is private and may change. `help(NAME)` in Python,
-and the site, have the whole docstrings.
+The packages that you import, one after the other. What is not here may change. `help(NAME)` in Python, and the site,
+have the whole docstrings.
 """
 _PAGES = {
     "README.md": "index.md",
@@ -61,7 +100,15 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Put whole docstrings in place of the list of names."""
     if page.file.src_uri != "reference.md":
         return markdown
-    return re.sub(r"`(nnunet_nacl\.[\w.]+)`\n\n(\|.*\n)+", r"::: \1\n", markdown)
+
+    def docstrings(of_package: re.Match[str]) -> str:
+        if of_package[1] not in _ONLY:
+            return f"::: {of_package[1]}\n"
+        return (
+            f"::: {of_package[1]}\n    options: {{members: [{', '.join(_ONLY[of_package[1]])}]}}\n"
+        )
+
+    return re.sub(r"`(nnunet_nacl\.[\w.]+)`\n\n(\|.*\n)+", docstrings, markdown)
 
 
 def command_help() -> dict[str, str]:
@@ -78,7 +125,7 @@ def reference() -> str:
     for title, package in _PACKAGES.items():
         module = importlib.import_module(package)
         rows = []
-        for name in module.__all__:
+        for name in _ONLY.get(package, module.__all__):
             value = getattr(module, name)
             if not (inspect.isclass(value) or inspect.isroutine(value)):
                 continue

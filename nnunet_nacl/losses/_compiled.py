@@ -64,10 +64,7 @@ def _compile(
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     # With a code object of its own: torch compiles each of them at most eight times
     own = FunctionType(_sum_and_gradient.__code__.replace(), globals())
-    compiled: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]] = torch.compile(
-        own, fullgraph=True, backend=BACKEND, dynamic=dynamic
-    )
-    return compiled
+    return torch.compile(own, fullgraph=True, backend=BACKEND, dynamic=dynamic)
 
 
 _compiled: WeakKeyDictionary[Formula, _Compiled] = WeakKeyDictionary()

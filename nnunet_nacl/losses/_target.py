@@ -62,12 +62,7 @@ class Target:
 
     def samples(self, chosen: slice) -> "Target":
         """Some of the samples of a target without a border."""
-        return replace(
-            self,
-            map=self.map[chosen],
-            valid=_part(self.valid, chosen),
-            wrong=_part(self.wrong, chosen),
-        )
+        return self._part(chosen)
 
     def rows(self, start: int, stop: int) -> "Target":
         """The part from ``start`` to ``stop`` along the first spatial axis."""
@@ -76,17 +71,12 @@ class Target:
             border = around.map.shape[2] - self.map.shape[2]
             around = around.rows(start, stop + border)
         chosen = (slice(None), slice(None), slice(start, stop))
-        return replace(
-            self,
-            map=self.map[chosen],
-            valid=_part(self.valid, chosen),
-            around=around,
-            wrong=_part(self.wrong, chosen),
-        )
+        return replace(self._part(chosen), around=around)
 
-
-def _part(mask: Tensor | None, chosen: slice | tuple[slice, ...]) -> Tensor | None:
-    return None if mask is None else mask[chosen]
+    def _part(self, chosen: slice | tuple[slice, ...]) -> "Target":
+        valid = None if self.valid is None else self.valid[chosen]
+        wrong = None if self.wrong is None else self.wrong[chosen]
+        return replace(self, map=self.map[chosen], valid=valid, wrong=wrong)
 
 
 def canonical_target(

@@ -36,11 +36,13 @@ def export_model(model_folder: str | Path) -> Path:
     checkpoints = {}
     stock = {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
-        checkpoints[file] = content = read_checkpoint(file)
+        content = read_checkpoint(file)
+        trainer = content["trainer_name"]
         try:
-            stock[file] = _stock_trainer(content["trainer_name"])
+            stock[trainer] = _stock_trainer(trainer)
         except ValueError as error:
             raise ValueError(f"{file} cannot be exported: {error}") from error
+        checkpoints[file] = {**content, "trainer_name": stock[trainer]}
     if not checkpoints:
         raise FileNotFoundError(
             f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
@@ -55,10 +57,9 @@ def export_model(model_folder: str | Path) -> Path:
     needed = ""
     if network.startswith("nnunet_nacl.paper.networks."):
         needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"
-    trainers = sorted({content["trainer_name"] for content in checkpoints.values()})
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
-        f"Trained by {', '.join(trainers)} with nnunet_nacl. In the checkpoints the trainer is "
+        f"Trained by {', '.join(sorted(stock))} with nnunet_nacl. In the checkpoints the trainer is "
         f"renamed to {', '.join(sorted({*stock.values()}))}; weights, plans and predictions are the same.\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"
@@ -69,7 +70,7 @@ def export_model(model_folder: str | Path) -> Path:
             target = partial / file.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             if file in checkpoints:
-                write_checkpoint({**checkpoints[file], "trainer_name": stock[file]}, target)
+                write_checkpoint(checkpoints[file], target)
             else:
                 shutil.copyfile(file, target)
         (partial / NOTE_NAME).write_text(note)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +15,7 @@ def write_page(
     file: Path,
     template: str,
     content: Mapping[str, Any],
-    filters: Mapping[str, Any] = MappingProxyType({}),
+    filters: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page that a template makes of this content, the version and the date; whole or not at all.
 
@@ -29,7 +28,7 @@ def write_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= filters
+    environment.filters |= filters or {}
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     html = environment.get_template(template).render(content, version=__version__, date=date)
     with whole_file(file) as partial:

@@ -48,7 +48,7 @@ class Activation(str, Enum):
 
     def logits(self, p: Floats) -> Floats:
         """The logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
-        logits: Floats = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
+        logits = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
         if self.exclusive:
             return self.centered(logits)
         return logits - np.log(np.maximum(1 - p.astype(np.float64), SMALLEST_REST)).astype(p.dtype)
@@ -73,10 +73,8 @@ class Activation(str, Enum):
         Channels that are read one after the other need not be held together.
         """
         if self.exclusive:
-            highest: Floats = reduce(np.maximum, channels)
-            return highest
-        lowest: Floats = reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
-        return lowest
+            return reduce(np.maximum, channels)
+        return reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
 
     def predicted(self, logits: Floats) -> Truth:
         """The prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
@@ -90,6 +88,6 @@ class Activation(str, Enum):
         """−ln p of the truth: (1, n) of classes, (R, n) of regions."""
         if not self.exclusive:
             return np.logaddexp(0, np.where(truth, -logits, logits))
-        of_truth: Floats = np.take_along_axis(logits, truth[None].astype(np.intp), 0)
+        of_truth = np.take_along_axis(logits, truth[None].astype(np.intp), 0)
         nll: Floats = logsumexp(logits, axis=0, keepdims=True) - of_truth
         return nll

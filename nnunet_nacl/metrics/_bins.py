@@ -103,6 +103,6 @@ class BinCounts:
     @staticmethod
     def edges(num_bins: int, dtype: "np.dtype[np.floating]") -> Floats:
         """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
-        edges: Floats = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+        edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
         edges[0] = -1
         return edges

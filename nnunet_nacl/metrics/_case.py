@@ -4,13 +4,11 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._channels import Channels, check_shape, to_numpy
 from nnunet_nacl.metrics._count import CaseArrays, count_case
 from nnunet_nacl.metrics._labels import (
@@ -24,7 +22,7 @@ from nnunet_nacl.metrics._near import check_spacing
 from nnunet_nacl.metrics._overlap import SurfaceDistances, dice_of_sizes
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import Settings
-from nnunet_nacl.typing import Array, Floats, Labels, Mask, Numbers
+from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
@@ -78,8 +76,7 @@ def evaluate_case(
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
     predicted = None if prediction is None else to_numpy(prediction)
-    _check_truth(truth, p.shape, channel_axis)
-    are_masks = _are_masks(truth, p.shape)
+    are_masks = _are_masks(truth, p.shape, channel_axis)
     if are_masks:
         _check_masks(truth, predicted, ignore_label)
     elif predicted is not None:
@@ -88,20 +85,17 @@ def evaluate_case(
         predictions = [None] * len(p) if predicted is None else predicted
         if len(predictions) != len(p):
             raise ValueError(f"prediction: expected a batch of {len(p)}; got {len(predictions)}.")
-        of_case = partial(
-            evaluate_case,
-            logits=logits,
-            regions=regions,
-            ignore_label=ignore_label,
-            spacing_mm=spacing_mm,
-            settings=settings,
+        return Counts.joined(
+            evaluate_case(
+                *arrays,
+                logits=logits,
+                regions=regions,
+                ignore_label=ignore_label,
+                spacing_mm=spacing_mm,
+                settings=settings,
+            )
+            for arrays in zip(p, truth, predictions, strict=True)
         )
-        return Counts.joined(list(map(of_case, p, truth, predictions)))
-    if logits:
-        is_softmax = regions is None and not are_masks
-        activation = Activation.SOFTMAX if is_softmax else Activation.SIGMOID
-        p = activation.probabilities(p.astype(np.result_type(p, np.float32)))
-    channels = Channels(p)
     if are_masks:
         numbers = tuple(range(1, len(p) + 1))
         meaning = LabelMeaning((0, *numbers), numbers)
@@ -109,14 +103,20 @@ def evaluate_case(
         meaning = _meaning_of_regions(regions, truth, predicted, ignore_label)
     else:
         meaning = LabelMeaning(tuple(range(len(p))))
-    segmentation = _decided(p, are_masks=are_masks) if predicted is None else predicted
-    spatial = segmentation.shape[1:] if are_masks else segmentation.shape
-    check_shape(channels, meaning, spatial, "the prediction")
-    spacing = [1.0] * len(spatial) if spacing_mm is None else spacing_mm
-    check_spacing(spacing, len(spatial))
-    if not are_masks:
+    if logits:
+        p = meaning.activation.probabilities(p.astype(np.result_type(p, np.float32)))
+    channels = Channels(p)
+    segmentation: Segmentation
+    if are_masks:
+        segmentation = p > 0.5 if predicted is None else predicted
+    else:
+        segmentation = p.argmax(0) if predicted is None else predicted
+        check_shape(channels, meaning, segmentation.shape, "the prediction")
         truth = canonical_labels(truth, meaning, ignore_label, "the ground truth")
         segmentation = canonical_labels(segmentation, meaning, None, "the prediction")
+    spatial = p.shape[1:]
+    spacing = [1.0] * len(spatial) if spacing_mm is None else spacing_mm
+    check_spacing(spacing, len(spatial))
     return evaluate_arrays(
         CaseArrays(
             channels=channels,
@@ -130,19 +130,10 @@ def evaluate_case(
     )
 
 
-def _decided(p: Floats, *, are_masks: bool) -> Segmentation:
-    """Masks p > 1/2, or the argmax."""
-    return p > 0.5 if are_masks else p.argmax(0)
-
-
-def _are_masks(truth: NDArray[Any], shape: tuple[int, ...]) -> bool:
-    return truth.dtype == bool and truth.shape == shape
-
-
-def _check_truth(truth: NDArray[Any], shape: tuple[int, ...], channel_axis: int) -> None:
-    """Raise a ValueError unless ground truth fits probabilities of this shape, as labels or as masks."""
-    are_masks = _are_masks(truth, shape)
-    if truth.shape == shape and not are_masks:
+def _are_masks(truth: NDArray[Any], shape: tuple[int, ...], channel_axis: int) -> bool:
+    """Whether ground truth is masks; a ValueError if it fits probabilities of this shape neither so nor as labels."""
+    are_masks = truth.shape == shape
+    if are_masks and truth.dtype != bool:
         raise ValueError(f"the ground truth: expected masks of regions as bool; got {truth.dtype}.")
     spatial = (*shape[:channel_axis], *shape[channel_axis + 1 :])
     if channel_axis not in {0, 1} or (not are_masks and truth.shape != spatial):
@@ -150,6 +141,7 @@ def _check_truth(truth: NDArray[Any], shape: tuple[int, ...], channel_axis: int)
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {shape} and {truth.shape} with channel_axis={channel_axis}."
         )
+    return are_masks
 
 
 def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int | None) -> None:
@@ -247,20 +239,19 @@ def _surface_metrics(case: CaseArrays, truth: Segmentation) -> dict[str, Floats]
     neither.
     """
     found = [_distances(case, *masks) for masks in _each_structure(case, truth)]
-    return {name: np.array([[of_one[name] for of_one in found]]) for name in SURFACE_METRICS}
+    return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
 
 
-def _distances(case: CaseArrays, truth: Mask, predicted: Mask) -> Numbers:
+def _distances(case: CaseArrays, truth: Mask, predicted: Mask) -> list[float]:
+    """One for each of ``SURFACE_METRICS``."""
     if truth.any() and predicted.any():
         mm = SurfaceDistances.between(truth, predicted, case.spacing)
         voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim)
         nsd = mm.nsd(case.settings.tolerance_mm)
-        found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
-    elif truth.any() or predicted.any():
+        return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
+    if truth.any() or predicted.any():
         # From the center of one corner's voxel to the opposite one's
         steps = np.array(truth.shape) - 1
         diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
-        found = [*diagonals, *diagonals, 0.0]
-    else:
-        found = [np.nan] * len(SURFACE_METRICS)
-    return dict(zip(SURFACE_METRICS, found, strict=True))
+        return [*diagonals, *diagonals, 0.0]
+    return [np.nan] * len(SURFACE_METRICS)

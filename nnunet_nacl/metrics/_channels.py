@@ -58,8 +58,7 @@ def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
         raise ValueError(
             f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}."
         )
-    native: np.dtype[np.floating] = dtype.newbyteorder("=")
-    return native
+    return dtype.newbyteorder("=")
 
 
 def check_shape(
@@ -111,8 +110,7 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
 def above(p: Floats, threshold: float, *, or_equal: bool = False) -> Mask:
     """Where p exceeds, or reaches, the float64 threshold, not the threshold rounded to p's dtype."""
     compare = np.greater_equal if or_equal else np.greater
-    is_above: Mask = compare(p, threshold, signature="dd->?")
-    return is_above
+    return compare(p, threshold, signature="dd->?")
 
 
 def to_numpy(values: Array) -> NDArray[Any]:

@@ -60,17 +60,14 @@ class CaseArrays:
 
     def flat(self) -> tuple[Segmentation, Segmentation]:
         """(n,) or (R, n), the ground truth, or without any the ignored label everywhere; and the segmentation."""
-        segmentation = self._flat(self.segmentation)
-        if self.truth is None:
+        truth = self.truth
+        if truth is None:
             ignored = self.meaning.ignored
-            return np.full(
-                segmentation.shape[-1], ignored, np.min_scalar_type(ignored)
-            ), segmentation
-        return self._flat(self.truth), segmentation
+            truth = np.full(self.shape, ignored, np.min_scalar_type(ignored))
+        return self._flat(truth), self._flat(self.segmentation)
 
     def _flat(self, segmentation: Segmentation) -> Segmentation:
-        of_masks = segmentation.shape[: segmentation.ndim - len(self.shape)]
-        return segmentation.reshape(*of_masks, -1)
+        return segmentation.reshape(*segmentation.shape[: -len(self.shape)], -1)
 
 
 def count_case(case: CaseArrays) -> Counts:
@@ -199,8 +196,7 @@ def _edges(
     num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
 ) -> Floats:
     """The edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
-    edges: Floats = BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
-    return edges
+    return BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
 
 
 def _near(channel: list[Block], case: CaseArrays) -> Mask:

@@ -36,7 +36,7 @@ class LabelMeaning:
     def of_names(
         cls,
         labels: Mapping[str, Any],
-        regions: Sequence[Sequence[int]] | None,
+        regions: Sequence[int | Sequence[int]] | None,
         written: Sequence[int] = (),
     ) -> "LabelMeaning":
         """From ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
@@ -49,7 +49,7 @@ class LabelMeaning:
         )
         return cls(
             tuple(sorted(known)),
-            None if regions is None else tuple(map(tuple, regions)),
+            None if regions is None else tuple(map(region_of, regions)),
             tuple(written),
             named,
         )

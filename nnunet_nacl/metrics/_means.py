@@ -8,8 +8,7 @@ from nnunet_nacl.typing import Floats
 
 def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
     """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
-    quotient: Floats = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
-    return quotient
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
 
 
 def mean_of_known(values: ArrayLike) -> Floats:

@@ -41,8 +41,7 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
         for z in range(max(0, filled - reach[0]), min(len(volume), filled + reach[0] + 1)):
             across = ((filled - z) * steps[0]) ** 2
             near[z] |= squared <= np.float32(limit * limit - across)
-    shaped: Mask = near.reshape(core.shape)
-    return shaped
+    return near.reshape(core.shape)
 
 
 @compiled

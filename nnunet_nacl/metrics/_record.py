@@ -125,7 +125,6 @@ class Counts:
 
     @property
     def num_cases(self) -> int:
-        """How many cases were counted."""
         return len(self.voxel_ml)
 
     __iter__ = None  # neither over cases nor over voxel sets
@@ -172,7 +171,6 @@ class Counts:
             "segmentation metrics": self.segmentation_metrics,
             "voxel sets": self.calibration,
             "kind of channels": {one.activation.name for one in tables},
-            "number of channels": {one.classwise.count.shape[-2] for one in tables},
             "number of bins": {one.top.count.shape[-1] for one in tables},
             "voxel sets with expected tables, which the authors' protocol lacks": with_expected,
         }

@@ -157,7 +157,7 @@ class MetricDefinition:
 
     Attributes:
         name: in summaries and CSV files.
-        title: in the report's tables; ``{voxels}`` stands for the voxel set.
+        title: in the report's tables; ``{voxels}`` stands for the voxel set, if there is one.
         formula: its definition, in docs/metrics.md.
         sentence: what it says, in the report's glossary; empty for metrics that the report does not show.
         term: its heading there, the title by default.
@@ -176,7 +176,7 @@ class MetricDefinition:
     """
 
     name: str
-    title: str
+    title: str = "{name} {voxels}"
     formula: str
     sentence: str = ""
     term: str = ""
@@ -205,7 +205,7 @@ class MetricDefinition:
 
     def titled(self, voxels: str = "") -> str:
         """The title with a voxel set."""
-        return " ".join(self.title.format(voxels=voxels).split())
+        return " ".join(self.title.format(name=self.name, voxels=voxels).split())
 
 
 def _of_classes(errors: Floats, tables: CalibrationTables) -> Floats:
@@ -224,19 +224,16 @@ def _summed_class_errors(tables: CalibrationTables) -> Floats:
     return np.asarray(mean_of_known(by_class)[..., None] * num_known)
 
 
-def _expected_error(tables: CalibrationTables) -> Floats | None:
-    if tables.expected_top is None:
+def _expected_error(expected: BinCounts | None, observed: BinCounts) -> Floats | None:
+    if expected is None:
         return None
     # Over the same regions, and so a mean over the same cases, as the ECE beside it
-    return np.where(tables.top.total > 0, expected_calibration_error(tables.expected_top), np.nan)
+    return np.where(observed.total > 0, expected_calibration_error(expected), np.nan)
 
 
 def _expected_class_errors(tables: CalibrationTables) -> Floats | None:
-    if tables.expected_classwise is None:
-        return None
-    by_class = expected_calibration_error(tables.expected_classwise)
-    known = np.where(tables.classwise.total > 0, by_class, np.nan)
-    return _of_classes(known, tables)
+    errors = _expected_error(tables.expected_classwise, tables.classwise)
+    return None if errors is None else _of_classes(errors, tables)
 
 
 def _per_foreground(sums: Floats, tables: CalibrationTables) -> Floats:
@@ -246,7 +243,6 @@ def _per_foreground(sums: Floats, tables: CalibrationTables) -> Floats:
 _CALIBRATION = (
     MetricDefinition(
         name="ECE",
-        title="ECE {voxels}",
         term="ECE (expected calibration error)",
         formula="Σ_m |B_m|/N · |acc(B_m) − conf(B_m)|, conf = max_k p_k, a hit where argmax p = y (Naeini et "
         "al. 2015). ECE of class k: the same with conf = p_k and a hit where y = k",
@@ -263,7 +259,6 @@ _CALIBRATION = (
     ),
     MetricDefinition(
         name="CECE",
-        title="CECE {voxels}",
         term="CECE (class-wise ECE)",
         formula="mean ECE of all C classes, background included, as in the authors' code",
         sentence="The ECE of each class's probability, whether or not the model chooses that class, averaged over "
@@ -275,19 +270,16 @@ _CALIBRATION = (
     ),
     MetricDefinition(
         name="CECE_fg",
-        title="CECE_fg {voxels}",
         formula="`CECE` without the background",
         of=lambda tables: _class_errors(tables)[..., tables.activation.first_structure :],
     ),
     MetricDefinition(
         name="CECE_sum",
-        title="CECE_sum {voxels}",
         formula="sum over the classes in place of the mean, as in the paper's text",
         of=_summed_class_errors,
     ),
     MetricDefinition(
         name="MCE",
-        title="MCE {voxels}",
         formula="largest gap of a bin",
         sentence="The largest gap of any bin.",
         of=lambda tables: maximum_calibration_error(tables.top),
@@ -296,7 +288,6 @@ _CALIBRATION = (
     ),
     MetricDefinition(
         name="ACE",
-        title="ACE {voxels}",
         formula="mean gap of the bins that hold voxels",
         sentence="The mean gap of the bins that hold voxels, all weighted equally.",
         of=lambda tables: average_calibration_error(tables.top),
@@ -305,13 +296,11 @@ _CALIBRATION = (
     ),
     MetricDefinition(
         name="NLL",
-        title="NLL {voxels}",
         formula="mean of −ln p_y, in nats; smaller p count as 1.19e-7, since nnU-Net saves zeros",
         of=lambda tables: ratio(tables.nll, tables.top.total),
     ),
     MetricDefinition(
         name="Brier",
-        title="Brier {voxels}",
         formula="mean of Σ_k (p_k − [y = k])², 0 to 2; of a region (p − [y in the region])², 0 to 1",
         of=lambda tables: ratio(tables.brier, tables.top.total),
     ),
@@ -335,7 +324,7 @@ _CALIBRATION = (
         "It follows from the probabilities alone, as the expected number of voxels and hits in each bin if "
         "the labels were drawn from them. A model with a lower value is not sure enough, however small its "
         "ECE.",
-        of=_expected_error,
+        of=lambda tables: _expected_error(tables.expected_top, tables.top),
         further="pooled",
     ),
     MetricDefinition(
@@ -381,7 +370,6 @@ _CALIBRATION = (
 _SEGMENTATION = (
     MetricDefinition(
         name="Dice",
-        title="Dice",
         formula="of the saved segmentation; NaN where neither prediction nor ground truth has the structure, as in "
         "nnU-Net",
         sentence="How well a predicted structure overlaps with the ground truth: 1 is perfect, 0 is no overlap. Mean"
@@ -407,7 +395,6 @@ _SEGMENTATION = (
     ),
     MetricDefinition(
         name="HD95",
-        title="HD95",
         formula="the larger of the two directed 95th percentiles of surface distances, in mm",
         sentence="How far the outlines are apart: 95 % of the outline is closer than this, in mm. A structure that "
         "is in only one of prediction and ground truth counts as the image's diagonal.",
@@ -423,7 +410,6 @@ _SEGMENTATION = (
     ),
     MetricDefinition(
         name="ASSD",
-        title="ASSD",
         formula="mean of all surface distances, in mm",
         digits=2,
         unit="mm",
@@ -437,7 +423,6 @@ _SEGMENTATION = (
     ),
     MetricDefinition(
         name="NSD",
-        title="NSD",
         formula="share of both surfaces within 1 mm (`tolerance_mm`) of the other",
         higher_is_better=True,
     ),

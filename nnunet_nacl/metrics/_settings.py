@@ -59,10 +59,8 @@ class Settings:
             )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"num_bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
-        for name, distance in (
-            ("margin_mm", self.margin_mm),
-            ("tolerance_mm", self.tolerance_mm),
-        ):
+        for name in ("margin_mm", "tolerance_mm"):
+            distance = getattr(self, name)
             if not 0 <= distance < math.inf:
                 raise ValueError(f"{name} must be a distance of 0 mm or more; got {distance}.")
         if self.protocol not in get_args(Protocol):

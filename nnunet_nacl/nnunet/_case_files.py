@@ -133,9 +133,7 @@ def cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[Case
     """Each case with any of its files."""
     ending = read_dataset_json(described)["file_ending"]
     mark = DecodedMark.read(folder)
-    thresholds = {}
-    if mark is not None:
-        thresholds = {name: tuple(case.thresholds) for name, case in mark.cases.items()}
+    decoded = {} if mark is None else mark.cases
     names = cases_in(folder, ending) | cases_in(folder, ".npz")
     looked_for = f"no *{ending} or *.npz in {folder}"
     if gt_folder is not None:
@@ -149,7 +147,7 @@ def cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[Case
             None if gt_folder is None else gt_folder / f"{name}{ending}",
             folder / f"{name}{ending}",
             folder / f"{name}.npz",
-            thresholds.get(name),
+            tuple(decoded[name].thresholds) if name in decoded else None,
         )
         for name in sorted(names)
     ]

@@ -2,6 +2,7 @@
 
 import glob
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +48,10 @@ def read_splits(file: Path) -> list[Split]:
 
 def check_split(file: Path, fold: int, split: Split) -> None:
     """Raise a ValueError if a fold that is used has validation cases twice, or trains on some."""
-    if len(set(split["val"])) < len(split["val"]):
-        twice = next(name for name in split["val"] if split["val"].count(name) > 1)
+    twice = [name for name, times in Counter(split["val"]).items() if times > 1]
+    if twice:
         raise ValueError(
-            f"{file}: fold {fold} lists the validation case {twice} twice. Remove it once."
+            f"{file}: fold {fold} lists the validation case {twice[0]} twice. Remove it once."
         )
     if both := sorted({*split["train"]} & {*split["val"]}):
         raise ValueError(
@@ -171,30 +172,38 @@ def _cases_of(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
     return cases
 
 
-def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
-    """The folder of a data set in nnU-Net's raw format, by number or name, and the training cases nnU-Net finds."""
+def _listed_cases(folder: Path) -> dict[str, RawCase]:
+    """The training cases that ``dataset.json`` lists, which may lie anywhere; none if it does not list them."""
     from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
 
+    file = folder / "dataset.json"
+    described = read_json(file, ByName)
+    if "dataset" not in described:
+        return {}
+    with naming(file):
+        found = get_filenames_of_train_images_and_targets(str(folder), described)
+    return {
+        name: RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
+        for name, of_case in sorted(found.items())
+    }
+
+
+def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
+    """The folder of a data set in nnU-Net's raw format, by number or name, and the training cases nnU-Net finds."""
     folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
     file = folder / "dataset.json"
     described = read_dataset_json(file)
     images = folder / "imagesTr"
     labels = folder / "labelsTr"
     ending = described["file_ending"]
-    cases = {}
-    if "dataset" in described:  # where it lists the files, they may lie anywhere
-        with naming(file):
-            found = get_filenames_of_train_images_and_targets(str(folder), read_json(file, ByName))
-        for name, of_case in sorted(found.items()):
-            cases[name] = RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
-    else:
+    cases = _listed_cases(folder)
+    if not cases:
         cases = _cases_of(images, labels, ending)
-    lost = sorted(cases_in(labels, ending) - set(cases))
-    if lost and "dataset" not in described:
-        raise FileNotFoundError(
-            f"{images / lost[0]}_0000{ending} does not exist: {labels / lost[0]}{ending} has no image. Add it, or "
-            "remove the label map."
-        )
+        if lost := sorted(cases_in(labels, ending) - set(cases)):
+            raise FileNotFoundError(
+                f"{images / lost[0]}_0000{ending} does not exist: {labels / lost[0]}{ending} has no image. Add it, or "
+                "remove the label map."
+            )
     examples = [case.images[0] for case in cases.values() if case.images]
     _check_cases(cases, images, described, DataSet.read(file, None, examples[:1]).reader)
     return folder, cases
@@ -202,16 +211,11 @@ def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
 
 def training_image(dataset: str, label_map: Path, case: str) -> Path:
     """The first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
-    from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
-
     folder = nnunet_folder("nnUNet_raw") / dataset
-    file = folder / "dataset.json"
-    described = read_json(file, ByName) if file.is_file() else {}
-    if "dataset" not in described:
-        return first_channel(folder / "imagesTr", case, label_map)
-    with naming(file):
-        found = get_filenames_of_train_images_and_targets(str(folder), described)
-        return Path(found[case]["images"][0])
+    listed = _listed_cases(folder) if (folder / "dataset.json").is_file() else {}
+    if case in listed:
+        return listed[case].images[0]
+    return first_channel(folder / "imagesTr", case, label_map)
 
 
 def _check_cases(

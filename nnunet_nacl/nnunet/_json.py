@@ -15,7 +15,6 @@ from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import only_writer, printable, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -112,7 +111,7 @@ class PlansJson:
                     f"{self.file}: the configuration {name!r} inherits from itself. Correct its inherits_from."
                 )
             seen.append(name)
-            own: ByName = self.configurations[name]
+            own = self.configurations[name]
             content = own | content
             name = own.get("inherits_from")
         return content
@@ -196,11 +195,7 @@ class DataSet:
         order = described.get("regions_class_order")
         with naming(dataset_json):
             labels = LabelManager(names, regions_class_order=order)
-            regions = (
-                [region_of(region) for region in labels.foreground_regions]
-                if labels.has_regions
-                else None
-            )
+            regions = labels.foreground_regions if labels.has_regions else None
             meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
             if regions is None and meaning.known != tuple(range(len(meaning.known))):
                 raise ValueError(

@@ -45,9 +45,6 @@ class PreprocessedDataSet:
         """Find a data set that can be trained on; raises a ValueError that says what is still to be done."""
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        all_raw, all_results = (
-            nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "results")
-        )
         plans_json = PlansJson.find(dataset, configuration, plans)
         plans_json.check_single_stage(configuration)
         folder = plans_json.file.parent
@@ -66,7 +63,7 @@ class PreprocessedDataSet:
                 folder / data, cases_in(folder / "gt_segmentations", ending), stage, plans
             )
         cases = preprocessed_cases(folder / settings.data_identifier)
-        raw = all_raw / folder.name
+        raw = nnunet_folder("nnUNet_raw").absolute() / folder.name
         test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
             raw / "labelsTs", ending
         )
@@ -76,7 +73,7 @@ class PreprocessedDataSet:
             plans=plans,
             raw=raw,
             folder=folder,
-            results=all_results / folder.name,
+            results=nnunet_folder("nnUNet_results").absolute() / folder.name,
             cases=cases,
             splits=_splits(folder / SPLITS_NAME, cases),
             test_cases=sorted(test_cases),

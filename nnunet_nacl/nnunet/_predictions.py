@@ -1,9 +1,10 @@
 """Predictions that nnU-Net saved, of a folder or of a model's folds, and the ground truth of their cases, if any."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from nnunet_nacl.nnunet._case_files import (
@@ -58,7 +59,8 @@ class Predictions:
     @cached_property
     def by_name(self) -> dict[str, CaseFiles]:
         """The cases by their names, in the order of these."""
-        return {case.name: case for case in _in_order(self.groups)}
+        by_name = {case.name: case for group in self.groups.values() for case in group}
+        return dict(sorted(by_name.items()))
 
     @classmethod
     def of_folder(cls, gt_folder: str | Path | None, pred_folder: str | Path) -> "Predictions":
@@ -140,7 +142,8 @@ class Predictions:
     ) -> "Predictions":
         beside = described.with_name("plans.json")
         plans = beside if beside.is_file() else None
-        examples = [case.ground_truth or case.prediction for case in _in_order(groups)]
+        cases = chain.from_iterable(groups.values())
+        examples = [case.ground_truth or case.prediction for case in cases]
         data_set = DataSet.read(described, plans, examples)
         return cls(groups, pred_folders, gt_folder, home, described, plans, data_set)
 
@@ -195,7 +198,3 @@ class Predictions:
         ):
             if source is not None and source.is_file():
                 copy_file(source, folder / source.name)
-
-
-def _in_order(groups: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
-    return sorted((case for group in groups.values() for case in group), key=lambda case: case.name)

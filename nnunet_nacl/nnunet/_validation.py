@@ -1,7 +1,7 @@
 """The validation cases of a model's fold: those that nnU-Net predicted, and none that it was trained with."""
 
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from nnunet_nacl.nnunet._case_files import CaseFiles, cases_of, check_probabilities, description_of
@@ -32,28 +32,21 @@ def validation_cases(
 ) -> list[CaseFiles]:
     """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
 
-    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none.
+    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none. Raises a
+    ValueError if there are predictions of training cases; nnU-Net never empties a validation folder.
     """
     split = Split(train=[], val=[])
     if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
         split = fold_split(preprocessed, trained, fold)
-    all_cases = cases_of(folder, preprocessed / "gt_segmentations", description_of(folder))
-    cases = [case for case in all_cases if case.is_predicted or case.name in split["val"]]
-    _check_held_out(cases, split, fold, folder, preprocessed)
-    return cases
-
-
-def _check_held_out(
-    cases: Iterable[CaseFiles], split: Split, fold: str, folder: Path, preprocessed: Path
-) -> None:
-    """Raise a ValueError if there are predictions of training cases; nnU-Net never empties a validation folder."""
+    gt_folder = preprocessed / "gt_segmentations"
+    all_cases = cases_of(folder, gt_folder, description_of(folder))
     training = {*split["train"]} - {*split["val"]}
-    trained = [case.name for case in cases if case.is_predicted and case.name in training]
-    if trained:
-        gt_folder = preprocessed / "gt_segmentations"
+    seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
+    if seen:
         command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder), "--chill"])
         raise ValueError(
-            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(trained)}. If "
+            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
             "the fold was trained with these splits, they are left over from an earlier training: remove them. "
             f"Otherwise, restore its splits, or evaluate the folder by itself: {command}"
         )
+    return [case for case in all_cases if case.is_predicted or case.name in split["val"]]

@@ -16,8 +16,7 @@ from torch import nn
 
 def inner_loss(loss: nn.Module) -> nn.Module:
     """The loss of one scale: nnU-Net's ``DeepSupervisionWrapper.loss``, or the loss itself without that wrapper."""
-    inner: nn.Module = loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
-    return inner
+    return loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
 
 
 def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
@@ -48,7 +47,10 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
     loss = trainer.loss
 
     def watched(output: Any, target: Any) -> Any:
-        watch(*((output[0], target[0]) if isinstance(output, (list, tuple)) else (output, target)))
+        if isinstance(output, (list, tuple)):
+            watch(output[0], target[0])
+        else:
+            watch(output, target)
         return loss(output, target)
 
     trainer.loss = watched

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
 from nnunet_nacl.evaluation._paths import default_summary, whole_summary
 from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder, options_of_folds
 
@@ -24,7 +24,9 @@ def evaluate_command(
         summary: the file that the result was written to or read from, if any.
         overwrite: replace a summary that cannot be read, wherever it lies.
     """
-    model = _validated_model(origin)
+    # nnU-Net's gt_segmentations also has the cases of folds that were not evaluated
+    truths = {Path(pair.gt_folder).name for pair in origin.folders}
+    model = model_options(origin) if truths == {"gt_segmentations"} else []
     if len(origin.folders) > 1 and (summary is None or not model):
         each = [replace(origin, folders=(pair,)) for pair in origin.folders]
         return "\n".join(evaluate_command(one, overwrite=overwrite) for one in each)
@@ -42,14 +44,11 @@ def evaluate_command(
 
 def review_command(origin: Origin) -> str:
     """The ``nnunet_nacl review`` command that judges these predictions; a line for each folder."""
-    return "\n".join(
-        shlex.join(["nnunet_nacl", "review", pair.pred_folder, *_ground_truth(pair)])
-        for pair in origin.folders
-    )
-
-
-def _ground_truth(folders: FolderPair) -> list[str]:
-    return ["-gt", folders.gt_folder] if folders.gt_folder else []
+    commands = []
+    for pair in origin.folders:
+        truth = ["-gt", pair.gt_folder] if pair.gt_folder else []
+        commands.append(shlex.join(["nnunet_nacl", "review", pair.pred_folder, *truth]))
+    return "\n".join(commands)
 
 
 def _evaluate_options(origin: Origin) -> list[str]:
@@ -70,12 +69,6 @@ def _evaluate_options(origin: Origin) -> list[str]:
     return options
 
 
-def _validated_model(origin: Origin) -> list[str]:
-    """``model_options`` of folds evaluated as such: nnU-Net's ``gt_segmentations`` also has the other folds' cases."""
-    truths = {Path(pair.gt_folder).name for pair in origin.folders}
-    return model_options(origin) if truths == {"gt_segmentations"} else []
-
-
 def model_options(origin: Origin) -> list[str]:
     """``-d -c -tr -p -f`` of the model in ``nnUNet_results`` whose folds were validated in these folders, if any.
 
@@ -85,9 +78,8 @@ def model_options(origin: Origin) -> list[str]:
     kinds = {folder.name for folder in folders}
     models = {folder.parent.parent for folder in folders}
     names = names_in(folders[0].parent.parent)
-    folds = [folder.parent.name.removeprefix("fold_") for folder in folders]
-    is_validation = all(folder.parent.name.startswith("fold_") for folder in folders)
-    if not is_validation or len(models) > 1 or "dataset" not in names:
+    is_of_folds = kinds in ({"validation"}, {"validation_calibrated"})
+    if not is_of_folds or len(models) > 1 or "dataset" not in names:
         return []
     try:
         results = nnunet_folder("nnUNet_results").resolve()
@@ -95,13 +87,11 @@ def model_options(origin: Origin) -> list[str]:
         return []
     if models.pop().resolve().parent.parent != results:
         return []
-    if kinds not in ({"validation"}, {"validation_calibrated"}):
-        return []
     options = options_of_folds(
         dataset_number(names["dataset"]),
         names["configuration"],
         trainer=names["trainer"],
         plans=names["plans"],
-        folds=folds,
+        folds=[folder.parent.name.removeprefix("fold_") for folder in folders],
     )
     return [*options, "--calibrated"] if kinds == {"validation_calibrated"} else options

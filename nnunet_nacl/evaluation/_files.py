@@ -11,7 +11,6 @@ from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.files import whole_file, write_csv
-from nnunet_nacl.nnunet import CaseFiles
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:
@@ -51,8 +50,8 @@ def _moved(result: FolderResult, home: Path) -> FolderResult:
         return result
     moved = []
     for files, states in result.counted:
-        at_home = CaseFiles(
-            name=files.name,
+        at_home = replace(
+            files,
             ground_truth=None,
             prediction=home / files.prediction.name,
             probabilities=home / files.probabilities.name,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._files import read_result, write_result
@@ -19,8 +18,6 @@ from nnunet_nacl.files import check_output, only_writer, whole_file
 from nnunet_nacl.metrics import MARGIN_MM, Settings
 from nnunet_nacl.metrics.counting import CaseArrays, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
-
-_UNPREDICTED = "no prediction."
 
 
 def evaluate(
@@ -109,60 +106,34 @@ def count_for_review(
         output: of the review, if it is not at its default place; the record is then written beside it.
         num_processes: how many cases are counted at a time.
     """
-    places = _Places.of(predictions, output)
-    summaries = dict.fromkeys([places.default, places.of_reviews, places.summary])
-    earlier = _read_earlier(*summaries)
+    default = default_summary(predictions.pred_folders)
+    of_reviews = default.with_name(f"review{default.name.removeprefix('calibration')}")
+    summary = default if output is None else output.with_suffix(".json")
+    earlier = _read_earlier(*dict.fromkeys([default, of_reviews, summary]))
+    evaluated = [one for one in earlier if one.file == default and default.is_file()]
     like = [result.settings for result in earlier if _is_for_reviews(result.settings)]
     with _counted(
         predictions.cases,
         predictions.data_set,
         Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
-        places.summary,
+        summary,
         earlier,
         num_processes=num_processes,
         is_review=True,
     ) as result:
         check_any_used(result.cases, result.skipped)
-        target = _review_target(result, earlier, places, predictions.cases)
-        if target is not None:
-            without = [Skipped(name, _UNPREDICTED, missing=True) for name in predictions.missing]
+        target = summary
+        if summary == default and evaluated:
+            if _usable(predictions.cases, result.origin, evaluated).keys() >= {*result.cases}:
+                return result
+            target = of_reviews
+        has_truth = any(one.origin.has_truth for one in earlier if one.file == target)
+        if result.origin.has_truth or not has_truth:
+            missing = predictions.missing
+            without = [Skipped(name, "no prediction.", missing=True) for name in missing]
             with whole_file(record_file(target)) as file:
                 write_record(replace(result, skipped=[*result.skipped, *without]), file)
     return result
-
-
-class _Places(NamedTuple):
-    """Summaries beside which a review finds records, or writes its own: by default that of ``evaluate``.
-
-    ``summary`` is the default, or one beside the review if that is written elsewhere.
-    """
-
-    default: Path
-    of_reviews: Path
-    summary: Path
-
-    @classmethod
-    def of(cls, predictions: Predictions, output: Path | None) -> "_Places":
-        default = default_summary(predictions.pred_folders)
-        of_reviews = default.with_name(f"review{default.name.removeprefix('calibration')}")
-        return cls(default, of_reviews, default if output is None else output.with_suffix(".json"))
-
-
-def _review_target(
-    result: FolderResult,
-    earlier: Sequence[FolderResult],
-    places: _Places,
-    cases: Sequence[CaseFiles],
-) -> Path | None:
-    """The summary beside which a review's record is written; None if what is there has all of it, or more."""
-    target = places.summary
-    evaluated = [one for one in earlier if one.file == places.default and places.default.is_file()]
-    if target == places.default and evaluated:
-        if _usable(cases, result.origin, evaluated).keys() >= {*result.cases}:
-            return None
-        target = places.of_reviews
-    has_truth = any(one.origin.has_truth for one in earlier if one.file == target)
-    return target if result.origin.has_truth or not has_truth else None
 
 
 def _is_for_reviews(settings: Settings) -> bool:
@@ -192,49 +163,37 @@ def _counted(
 ) -> Iterator[FolderResult]:
     """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
 
-    Until then a journal keeps what was counted, from which the next process takes it if this one is killed. Cases of
-    ``earlier`` results are not counted again; if ``afresh``, the journals are emptied first.
+    Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review
+    has one of its own, and does not end that of an evaluation. Cases of ``earlier`` results are not counted again; if
+    ``afresh``, the journals are emptied first.
     """
     with only_writer(summary):
-        journals = _Journals.of(summary)
-        journal = journals.of_review if is_review else journals.of_evaluation
+        of_evaluation = Journal[FolderResult](summary, write_record, read_record)
+        of_review = replace(of_evaluation, output=record_file(summary))
+        journal = of_review if is_review else of_evaluation
+
+        def end_journals() -> None:
+            of_review.remove()
+            if not is_review:
+                of_evaluation.remove()
+
         if afresh:
-            journals.remove(is_review=is_review)
+            end_journals()
         results, skipped = each_case(
             {case.name: case for case in cases},
             partial(_count_one, data_set=data_set, origin=origin, is_review=is_review),
             doing="reviewing" if is_review else "evaluating",
             num_processes=num_processes,
             journal=journal,
-            known=_usable(cases, origin, chain(earlier, journals.earlier())),
+            known=_usable(
+                cases, origin, chain(earlier, of_evaluation.finished(), of_review.finished())
+            ),
         )
         if not results:
             journal.remove()
         whole = FolderResult.joined([*results.values()], origin)
         yield replace(whole, skipped=skipped, file=summary)
-        journals.remove(is_review=is_review)
-
-
-class _Journals(NamedTuple):
-    """What was counted until a process was killed: an evaluation, or a review, which has a journal of its own."""
-
-    of_evaluation: Journal[FolderResult]
-    of_review: Journal[FolderResult]
-
-    @classmethod
-    def of(cls, summary: Path) -> "_Journals":
-        of_evaluation = Journal[FolderResult](summary, write_record, read_record)
-        return cls(of_evaluation, replace(of_evaluation, output=record_file(summary)))
-
-    def earlier(self) -> Iterator[FolderResult]:
-        """The cases that were kept before."""
-        return chain(self.of_evaluation.finished(), self.of_review.finished())
-
-    def remove(self, *, is_review: bool) -> None:
-        """Delete what is of no more use: both, but a review does not end the journal of an evaluation."""
-        self.of_review.remove()
-        if not is_review:
-            self.of_evaluation.remove()
+        end_journals()
 
 
 def _count_one(

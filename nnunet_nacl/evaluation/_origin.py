@@ -61,12 +61,10 @@ class Origin:
 
     @property
     def pred_folders(self) -> list[Path]:
-        """The folders of predictions."""
         return [Path(pair.pred_folder) for pair in self.folders]
 
     @property
     def has_truth(self) -> bool:
-        """Whether there is ground truth."""
         return all(pair.gt_folder for pair in self.folders)
 
     def difference(self, other: "Origin") -> str | None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +18,15 @@ from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics.counting import named_columns, no_counts, with_columns
 from nnunet_nacl.typing import ByName
 
-_ORIGIN = TypeAdapter(Origin)
 # Origin, cases, skipped cases, names of the segmentation metrics
 _HEADER = TypeAdapter(tuple[Origin, list[CountedCase], list[Skipped], list[str]])
 
 
 def write_record(result: FolderResult, file: Path) -> None:
     """Write the record of a result."""
-    origin = _ORIGIN.dump_python(result.origin, by_alias=True)
-    cases = [(asdict(files), asdict(states)) for files, states in result.counted]
-    skipped = [asdict(entry) for entry in result.skipped]
-    header = origin, cases, skipped, result.segmentation_metrics
-    text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
+    header = result.origin, result.counted, result.skipped, result.segmentation_metrics
+    content = _HEADER.dump_python(header, by_alias=True)
+    text = json.dumps(content, default=str, ensure_ascii=False).encode(errors="replace").decode()
     arrays: ByName = {"header": np.array(text), **named_columns(result.counts)}
     with file.open("wb") as stream:
         np.savez_compressed(stream, **arrays)

@@ -95,7 +95,6 @@ class FolderResult:
 
     @property
     def files(self) -> list[CaseFiles]:
-        """The files of each case."""
         return [files for files, _ in self.counted]
 
     @property
@@ -350,26 +349,20 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     # Takes half a second to import, which worker processes need not spend
     import pandas
 
-    values = pandas.DataFrame(
-        {
-            METRICS[metric].titled(voxels): [
-                result.estimate(metric, voxels).value for result in results.values()
-            ]
-            for metric, voxels in _SHOWN
-        },
-        list(results),
-    )
-    shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
-        columns="method"
-    )
+    columns = {}
     formats = {}
     pooled = []
     for name, voxels in _SHOWN:
         metric = METRICS[name]
         title = metric.titled(voxels)
+        values = [result.estimate(name, voxels).value for result in results.values()]
+        if np.isnan(values).all() and name != "Dice":
+            continue
+        columns[title] = values
         formats[title] = f"{{:{'+' if metric.signed else ''}.{metric.digits}f}}".format
-        if metric.is_pooled(voxels) and title in shown:
+        if metric.is_pooled(voxels):
             pooled.append(title)
+    shown = pandas.DataFrame(columns, list(results)).rename_axis(columns="method")
     table = shown.to_string(formatters=formats, na_rep="–")
     about_pooled = "Means over cases."
     if pooled:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics.counting import (
@@ -102,9 +102,7 @@ class SavedCase:
         for channel, blocks in groupby(self.blocks(), itemgetter(0)):
             yield channel, np.concatenate([p for _, _, p in blocks])
 
-    def probabilities(
-        self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None
-    ) -> NDArray[Any]:
+    def probabilities(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """All probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
         probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
         flat = probabilities.reshape(self.shape[0], -1)

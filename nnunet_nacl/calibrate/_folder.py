@@ -51,8 +51,7 @@ def calibrate_folder(
         ValueError: no such method; the predictions are calibrated already; too few cases with a structure.
     """
     check_method(method, with_features=False)
-    for folder in predictions.pred_folders:
-        _check_uncalibrated(folder)
+    _check_uncalibrated(predictions)
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.data_set
     cases = {case.name: case for case in predictions.to_fit_to().cases}
@@ -116,8 +115,7 @@ def apply_folder(
             "calibrate with --method vector."
         )
     predictions = Predictions.of_folder(None, pred_folder)
-    (source,) = predictions.pred_folders
-    _check_uncalibrated(source)
+    _check_uncalibrated(predictions)
     refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
     predictions.check_unseen(fit.model, fit.cases, refused)
     earlier = _calibrated_files(folder)
@@ -131,7 +129,7 @@ def apply_folder(
         overwrite=overwrite,
     ) as written:
         written.replaced.extend(earlier)
-        fit.write(written.unfinished / CALIBRATED_NAME, applied_to=source)
+        fit.write(written.unfinished / CALIBRATED_NAME, applied_to=predictions.home)
         predictions.copy_descriptions(written.unfinished)
     return written
 
@@ -176,6 +174,7 @@ def _calibrate(probabilities: Floats, calibration: Calibration, activation: Acti
         part[:] = activation.probabilities(calibration.logits(logits))
 
 
-def _check_uncalibrated(folder: Path) -> None:
-    if (folder / CALIBRATED_NAME).is_file():
-        raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}).")
+def _check_uncalibrated(predictions: Predictions) -> None:
+    for folder in predictions.pred_folders:
+        if (folder / CALIBRATED_NAME).is_file():
+            raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}).")

@@ -7,7 +7,6 @@ import numpy as np
 
 from nnunet_nacl.calibrate._methods import (
     KEEPING,
-    UNFINISHED,
     Layer,
     Temperature,
     calibrated,
@@ -132,9 +131,8 @@ class Head:
             logits = (start + away).float() @ standard.inputs
             return objective(logits, keeping) + (pull * away.square()).sum()
 
-        found, converged = minimum(loss, torch.zeros_like(start))
+        found, remark = minimum(loss, torch.zeros_like(start))
         last = standard.layer_of(start + away_from_start(found))
-        remark = "" if converged else UNFINISHED
         return cls(last.weight.tolist(), last.bias.tolist(), remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:

@@ -59,29 +59,33 @@ class Score:
 
 def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels."""
-    nll = _nll(sample, logits)
-    tables = _near_tables(sample, logits)
-    predicted = sample.structures(sample.activation.predicted(logits))
+    true = sample.structures(sample.truth)
     as_trained = sample.structures(sample.as_trained)
+    predicted = sample.structures(sample.activation.predicted(logits))
+    foreground = _of_cases(sample, true.sum(0))
+    nll = _per_voxel(nll_of_cases(sample, logits), foreground)
+    nll_as_trained = _per_voxel(nll_of_cases(sample, sample.logits), foreground)
+    tables = _near_tables(sample, logits)
     changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
+    if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
+        p = sample.activation.probabilities(logits)
+        predicted = sample.meaning.masks(segment(p, sample.meaning))
     return Score(
         NLL=nll.value,
-        NLL_change=nll.minus(_nll(sample, sample.logits)).interval,
+        NLL_change=nll.minus(nll_as_trained).interval,
         ECE=float(mean_of_known(expected_calibration_error(tables))),
         over_confidence=float(mean_of_known(tables.over_confidence)),
-        Dice=_dice(sample, logits, predicted),
-        changed=float(changed) / max(float(_of_cases(sample, as_trained.max(0)).sum()), 1),
+        Dice=_dice(sample, predicted, true),
+        changed=float(changed / max(_of_cases(sample, as_trained.max(0)).sum(), 1)),
     )
 
 
-def _nll(sample: Sample, logits: Floats) -> Estimate:
-    """Of the whole image, per foreground voxel of the ground truth."""
-    nll = nll_of_cases(sample, logits)
-    foreground = _of_cases(sample, sample.structures(sample.truth).sum(0))
+def _per_voxel(sums: Floats, voxels: Floats) -> Estimate:
+    """Sums (cases,) over all cases, per voxel of these (cases,)."""
     return Estimate(
-        lambda draws: ratio(draws @ nll, draws @ foreground),
-        np.arange(len(nll)),
-        np.ones(len(nll), bool),
+        lambda draws: ratio(draws @ sums, draws @ voxels),
+        np.arange(len(sums)),
+        np.ones(len(sums), bool),
     )
 
 
@@ -110,14 +114,11 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
     )
 
 
-def _dice(sample: Sample, logits: Floats, predicted: Mask) -> float:
-    """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
-    if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
-        p = sample.activation.probabilities(logits)
-        predicted = sample.meaning.masks(segment(p, sample.meaning))
+def _dice(sample: Sample, predicted: Mask, true: Mask) -> float:
+    """Mean over cases of the Dice of each structure (S, n), then over structures, as nnU-Net's ``foreground_mean``."""
     of_structures = []
-    for found, true in zip(predicted, sample.structures(sample.truth), strict=True):
-        both = _of_cases(sample, found & true)
-        sizes = _of_cases(sample, found) + _of_cases(sample, true)
+    for found, own in zip(predicted, true, strict=True):
+        both = _of_cases(sample, found & own)
+        sizes = _of_cases(sample, found) + _of_cases(sample, own)
         of_structures.append(mean_of_known(dice_of_sizes(both, sizes)))
     return float(mean_of_known(of_structures))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._arrays import flattened
+from nnunet_nacl.calibrate._arrays import check_all_finite, flattened
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.calibrate._search import TEMPERATURES, minimum, on_device, with_gradients
 from nnunet_nacl.metrics import Activation
@@ -29,7 +29,6 @@ class Layer(NamedTuple):
 KEEPING = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
 _SMALL_PULL = 1e-7  # pulls vector scaling toward the temperature
-UNFINISHED = "the search did not converge"
 
 
 class Calibration(Protocol):
@@ -217,9 +216,8 @@ class Vector(_OfLogits):
             pull = _SMALL_PULL * (x - start).square().sum()
             return objective(logits * scale + shift, keeping) + pull
 
-        found, converged = minimum(loss, start)
+        found, remark = minimum(loss, start)
         scale, shift = found.cpu().numpy().T
-        remark = "" if converged else UNFINISHED
         return cls(scale.tolist(), shift.tolist(), sample.activation, remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:
@@ -268,8 +266,8 @@ def layer_of(
         raise ValueError(
             f"layer: expected a bias of the shape {(num_channels,)}; got {offset.shape}."
         )
-    if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
-        raise ValueError("layer: expected finite numbers; got NaN or infinity.")
+    check_all_finite("layer", rows)
+    check_all_finite("layer", offset)
     return Layer(rows, offset)
 
 

@@ -75,10 +75,7 @@ class Sample:
     def objective(self) -> Objective:
         """What a calibration minimizes over these voxels."""
         share = self.weights / self.weights.sum()
-        parts = (
-            on_device(np.asarray(values), self.device)
-            for values in (self.truth, self.as_trained, share)
-        )
+        parts = (on_device(values, self.device) for values in (self.truth, self.as_trained, share))
         return Objective(self.activation, *parts)
 
     @cached_property
@@ -286,18 +283,17 @@ def _draw_voxels(
     rare = np.flatnonzero(expected < np.minimum(of_labels.sum(0), _FEW) - 1e-6)
     weights = np.zeros(near.size, np.float32)  # 0: not drawn
 
-    def draw(stratum: NDArray[np.intp], size: int) -> None:
-        drawn = stratum
-        if size < stratum.size:
-            drawn = generator.choice(stratum, size, replace=False, shuffle=False)
-        weights[drawn] = stratum.size / max(size, 1)
+    def draw(stratum: Mask, size: int) -> None:
+        voxels = np.flatnonzero(stratum)
+        drawn = voxels
+        if size < voxels.size:
+            drawn = generator.choice(voxels, size, replace=False, shuffle=False)
+        weights[drawn] = voxels.size / max(drawn.size, 1)
 
     is_rare = np.isin(labels, rare)
     for side, size in zip(sides, sizes, strict=True):
-        stratum = np.flatnonzero(side & ~is_rare)
-        draw(stratum, min(size, stratum.size))
+        draw(side & ~is_rare, size)
     for label in rare:
-        stratum = np.flatnonzero((labels == label) & counted)
-        draw(stratum, min(_FEW, stratum.size))
+        draw((labels == label) & counted, _FEW)
     indices = np.flatnonzero(weights)
     return indices, weights[indices]

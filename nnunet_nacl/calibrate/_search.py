@@ -83,14 +83,17 @@ def with_gradients(fit: Callable[Given, Found]) -> Callable[Given, Found]:
     return inside
 
 
-def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Tensor", bool]:
-    """Where a convex loss of a float64 tensor is smallest, by L-BFGS; and whether the search converged."""
+def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Tensor", str]:
+    """Where a convex loss of a float64 tensor is smallest, by L-BFGS; and a remark if the search did not converge."""
     import torch
 
+    def place_of(flat: Floats) -> "Tensor":
+        return torch.from_numpy(flat).to(start.device).reshape(start.shape)
+
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
-        point = torch.from_numpy(flat).to(start.device).reshape(start.shape).requires_grad_()
-        value = loss(point)
-        (gradient,) = torch.autograd.grad(value, point)
+        place = place_of(flat).requires_grad_()
+        value = loss(place)
+        (gradient,) = torch.autograd.grad(value, place)
         return value.item(), gradient.reshape(-1).cpu().numpy()
 
     found = minimize(
@@ -100,5 +103,4 @@ def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Ten
         method="L-BFGS-B",
         options=OPTIONS,
     )
-    place = torch.from_numpy(found.x).to(start.device).reshape(start.shape)
-    return place, bool(found.success)
+    return place_of(found.x), "" if found.success else "the search did not converge"

@@ -79,7 +79,7 @@ def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tempe
 @pytest.mark.parametrize("regions", [False, True])
 def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # no search for a vector
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, True))
+    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, ""))
     folders = write_folder(tmp_path / "made", NAMES[:5], temperature=1.5, regions=regions, structure=True)
     fit = calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json")
     trained = fit.tried["as trained"]
@@ -140,7 +140,7 @@ def test_what_postprocessing_removed_stays_removed(
     regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by a method that may change labels; here it is a temperature, and changes none."""
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, True))
+    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, ""))
     folders = write_folder(tmp_path / "made", NAMES[:5], regions=regions, structure=True)
     calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json", method="vector")
     truth, predicted = write_folder(tmp_path / "new", "x", first=100, regions=regions, structure=True)
@@ -155,7 +155,7 @@ def test_what_postprocessing_removed_stays_removed(
 
 def test_a_model_that_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No voxel is near, so that the ECE there is unknown."""
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, True))
+    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, ""))
     truth, predicted = write_folder(tmp_path / "made", [])
     for seed, name in enumerate(NAMES[:5]):
         p, y = known_case(1, seed, repeats=1)

@@ -17,12 +17,12 @@ _SAME_DICE = 1e-6
 class Reviews:
     """What the reviews say about the cases that all of them have.
 
-    ``names`` are all compared methods, ``judgements`` those with a usable review; ``missing`` have none; ``problems``
-    say why an existing review is not used. ``frame`` has all rows, with the ``method`` of each.
+    ``names`` are all compared methods. Those with a usable review have ``outcomes`` and ``judgements``, those that are
+    ``missing`` have none. ``problems`` say why an existing review is not used.
     """
 
     names: list[str]
-    frame: pd.DataFrame
+    outcomes: dict[str, pd.DataFrame]
     judgements: dict[str, Judgement]
     cases: list[str]
     missing: list[str]
@@ -45,21 +45,19 @@ def read_reviews(comparison: Comparison) -> Reviews:
             continue
         if len(rows):
             found[name] = rows
-    compared = next(iter(dices.values()))
     cases = [
         case
-        for case in compared.index
+        for case in comparison.cases
         if found and all(case in rows.index for rows in found.values())
     ]
     if found and not cases:
         problems.append("The reviews of the methods share no case.")
     # Structure by structure, as the rows of a review's judgement are.
-    shown = [(case, structure) for structure in compared.columns for case in cases]
+    shown = [(case, structure) for structure in comparison.structures for case in cases]
     shared = {name: rows.loc[shown] for name, rows in found.items() if cases}
-    frame = pd.concat(shared, names=["method"]).reset_index() if shared else pd.DataFrame()
     judgements = {name: judge_outcomes(rows) for name, rows in shared.items()}
     missing = [name for name in dices if name not in found]
-    return Reviews(list(dices), frame, judgements, cases, missing, problems)
+    return Reviews(list(dices), shared, judgements, cases, missing, problems)
 
 
 def _first_review(result: FolderResult) -> pd.DataFrame | None:

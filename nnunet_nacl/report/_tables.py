@@ -121,7 +121,7 @@ def differences_table(view: View) -> Table:
     if len(comparison.names) < 2:
         raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
-    others = [name for name in comparison.names if name != comparison.baseline]
+    others = comparison.names[1:]
     for metric in dict.fromkeys(view.leading_metrics + view.paper_metrics):
         gaps = comparison.by_metric[metric].differences.values()
         columns.append(

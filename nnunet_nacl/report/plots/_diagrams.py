@@ -112,14 +112,18 @@ def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
     Below the dashed line a method overestimates Dice.
     """
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
-    rows = reviews.frame[reviews.frame["method"] == method]
-    style: Any = {
-        "color": method_color(reviews.names, method),
-        "alpha": 0.6,
-        "markeredgewidth": 0,
-        "markersize": 3.5,
-    }
-    ax.plot(rows["dice_to_expect"], rows["dice"], "o", rasterized=len(rows) > _MANY, **style)
-    ends = (np.floor(10 * reviews.frame[["dice_to_expect", "dice"]].min().min()) / 10 - 0.01, 1.01)
+    rows = reviews.outcomes[method]
+    ax.plot(
+        rows.dice_to_expect,
+        rows.dice,
+        "o",
+        color=method_color(reviews.names, method),
+        alpha=0.6,
+        markersize=3.5,
+        markeredgewidth=0,
+        rasterized=len(rows) > _MANY,
+    )
+    lowest = min(own[["dice_to_expect", "dice"]].min().min() for own in reviews.outcomes.values())
+    ends = (np.floor(10 * lowest) / 10 - 0.01, 1.01)
     title = f"{wrapped(method, 40)}\nMAE {number_text(reviews.judgements[method].dice_error)}"
     ax.set(xlim=ends, ylim=ends, xlabel="Dice to expect", ylabel="true Dice", title=title)

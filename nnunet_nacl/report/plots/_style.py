@@ -46,12 +46,12 @@ _PARAMETERS: Any = {
 
 def method_color(names: Sequence[str], name: str) -> str:
     """Color of a method, by its position among all names."""
-    return COLORS[list(names).index(name) % len(COLORS)]
+    return COLORS[names.index(name) % len(COLORS)]
 
 
 def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
     """Color and marker of a method, by its position among all names."""
-    marker = _MARKERS[list(names).index(name) % len(_MARKERS)]
+    marker = _MARKERS[names.index(name) % len(_MARKERS)]
     return {"color": method_color(names, name), "marker": marker}
 
 

@@ -4,13 +4,14 @@ import base64
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nnunet_nacl.typing import ByName, Floats, Labels, Mask
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
 """Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; the colors most like the red of
@@ -39,16 +40,31 @@ def window_around(mask: Mask) -> tuple[slice, slice]:
     return window[0], window[1]
 
 
-def picture(labels: Labels, image: Floats | None) -> ByName:
-    """Width and height of a slice, its image as a ``data:`` address, and outlines of labels (H, W) as SVG paths."""
-    return {
-        "width": labels.shape[1],
-        "height": labels.shape[0],
-        "image": None if image is None else _image_layer(image),
-        "outlines": {
-            str(label): _outline(labels == label) for label in np.unique(labels).tolist() if label
-        },
-    }
+@dataclass(frozen=True)
+class Picture:
+    """A slice as a page embeds it.
+
+    Attributes:
+        width: in voxels.
+        height: likewise.
+        image: as a ``data:`` address; None without any.
+        outlines: label -> SVG path.
+    """
+
+    width: int
+    height: int
+    image: str | None
+    outlines: dict[int, str]
+
+    @classmethod
+    def of(cls, labels: Labels, image: Floats | None) -> "Picture":
+        """The picture of an image (H, W), if there is one, with the outlines of labels (H, W)."""
+        height, width = labels.shape
+        drawn = None if image is None else _image_layer(image)
+        outlines = {
+            label: _outline(labels == label) for label in np.unique(labels).tolist() if label
+        }
+        return cls(width, height, drawn, outlines)
 
 
 def _image_layer(image: Floats) -> str:

@@ -1,20 +1,26 @@
-"""Slices of cases as every method sees them, read from the files."""
+"""Slices of cases as every method sees them: read from the files, and drawn as layers that the page embeds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import Origin
 from nnunet_nacl.files import FileState
-from nnunet_nacl.nnunet import CaseStates, NpzChannels, Reader, first_channel, training_image
-from nnunet_nacl.pictures import window_around
+from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
+from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import Floats, Labels, Mask, Singles
 
+SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
+LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
+_STEPS = 32  # of the colors of confidence
+_OPACITY = 165  # of 255, of labels over the image
+_WRONG = (255, 45, 45)
 _SLICES = 6  # of each case, and the fullest one
 
 
@@ -49,17 +55,16 @@ class Slices:
         return int(shown.sum((1, 2)).argmax())
 
 
-def read_slices(
-    case: str, states: Mapping[str, CaseStates], origin: Origin, images: Path | None = None
-) -> Slices:
+def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest.
 
     Args:
+        comparison: of methods whose files are read.
         case: its name.
-        states: method -> the states of the case's files when it was evaluated.
-        origin: of the first method; the others' labels and reader are the same.
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
+    states = comparison.file_states(case)
+    origin = comparison.origins[comparison.baseline]  # the others' labels and reader are the same
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(states.values())).ground_truth)
     read = reader.read_labels(truth_file)
@@ -143,3 +148,95 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     if images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
     return first_channel(images, case, truth_file)
+
+
+@dataclass(frozen=True)
+class MethodLayers:
+    """How a method sees a slice: two ``data:`` addresses, and the share of voxels of which it is sure and wrong."""
+
+    name: str
+    segmentation: str
+    confidence: str
+    share_wrong: float
+
+
+@dataclass(frozen=True)
+class SliceLayers:
+    """A slice: its ``number`` in the case, from 1, a voxel's height over its width, and its layers.
+
+    The ``picture`` has the image and outlines of the ground truth, which is a ``data:`` address itself.
+    """
+
+    number: int
+    aspect: float
+    picture: Picture
+    ground_truth: str
+    methods: list[MethodLayers]
+
+
+@dataclass(frozen=True)
+class CasePictures:
+    """A case's slices; without ground truth, there are none.
+
+    ``problems`` say what cannot be shown, ``first`` is the slice that is shown first, ``num_slices`` are the case's.
+    """
+
+    problems: list[str]
+    slices: list[SliceLayers]
+    first: int = 0
+    num_slices: int = 0
+
+
+def case_pictures(comparison: Comparison, case: str, images: Path | None) -> CasePictures:
+    """Pictures of a case, read as ``read_slices`` does; raises nothing."""
+    try:
+        data = read_slices(comparison, case, images)
+    except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
+        return CasePictures([f"pictures: {error}"], [])
+    slices = [slice_layers(data, row) for row in range(len(data.numbers))]
+    return CasePictures(data.missing, slices, data.fullest, data.num_slices)
+
+
+def slice_layers(data: Slices, row: int) -> SliceLayers:
+    """The layers of one of the slices."""
+    counted = ~data.ignored[row]
+    truth = np.where(counted, data.ground_truth[row], 0)
+    every = slice(None, None, reduction(truth.shape))
+    small = (every, every)
+    methods = []
+    for name, (segmentations, confidences) in data.methods.items():
+        segmentation = segmentations[row]
+        confidence = confidences[row]
+        wrong = (segmentation != truth) & counted & (confidence >= SURE)
+        seen = MethodLayers(
+            name=name,
+            segmentation=_label_layer(segmentation[small]),
+            confidence=_confidence_layer(confidence[small], wrong[small]),
+            share_wrong=float(wrong.mean()),
+        )
+        methods.append(seen)
+    return SliceLayers(
+        number=data.numbers[row] + 1,
+        aspect=data.aspect,
+        picture=Picture.of(truth, None if data.image is None else data.image[row]),
+        ground_truth=_label_layer(truth[small]),
+        methods=methods,
+    )
+
+
+def confidence_colors() -> list[tuple[int, ...]]:
+    """The colors of confidence, from unsure (dark) to sure (bright)."""
+    colors = matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True)
+    return [tuple(color) for color in np.asarray(colors).tolist()]
+
+
+def _label_layer(labels: Labels) -> str:
+    shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
+    colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
+    return png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
+
+
+def _confidence_layer(confidence: Floats, wrong: Mask) -> str:
+    share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
+    shown = np.where(wrong, _STEPS, (share * (_STEPS - 1)).round()).astype(np.uint8)
+    return png(shown, [*confidence_colors(), (*_WRONG, 255)])

@@ -2,10 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -67,23 +66,28 @@ def decode_folder(
         )
     predictions = Predictions.of_folder(None, pred_folder)
     names = predictions.data_set.meaning.names
+    decode: Decode = _decode_for_dice
     if fit is None:
-        goal = _for_highest_dice(predictions)
+        notes = _notes_on_dice(predictions)
     else:
-        goal = _for_guaranteed_recall(predictions, fit, 0.1 if alpha is None else alpha)
+        alpha = 0.1 if alpha is None else alpha
+        chosen = ReviewFit.read(fit)
+        notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
+        thresholds = _recall_thresholds(chosen, predictions, alpha)
+        decode = partial(_decode_for_recall, thresholds=thresholds)
     with write_folder(
         [predictions],
         output,
         "decoded",
-        partial(_write_case, decode=goal.decode, data_set=predictions.data_set),
+        partial(_write_case, decode=decode, data_set=predictions.data_set),
         of_predictions=True,
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
         mark = DecodedMark(
-            metric=goal.metric,
-            alpha=goal.alpha,
-            fit=goal.fit,
+            metric="dice" if fit is None else "recall",
+            alpha=alpha,
+            fit=None if fit is None else str(fit),
             pred_folder=str(predictions.pred_folders[0]),
             structures=names,
             cases=written.results,
@@ -100,30 +104,11 @@ def decode_folder(
             f"In {shared:,} voxels several structures reach their thresholds; {winner} gets them. The guarantee does "
             "not cover what the others miss there."
         )
-    written.notes.extend(goal.notes)
+    written.notes.extend(notes)
     return written
 
 
-@dataclass(frozen=True)
-class _Goal:
-    """What segmentations are decoded for.
-
-    Attributes:
-        metric: as in the folder's mark.
-        decode: how.
-        notes: on the segmentations.
-        alpha: for recall, the share of each structure that may be missed.
-        fit: for recall, the file that has its thresholds.
-    """
-
-    metric: Literal["dice", "recall"]
-    decode: Decode
-    notes: list[str]
-    alpha: float | None = None
-    fit: str | None = None
-
-
-def _for_highest_dice(predictions: Predictions) -> _Goal:
+def _notes_on_dice(predictions: Predictions) -> list[str]:
     notes = []
     lost = predictions.data_set.meaning.what_is_lost
     if lost is not None:
@@ -132,30 +117,21 @@ def _for_highest_dice(predictions: Predictions) -> _Goal:
         notes.append(
             "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
         )
-    return _Goal("dice", _decode_for_dice, notes)
+    return notes
 
 
-def _for_guaranteed_recall(predictions: Predictions, fit: str | Path, alpha: float) -> _Goal:
-    """A ValueError if the fit is not for these predictions, or label maps cannot hold the regions."""
-    chosen = ReviewFit.read(fit)
-    notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
-    names = predictions.data_set.meaning.names
-    thresholds = [chosen.recall_threshold(name, alpha) for name in names]
-    lost = predictions.data_set.meaning.what_is_lost
-    if lost is not None:
-        raise ValueError(_instead(lost, predictions.pred_folders[0], names, thresholds))
-    decode = partial(_decode_for_recall, thresholds=thresholds)
-    return _Goal("recall", decode, notes, alpha, str(fit))
-
-
-def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence[float]) -> str:
-    """Why recall is refused for regions that label maps cannot hold, and what to do."""
-    what = map(structure_map, names)
-    maps = shlex.join(["nnunet_nacl", "maps", str(folder), "-o", "FOLDER", "--what", *what])
-    masks = ", ".join(
-        f"{name} {threshold:.6g}" for name, threshold in zip(names, thresholds, strict=True)
-    )
-    return (
+def _recall_thresholds(fit: ReviewFit, predictions: Predictions, alpha: float) -> list[float]:
+    """The λ of each structure; a ValueError that says them and what to do if label maps cannot hold the regions."""
+    meaning = predictions.data_set.meaning
+    of_name = {name: fit.recall_threshold(name, alpha) for name in meaning.names}
+    lost = meaning.what_is_lost
+    if lost is None:
+        return list(of_name.values())
+    what = map(structure_map, of_name)
+    folder = str(predictions.home)
+    maps = shlex.join(["nnunet_nacl", "maps", folder, "-o", "FOLDER", "--what", *what])
+    masks = ", ".join(f"{name} {threshold:.6g}" for name, threshold in of_name.items())
+    raise ValueError(
         f"{lost} So no label map can keep the recall, but the masks p ≥ λ do. Write the probabilities p with\n"
         f"    {maps}\nand take these λ: {masks}."
     )

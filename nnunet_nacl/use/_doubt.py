@@ -8,8 +8,8 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
-from nnunet_nacl.nnunet import LabelMap, Reader
-from nnunet_nacl.pictures import picture, png, smaller, window_around
+from nnunet_nacl.nnunet import DataSet, LabelMap
+from nnunet_nacl.pictures import Picture, png, smaller, window_around
 from nnunet_nacl.typing import Floats, Mask
 
 _APART = 16  # slices of one case are at least this share of the image's depth apart
@@ -27,40 +27,29 @@ class DoubtfulSlice:
         number: of the slice in the image, from 0.
         num_slices: of the image.
         aspect: a voxel's height, as a share of its width.
-        width: of the crop, in voxels.
-        height: likewise.
-        image: as a ``data:`` address; None without any.
-        doubt: likewise.
-        outlines: label -> SVG path.
+        picture: the image, with outlines of the segmentation.
+        doubt: as a ``data:`` address.
     """
 
     number: int
     num_slices: int
     aspect: float
-    width: int
-    height: int
-    image: str | None
+    picture: Picture
     doubt: str
-    outlines: dict[str, str]
 
 
 def doubtful_slices(
-    case: SavedCase,
-    activation: Activation,
-    image_file: Path | None,
-    reader: Reader,
-    *,
-    number: int,
+    case: SavedCase, data_set: DataSet, image_file: Path | None, *, number: int
 ) -> tuple[list[DoubtfulSlice], str | None]:
     """At most ``number`` slices with the most doubt, and why the image could not be shown."""
-    doubt = _doubt(case, activation)
+    doubt = _doubt(case, data_set.meaning.activation)
     slices = []
     problem = None
     image = None
     if image_file is not None:
         try:
             place = LabelMap(case.labels, case.geometry)
-            image = reader.read_gray(image_file, place)
+            image = data_set.reader.read_gray(image_file, place)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problem = f"image: {error}"
     for z in most_doubtful(doubt, number):
@@ -70,8 +59,8 @@ def doubtful_slices(
             number=z,
             num_slices=len(case.labels),
             aspect=case.geometry.aspect,
+            picture=Picture.of(case.labels[z][window], shown),
             doubt=_doubt_layer(doubt[z][window]),
-            **picture(case.labels[z][window], shown),
         )
         slices.append(doubtful)
     return slices, problem

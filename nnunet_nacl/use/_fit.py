@@ -15,7 +15,6 @@ from nnunet_nacl.calibrate import (
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
-from nnunet_nacl.metrics import Counts
 from nnunet_nacl.nnunet import AppliedCalibration, Model, Predictions, calibration_of, decoding_of
 from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, interval_rank
 from nnunet_nacl.use._judging import (
@@ -220,19 +219,18 @@ def fit_review(
     )
     assert counted.counts.truth is not None
     assert predictions.gt_folder is not None
-    parts = [[case.name for case in cases] for cases in predicted.groups.values()]
     counted_cases = set(counted.cases)
-    used = [part for part in parts if not counted_cases.isdisjoint(part)]
-    if len(used) == 1:
+    groups = [{case.name for case in cases} for cases in predicted.groups.values()]
+    parts = [sorted(counted_cases & group) for group in groups if counted_cases & group]
+    if len(parts) == 1:
         parts = split_cases(counted.cases)
-    names = predictions.data_set.meaning.names
     result = ReviewFit(
         model=predictions.model,
         calibration=calibration,
         decoded=decoded.pop(),
         coverage=coverage,
-        structures=_fit_structures(counted.counts, names, coverage),
-        held_out=_hold_out(counted, names, parts, coverage),
+        structures=_fit_structures(counted, coverage),
+        held_out=_hold_out(counted, parts, coverage),
         cases=counted.cases,
         ignored=counted.counts.truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
@@ -243,32 +241,32 @@ def fit_review(
     return replace(result, file=file)
 
 
-def _fit_structures(
-    counts: Counts, names: Sequence[str], coverage: float
-) -> dict[str, StructureFit]:
-    interval_rank(counts.num_cases, coverage)  # raises if there are too few: volumes need the most
+def _fit_structures(counted: FolderResult, coverage: float) -> dict[str, StructureFit]:
+    interval_rank(
+        len(counted.cases), coverage
+    )  # raises if there are too few: volumes need the most
     return {
-        name: StructureFit.of(counts.of_structure(number), coverage)
-        for number, name in enumerate(names)
+        name: StructureFit.of(counted.counts.of_structure(number), coverage)
+        for number, name in enumerate(counted.meaning.names)
     }
 
 
 def _hold_out(
-    counted: FolderResult, names: Sequence[str], parts: Sequence[Sequence[str]], coverage: float
+    counted: FolderResult, parts: Sequence[Sequence[str]], coverage: float
 ) -> list[Judgement]:
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
     from pandas import concat
 
     row_of = {case: row for row, case in enumerate(counted.cases)}
-    rows = [[row_of[case] for case in part if case in row_of] for part in parts]
+    rows = [[row_of[case] for case in part] for part in parts]
     outcomes = []
     for held_out in rows:
         others = [row for part in rows if part is not held_out for row in part]
         try:
-            fits = _fit_structures(counted.counts.take(others), names, coverage)
+            fits = _fit_structures(counted.take(others), coverage)
         except TooFewCasesError:
             return []
-        outcomes.append(outcomes_of(counted.take(held_out), names, fits, coverage))
+        outcomes.append(outcomes_of(counted.take(held_out), fits, coverage))
     return judge_structures(concat(outcomes))
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -117,13 +117,12 @@ def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
 
 def _entropy(activation: Activation, channels: Iterable[Floats]) -> Floats:
     """(n,) ``-Σ_k p_k ln p_k`` in nats of the channels (n,) of classes; of regions the largest, of both sides."""
-    exact = (p.astype(np.float64) for p in channels)
-    if activation.exclusive:
-        return reduce(_added, map(entr, exact), np.zeros(1, np.float32))
-    largest: Floats = reduce(np.maximum, (entr(p) + entr(1 - p) for p in exact))
-    return largest
-
-
-def _added(total: Singles, more: Floats) -> Singles:
-    """In single precision, which is half of the memory."""
-    return np.asarray(total + more, np.float32)
+    entropy: Floats = np.zeros(1, np.float32)
+    for p in channels:
+        exact = p.astype(np.float64)
+        if activation.exclusive:
+            # In single precision, which is half of the memory
+            entropy = (entropy + entr(exact)).astype(np.float32)
+        else:
+            entropy = np.maximum(entropy, entr(exact) + entr(1 - exact))
+    return entropy

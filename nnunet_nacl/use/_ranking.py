@@ -1,6 +1,6 @@
 """The list of a review: structures of cases, those that are trusted least first, with reasons to look at them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from nnunet_nacl.evaluation import FolderResult
@@ -23,7 +23,6 @@ _PRESENT = 0.1  # a probability of a structure of which nothing is segmented tha
 
 def ranked_structures(
     counted: FolderResult,
-    names: Sequence[str],
     fits: Mapping[str, StructureFit],
     agreement: Floats,
 ) -> "DataFrame":
@@ -31,7 +30,7 @@ def ranked_structures(
     from pandas import DataFrame, concat
 
     tables = []
-    for number, name in enumerate(names):
+    for number, name in enumerate(counted.meaning.names):
         counts = counted.counts.of_structure(number)
         sums = counts.sums
         doubt = counts.doubt

@@ -104,18 +104,20 @@ def review_folder(
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     data_set = predictions.data_set
-    outputs = _Outputs.checked(predictions.home, output, html, fit, overwrite=overwrite)
+    file = Path(output or predictions.home / REVIEW_NAME)
+    page = None if html is None else Path(html)
+    _check_outputs(file, page, fit, is_default=output is None, overwrite=overwrite)
     member_folders = read_members(members, like=predictions) if members else []
     chosen = None if fit is None else ReviewFit.read(fit)
     fit_notes = _fit_notes(chosen, predictions)
     image_folder = _checked_images(images, predictions.cases)
     counted = count_for_review(
         predictions,
-        output=None if output is None else outputs.table,
+        output=None if output is None else file,
         num_processes=num_processes,
     )
     looks: dict[str, _Look] = {}
-    if members or outputs.page is not None:
+    if members or page is not None:
         looks, unseen = each_case(
             {case.name: case for case in counted.files},
             partial(
@@ -123,7 +125,7 @@ def review_folder(
                 data_set=data_set,
                 members=member_folders,
                 images=image_folder,
-                slices=0 if outputs.page is None else _SLICES,
+                slices=0 if page is None else _SLICES,
             ),
             doing="looking",
             num_processes=num_processes,
@@ -131,69 +133,48 @@ def review_folder(
         check_any_used(looks, unseen)
         rows = [row for row, case in enumerate(counted.cases) if case in looks]
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *unseen])
-    names = data_set.meaning.names
     fits = chosen.structures if chosen else {}
-    agreement = np.full((len(counted.cases), len(names)), np.nan)
+    agreement = np.full((len(counted.cases), len(counted.structures)), np.nan)
     if looks:
         agreement[:] = [looks[case].agreement for case in counted.cases]
-    table = ranked_structures(counted, names, fits, agreement)
-    outcomes = outcomes_of(counted, names, fits)
+    table = ranked_structures(counted, fits, agreement)
+    outcomes = outcomes_of(counted, fits)
     review = Review(
         table=table,
         judgements=judge_structures(outcomes),
         cases=counted.cases,
         skipped=counted.skipped,
         notes=[*_notes(counted, table), *fit_notes],
-        file=outputs.table,
+        file=file,
     )
-    _write(review, outputs.described, outcomes, chosen)
-    if outputs.page is not None:
-        _write_page(outputs.page, review, looks, data_set.meaning, predictions.home.resolve())
+    _write(review, outcomes, chosen)
+    if page is not None:
+        _write_page(page, review, looks, data_set.meaning, predictions.home.resolve())
     return review
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """The files that a review writes: the list, the JSON file beside it, and the page if one is asked for."""
+def _check_outputs(
+    table: Path, page: Path | None, fit: str | Path | None, *, is_default: bool, overwrite: bool
+) -> None:
+    """Raise an error if one of the files that a review writes has an unsuitable name or exists already.
 
-    table: Path
-    described: Path
-    page: Path | None
-
-    @classmethod
-    def checked(
-        cls,
-        folder: Path,
-        output: str | Path | None,
-        html: str | Path | None,
-        fit: str | Path | None,
-        *,
-        overwrite: bool,
-    ) -> "_Outputs":
-        """The files of a review of this folder; an error if one has an unsuitable name or exists already.
-
-        By default the list is in the folder, where it replaces that of an earlier review. None replaces the fit.
-        """
-        table = Path(output or folder / REVIEW_NAME)
-        described = table.with_suffix(".json")
-        page = None if html is None else Path(html)
-        for file in (table, described, page):
-            if fit is not None and file is not None and file.resolve() == Path(fit).resolve():
-                raise ValueError(f"{file} would replace the fit; choose another name.")
-        replaces = overwrite or (output is None and _is_of_a_review(described))
-        check_output(table, overwrite=replaces)
-        if table.suffix.lower() in {".json", ".html"}:
-            raise ValueError(
-                f"{table}: expected a name that ends with .csv, since other files are written beside it."
-            )
-        check_output(described, overwrite=replaces)
-        if page is not None:
-            check_output(page, overwrite=overwrite)
-        if page in {table, described}:
-            raise ValueError(
-                f"{page}: the page needs another name than the list and its .json file."
-            )
-        return cls(table, described, page)
+    The default list replaces that of an earlier review. No file replaces the fit.
+    """
+    described = table.with_suffix(".json")
+    for file in filter(None, (table, described, page)):
+        if fit is not None and file.resolve() == Path(fit).resolve():
+            raise ValueError(f"{file} would replace the fit; choose another name.")
+    replaces = overwrite or (is_default and _is_of_a_review(described))
+    check_output(table, overwrite=replaces)
+    if table.suffix.lower() in {".json", ".html"}:
+        raise ValueError(
+            f"{table}: expected a name that ends with .csv, since other files are written beside it."
+        )
+    check_output(described, overwrite=replaces)
+    if page is not None:
+        check_output(page, overwrite=overwrite)
+    if page in {table, described}:
+        raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
 
 
 def _fit_notes(fit: ReviewFit | None, predictions: Predictions) -> list[str]:
@@ -232,8 +213,7 @@ def _look(
     if not slices:
         return _Look(agreement, [], None)
     image = None if images is None else first_channel(images, files.name, files.prediction)
-    activation = data_set.meaning.activation
-    shown, problem = doubtful_slices(case, activation, image, data_set.reader, number=slices)
+    shown, problem = doubtful_slices(case, data_set, image, number=slices)
     return _Look(agreement, shown, problem)
 
 
@@ -314,7 +294,7 @@ def _write_page(
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
     slices = [one for look in looks.values() for one in look.slices]
-    outlined = sorted({int(label) for one in slices for label in one.outlines})
+    outlined = sorted({label for one in slices for label in one.picture.outlines})
     content = {
         "cases": cases,
         "reasons": {
@@ -334,8 +314,8 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write(review: Review, described: Path, outcomes: "DataFrame", fit: ReviewFit | None) -> None:
-    """Write the list and, into ``described``, what ``read_outcomes`` reads."""
+def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None:
+    """Write the list and, beside it, what ``read_outcomes`` reads."""
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
@@ -349,5 +329,5 @@ def _write(review: Review, described: Path, outcomes: "DataFrame", fit: ReviewFi
         "skipped": [asdict(case) for case in review.skipped],
     }
     # First, since it marks the list beside it as a review's, also if this process is killed in between
-    write_json(described, content)
+    write_json(review.file.with_suffix(".json"), content)
     write_csv(review.file, [table.columns, *table.to_numpy()])

@@ -1,6 +1,6 @@
 """What is fitted to a structure, and what is predicted and true of it, column by column over cases."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -162,7 +162,6 @@ def outcome_frame(rows: "Iterable[ByName] | DataFrame") -> "DataFrame":
 
 def outcomes_of(
     counted: FolderResult,
-    names: Sequence[str],
     fits: Mapping[str, StructureFit],
     coverage: float | None = None,
 ) -> "DataFrame":
@@ -177,7 +176,7 @@ def outcomes_of(
         return outcome_frame([])
     counted = counted.take(np.flatnonzero(counted.counts.truth.ignored < 1).tolist())
     tables = []
-    for number, name in enumerate(names):
+    for number, name in enumerate(counted.meaning.names):
         fit = fits.get(name, StructureFit())
         counts = counted.counts.of_structure(number)
         truth = counts.truth

@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from nnunet_nacl.metrics import LABEL_FREE, Voxels
 from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._reading import calibrated_mark
-from nnunet_nacl.report._reliability import Assessment, Verdict
+from nnunet_nacl.report._reliability import Reliability, Verdict
 from nnunet_nacl.report._statistics import Difference, MetricOfMethods
 
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
@@ -54,7 +53,7 @@ class Answer:
         to_do: commands that calibrate each of ``to_calibrate`` by a fit of its own, and evaluate the result.
     """
 
-    assessments: list[Assessment]
+    assessments: list[Reliability]
     error_set: Voxels
     before: dict[str, str]
     judged: MetricOfMethods | None
@@ -76,7 +75,7 @@ def answer(comparison: Comparison) -> Answer:
     if judging := view.judging_metrics:  # Without near and image, nothing is judged
         judged = comparison.by_metric[judging[0]]
         names = judged.order.names or names
-        assessments = [comparison.reliability[error_set][name].assessment for name in names]
+        assessments = [comparison.reliability[error_set][name] for name in names]
     before = _made_from(origins)
     calibrated = calibrated_methods(origins)
     off = [one.name for one in assessments if one.verdict in _OFF]
@@ -88,7 +87,7 @@ def answer(comparison: Comparison) -> Answer:
     return Answer(
         assessments=[one for one in assessments if one.name in named and not np.isnan(one.error)],
         error_set=error_set,
-        before={name: source for name, source in before.items() if source is not None},
+        before=before,
         judged=judged,
         against_baseline=[one for one in _against_baseline(view) if one.name in named],
         lacking={
@@ -114,8 +113,8 @@ def _calibrating(name: str, origin: Origin) -> list[str]:
             shlex.join(["nnunet_nacl", "evaluate", *model, "--calibrated"]),
         ]
     fit = f"fit_{name}.json"
-    of_method = shlex.quote(f"VALIDATION_PREDICTIONS_OF_{name}")
-    lines = [f"nnunet_nacl calibrate VALIDATION_LABELS {of_method} -o {shlex.quote(fit)}"]
+    fitted_to = ["VALIDATION_LABELS", f"VALIDATION_PREDICTIONS_OF_{name}"]
+    lines = [shlex.join(["nnunet_nacl", "calibrate", *fitted_to, "-o", fit])]
     for pair in origin.folders:
         calibrated = f"{pair.pred_folder}_calibrated"
         lines += [
@@ -125,15 +124,15 @@ def _calibrating(name: str, origin: Origin) -> list[str]:
     return lines
 
 
-def _made_from(origins: Mapping[str, Origin]) -> dict[str, str | None]:
-    """Of methods whose folders hold a record of their calibration, the methods before; None if these are not here."""
-    folders = {
-        Path(origin.folders[0].pred_folder).resolve(): name for name, origin in origins.items()
-    }
-    made = {name: calibrated_mark(origin) for name, origin in origins.items()}
-    return {
-        name: folders.get(mark.source.resolve()) for name, mark in made.items() if mark is not None
-    }
+def _made_from(origins: Mapping[str, Origin]) -> dict[str, str]:
+    """Calibrated method -> the method before calibration, if that is here, by the record in the folder."""
+    method_of = {origin.pred_folders[0].resolve(): name for name, origin in origins.items()}
+    before = {}
+    for name, origin in origins.items():
+        mark = calibrated_mark(origin)
+        if mark is not None and mark.source.resolve() in method_of:
+            before[name] = method_of[mark.source.resolve()]
+    return before
 
 
 def calibrated_methods(origins: Mapping[str, Origin]) -> set[str]:

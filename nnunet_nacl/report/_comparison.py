@@ -232,25 +232,25 @@ class View:
         return [*self.comparison.segmentation_metrics, *self.scores, *errors]
 
     @property
-    def cases_by_role(self) -> dict[str, str]:
-        """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
+    def chosen_cases(self) -> dict[str, str]:
+        """Case -> why it is shown: chosen by the mean of the methods' ECE, and by how much the methods differ."""
         names = self.comparison.names
         errors = self.comparison.values_of(Metric("ECE", self.main))
         means = errors.mean(axis=1, skipna=False).dropna()
         order = list(means.sort_values(kind="stable").index)
         if len(order) < 2:
-            return {"The only case": order[0]} if order else {}
-        # Of few cases, one may have several roles, and keeps the last
-        roles = {
+            return dict.fromkeys(order, "The only case")
+        # Of few cases, one may be chosen more than once, and keeps the last title
+        titles = {
             order[-1]: "Worst calibrated case",
             order[(len(order) - 1) // 2]: "Median case",
             order[0]: "Best calibrated case",
         }
-        others = [case for case in order if case not in roles]
+        others = [case for case in order if case not in titles]
         if len(names) > 1 and others:
             spread = errors.max(axis=1) - errors.min(axis=1)
-            roles = {spread[others].idxmax(): "Where the methods differ most", **roles}
-        return {role: case for case, role in roles.items()}
+            titles = {spread[others].idxmax(): "Where the methods differ most", **titles}
+        return titles
 
 
 @contextmanager

@@ -18,17 +18,17 @@ from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._answer import Answer, answer
 from nnunet_nacl.report._comparison import Comparison, View
 from nnunet_nacl.report._formats import Table, to_csv, to_latex
-from nnunet_nacl.report._layers import (
+from nnunet_nacl.report._matching import Comparable, comparisons_of
+from nnunet_nacl.report._metrics import voxels_text
+from nnunet_nacl.report._reliability import LIMITS
+from nnunet_nacl.report._reviews import Reviews, read_reviews
+from nnunet_nacl.report._slices import (
     LOWEST_CONFIDENCE,
     SURE,
     CasePictures,
     case_pictures,
     confidence_colors,
 )
-from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import voxels_text
-from nnunet_nacl.report._reliability import LIMITS
-from nnunet_nacl.report._reviews import Reviews, read_reviews
 from nnunet_nacl.report._statistics import LEVEL
 from nnunet_nacl.report._texts import cases_text, number_text, p_text, percent_text
 from nnunet_nacl.report.plots._diagrams import dice_scatter
@@ -57,9 +57,9 @@ class PageParts:
 
 @dataclass(frozen=True)
 class ShownCase:
-    """A case: why it is shown (``title``), its reliability and its slices."""
+    """A case: its ``id`` on the page, why it is shown (``title``), its reliability and its slices."""
 
-    name: str
+    id: str
     title: str
     curves: list[Panel]
     pictures: CasePictures
@@ -67,7 +67,7 @@ class ShownCase:
 
 @dataclass(frozen=True)
 class OverSet:
-    """What is shown over a voxel set: of all methods ``overlaid``, but of the main set, where these stand elsewhere.
+    """What is shown over a voxel set: diagrams of all methods ``overlaid``, and each by itself (``single``).
 
     Over the image there are no diagrams, which would show little besides the easy background, unless it is the main.
     ``by_label``: whether labels choose these voxels.
@@ -84,9 +84,10 @@ class OverSet:
 class Section:
     """Everything that is shown of a data set; the page draws the panels. What needs more is None or [].
 
-    What is shown over each voxel set is in ``sets``; diagrams of all methods over the main one lead, as ``curves``.
+    What is shown over each voxel set is in ``sets``; the ``lead`` is the first diagram over the main one.
     """
 
+    id: str
     comparison: Comparison
     main: Voxels
     answer: Answer
@@ -94,7 +95,7 @@ class Section:
     reviews: Reviews
     review_commands: list[str]
     evaluate_commands: list[str]
-    shown_cases: list[ShownCase]
+    shown_cases: dict[str, ShownCase]
     settings: dict[str, dict[str, str]]
     methods: Table
     paper: Table | None
@@ -103,7 +104,7 @@ class Section:
     cases: Table
     review_table: Table | None
     sets: list[OverSet]
-    curves: list[Panel]
+    lead: Panel
     tradeoff: list[Panel]
     review_panels: list[Panel]
     more: object
@@ -143,7 +144,10 @@ def write_report(
         one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)
     ]
     content = {
-        "sections": [_section(comparison, images, parts) for comparison in comparisons],
+        "sections": [
+            _section(f"d{number}", comparison, images, parts)
+            for number, comparison in enumerate(comparisons, start=1)
+        ],
         "command": command,
         "metrics": METRICS.values(),
         "voxel_sets": switched,
@@ -180,13 +184,16 @@ def write_report(
         write_page(file, template, content, filters)
 
 
-def _section(comparison: Comparison, images: Path | None, parts: PageParts | None) -> Section:
+def _section(
+    section_id: str, comparison: Comparison, images: Path | None, parts: PageParts | None
+) -> Section:
     view = View(comparison)
     reviews = read_reviews(comparison)
     results = comparison.results
     paper_leads = not view.judging_metrics
     needs_paper = view.paper_metrics and not paper_leads
     return Section(
+        id=section_id,
         comparison=comparison,
         main=view.main,
         answer=answer(comparison),
@@ -196,9 +203,7 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
         evaluate_commands=[
             evaluate_command(result.origin, result.file) for result in results.values()
         ],
-        shown_cases=[
-            _shown_case(view, case, role, images) for role, case in view.cases_by_role.items()
-        ],
+        shown_cases=_shown_cases(section_id, view, images),
         settings={name: _settings(origin) for name, origin in comparison.origins.items()},
         methods=tables.methods_table(view),
         paper=tables.paper_table(view, expected=True) if needs_paper else None,
@@ -211,32 +216,34 @@ def _section(comparison: Comparison, images: Path | None, parts: PageParts | Non
             for voxels in _SWITCHED
             if voxels in comparison.voxels
         ],
-        curves=panels.reliability_panels(view, overlaid=True),
+        lead=panels.reliability_panels(view, overlaid=True)[0],
         tradeoff=panels.tradeoff_panels(view) if len(comparison.names) > 1 else [],
         review_panels=[partial(dice_scatter, reviews, name) for name in reviews.judgements],
         more=None if parts is None else parts.of_data_set(comparison),
     )
 
 
-def _shown_case(view: View, case: str, title: str, images: Path | None) -> ShownCase:
-    comparison = view.comparison
-    origin = comparison.origins[comparison.baseline]
-    return ShownCase(
-        name=case,
-        title=title,
-        curves=panels.case_panels(view, case),
-        pictures=case_pictures(case, comparison.file_states(case), origin, images),
-    )
+def _shown_cases(section_id: str, view: View, images: Path | None) -> dict[str, ShownCase]:
+    """By name."""
+    shown = {}
+    for number, (case, title) in enumerate(view.chosen_cases.items(), start=1):
+        shown[case] = ShownCase(
+            id=f"{section_id}-case-{number}",
+            title=title,
+            curves=panels.case_panels(view, case),
+            pictures=case_pictures(view.comparison, case, images),
+        )
+    return shown
 
 
 def _over_set(view: View, *, is_main: bool) -> OverSet:
-    is_telling = view.main != "image"
-    overlaid = []
-    single = []
-    if is_telling and not is_main:
-        overlaid = panels.reliability_panels(view, overlaid=True)
-    if is_telling or is_main:
-        single = panels.reliability_panels(view)
+    overlaid = panels.reliability_panels(view, overlaid=True)
+    single = panels.reliability_panels(view)
+    if is_main:
+        del overlaid[0]  # it leads the section
+    elif view.main == "image":
+        overlaid = []
+        single = []
     return OverSet(
         voxels=view.main,
         scores=tables.scores_table(view),

@@ -110,37 +110,6 @@ class Verdict(Enum):
     UNTOLD = "these cases do not tell"
 
 
-@dataclass(frozen=True)
-class Assessment:
-    """A method's verdict and its reasons.
-
-    Attributes:
-        name: of the method.
-        what: the region whose accuracy at the stated confidence is furthest off; empty for classes.
-        verdict: in words.
-        accuracy: how often it is right where it says 90 % (there); NaN if it hardly ever does.
-        error: its pooled ECE.
-        by_chance: the ECE that chance alone would give under perfect calibration.
-    """
-
-    name: str
-    what: str
-    verdict: Verdict
-    accuracy: float
-    error: float
-    by_chance: Interval
-
-    @property
-    def is_told(self) -> bool:
-        """Whether there is a verdict."""
-        return self.verdict is not Verdict.UNTOLD
-
-    @property
-    def ever_says(self) -> bool:
-        """Whether it is ever as sure as stated, so that its accuracy there is known."""
-        return not np.isnan(self.accuracy)
-
-
 @dataclass(frozen=True, eq=False)
 class Reliability:
     """What the voxels of all cases together say of a method's confidences.
@@ -184,21 +153,34 @@ class Reliability:
         of_classes = self.tables.classwise[:, : self.tables.num_classes.max()]
         return split_scores(of_classes.sum(), self.tables.activation)
 
-    @cached_property
-    def assessment(self) -> Assessment:
-        """The verdict, about the region whose accuracy at the stated confidence is furthest off."""
-        off = [abs(curve.accuracy_where_stated.value - LIMITS.stated) for curve in self.curves]
-        curve = self.curves[int(np.argmax(np.nan_to_num(off)))]
-        return Assessment(
-            name=self.name,
-            what=curve.what,
-            verdict=self._verdict(curve.accuracy_where_stated),
-            accuracy=curve.accuracy_where_stated.value,
-            error=self.pooled["ECE"],
-            by_chance=self.by_chance,
-        )
+    @property
+    def error(self) -> float:
+        """The pooled ECE."""
+        return self.pooled["ECE"]
 
-    def _verdict(self, stated: Accuracy) -> Verdict:
+    @cached_property
+    def furthest_off(self) -> Curve:
+        """The curve whose accuracy at the stated confidence is furthest off: that of a region, or the only one."""
+        off = [abs(curve.accuracy_where_stated.value - LIMITS.stated) for curve in self.curves]
+        return self.curves[int(np.argmax(np.nan_to_num(off)))]
+
+    @property
+    def what(self) -> str:
+        """The region of that curve; empty for classes."""
+        return self.furthest_off.what
+
+    @property
+    def accuracy(self) -> float:
+        """How often the method is right where it says 90 % (there); NaN if it hardly ever does."""
+        return self.furthest_off.accuracy_where_stated.value
+
+    @property
+    def ever_says(self) -> bool:
+        """Whether it is ever as sure as stated, so that its accuracy there is known."""
+        return not np.isnan(self.accuracy)
+
+    @cached_property
+    def verdict(self) -> Verdict:
         """Compare ECE and accuracy where stated with what ``LIMITS`` and chance allow.
 
         1. Few cases do not tell.
@@ -208,15 +190,16 @@ class Reliability:
         """
         if len(self.tables.nll) < LIMITS.fewest:
             return Verdict.UNTOLD
-        if self.pooled["ECE"] > max(self.by_chance[1], LIMITS.close):
-            return self._verdict_on_error(stated)
+        stated = self.furthest_off.accuracy_where_stated
+        if self.error > max(self.by_chance[1], LIMITS.close):
+            return self._verdict_on_error()
         if stated.high < LIMITS.stated - LIMITS.close_stated:
             return Verdict.TOO_SURE
         if stated.low > LIMITS.stated + LIMITS.close_stated:
             return Verdict.NOT_SURE_ENOUGH
         return Verdict.RIGHT if self.by_chance[1] <= LIMITS.wide else Verdict.UNTOLD
 
-    def _verdict_on_error(self, stated: Accuracy) -> Verdict:
+    def _verdict_on_error(self) -> Verdict:
         """How the confidences are off whose ECE is not due to chance.
 
         1. Nearly right, if ECE and accuracy where stated are nearly so.
@@ -224,13 +207,12 @@ class Reliability:
            than where stated.
         3. Otherwise in that of mean confidence minus accuracy.
         """
-        error = self.pooled["ECE"]
         over_confidence = self.pooled["over_confidence"]
-        above = stated.value - LIMITS.stated  # NaN is neither far off nor on a side
-        if error <= LIMITS.nearly and not abs(above) > LIMITS.nearly:
+        above = self.accuracy - LIMITS.stated  # NaN is neither far off nor on a side
+        if self.error <= LIMITS.nearly and not abs(above) > LIMITS.nearly:
             return Verdict.NEARLY
         is_opposite = abs(above) > LIMITS.close_stated and above * over_confidence > 0
-        if is_opposite or abs(over_confidence) < LIMITS.one_sided * error:
+        if is_opposite or abs(over_confidence) < LIMITS.one_sided * self.error:
             return Verdict.MIXED
         return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
 

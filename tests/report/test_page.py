@@ -128,7 +128,8 @@ def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], p
 def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path], page_file: Path) -> None:
     """The paper's figure 11: the legend has the ECE of that case."""
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    worst = View(comparison).cases_by_role["Worst calibrated case"]
+    chosen = View(comparison).chosen_cases
+    (worst,) = [case for case, title in chosen.items() if title == "Worst calibrated case"]
     error = comparison.values_of(Metric("ECE", "near")).loc[worst, "soft"]
     (label,) = [one for one in page_of(page_file).svg_labels if one.startswith(f"{worst}. accuracy")]
     assert f"soft ({error:.3f})" in label

@@ -190,7 +190,7 @@ def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[st
     (results,) = read_results([soft, old]).values()
     assert list(results) == ["soft", "soft + temperature"]
     comparison = compare(results)
-    assert read_slices("case_00", comparison.file_states("case_00"), comparison.origins["soft"]).missing == []
+    assert read_slices(comparison, "case_00").missing == []
     assert f"{old} --no_surface" in evaluate_command(comparison.origins["soft + temperature"])
     for file in (copied / "labelsTs").iterdir():
         os.utime(file, (1, 1))  # as after a download

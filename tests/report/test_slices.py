@@ -15,9 +15,8 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, Metric, View, compare, read_results
-from nnunet_nacl.report._layers import case_pictures, slice_layers
 from nnunet_nacl.report._panels import case_panels
-from nnunet_nacl.report._slices import Slices, read_slices
+from nnunet_nacl.report._slices import Slices, case_pictures, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -26,16 +25,12 @@ def read(*folders: Path) -> Comparison:
     return compare(results)
 
 
-def slices_of(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
-    return read_slices(case, comparison.file_states(case), comparison.origins[comparison.baseline], images)
-
-
 def pixels(address: str) -> np.ndarray:
     return np.round(255 * matplotlib.image.imread(io.BytesIO(base64.b64decode(address.partition(",")[2])))).astype(int)
 
 
 def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
-    data = slices_of(read(*runs.values()), "case_03")
+    data = read_slices(read(*runs.values()), "case_03")
     assert data.missing == []
     assert (data.numbers, data.num_slices) == ([0], 1)
     folder = runs["soft"].parents[1]
@@ -59,8 +54,7 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    chosen = View(comparison, "foreground").cases_by_role
-    differ, worst, median, best = chosen.values()
+    differ, worst, median, best = View(comparison, "foreground").chosen_cases
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]
     assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])
@@ -72,17 +66,16 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
     comparison = read(sharp, soft)
     (soft / "case_01.npz").unlink()
     shutil.rmtree(copied / "imagesTs")
-    data = slices_of(comparison, "case_01")
+    data = read_slices(comparison, "case_01")
     assert data.image is None
     assert list(data.methods) == ["sharp"]
     assert str(soft / "case_01.npz") in data.missing[0]
     assert f"{copied / 'imagesTs' / 'case_01_0000.nii.gz'} does not exist" in data.missing[1]
-    assert slices_of(comparison, "case_01", runs["soft"].parents[1] / "imagesTs").image is not None
+    assert read_slices(comparison, "case_01", runs["soft"].parents[1] / "imagesTs").image is not None
     (copied / "labelsTs" / "case_01.nii.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"case_01\.nii\.gz does not exist"):
-        slices_of(comparison, "case_01")
-    origin = comparison.origins[comparison.baseline]
-    pictures = case_pictures("case_01", comparison.file_states("case_01"), origin, None)
+        read_slices(comparison, "case_01")
+    pictures = case_pictures(comparison, "case_01", None)
     assert pictures.slices == []
     assert "case_01.nii.gz does not exist" in pictures.problems[0]
     assert len(case_panels(View(comparison), "case_01")) == 1  # its reliability needs no file
@@ -97,13 +90,13 @@ def test_a_ground_truth_of_links_is_shown(copied: Path, tmp_path: Path) -> None:
         file.symlink_to(store / f"blob{number}")
     soft = copied / "predictions" / "soft"
     evaluate(Predictions.of_folder(copied / "labelsTs", soft), overwrite=True)
-    data = slices_of(read(soft), "case_01")
+    data = read_slices(read(soft), "case_01")
     assert (data.missing, list(data.methods)) == ([], ["soft"])
     assert data.image is not None
     linked = tmp_path / "gt"
     linked.symlink_to(copied / "labelsTs")
     evaluate(Predictions.of_folder(linked, soft), overwrite=True)
-    assert slices_of(read(soft), "case_01").image is not None
+    assert read_slices(read(soft), "case_01").image is not None
     link = copied / "labelsTs" / "case_01.nii.gz"
     link.unlink()
     link.symlink_to(copied / "labelsTs" / "case_02.nii.gz")
@@ -121,7 +114,7 @@ def test_a_colored_image_is_shown_as_the_mean_of_its_channels(copied: Path) -> N
     colors = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
     imsave(copied / "imagesTs" / "case_01_0000.png", colors, check_contrast=False)
     evaluate(Predictions.of_folder(truth, soft), overwrite=True)
-    data = slices_of(read(soft), "case_01", copied / "imagesTs")
+    data = read_slices(read(soft), "case_01", copied / "imagesTs")
     assert data.missing == []
     assert data.image is not None
     shape = data.image[0].shape
@@ -137,7 +130,7 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     image = sitk.ReadImage(str(file))
     image.SetSpacing([2 * step for step in image.GetSpacing()])
     sitk.WriteImage(image, str(file))
-    data = slices_of(comparison, "case_01")
+    data = read_slices(comparison, "case_01")
     assert data.methods == {}
     assert data.image is None
     assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
@@ -147,7 +140,7 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
 def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     truth, predicted = write_folder(tmp_path, "a", structure=True, regions=True)
     evaluate(Predictions.of_folder(truth, predicted))
-    data, y = slices_of(read(predicted), "a"), sitk.GetArrayFromImage(sitk.ReadImage(str(truth / "a.nii.gz")))
+    data, y = read_slices(read(predicted), "a"), sitk.GetArrayFromImage(sitk.ReadImage(str(truth / "a.nii.gz")))
     areas, numbers = (y > 0).sum((1, 2)), data.numbers
     filled = np.flatnonzero(areas)
     assert (numbers[0], numbers[-1]) == (filled[0], filled[-1])  # from the first to the last with a structure,
@@ -171,18 +164,18 @@ def test_layers_of_a_slice() -> None:
     methods = {"one": (predicted[None], sure[None])}
     data = Slices([4], 9, 2.0, truth[None], (truth == 3)[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)
-    assert [layers[name] for name in ("number", "width", "height", "aspect")] == [5, 3, 2, 2.0]
-    (one,) = layers["methods"]
-    shown = pixels(one["segmentation"])
+    assert (layers.number, layers.picture.width, layers.picture.height, layers.aspect) == (5, 3, 2, 2.0)
+    (one,) = layers.methods
+    shown = pixels(one.segmentation)
     first = [int(LABEL_COLORS[0][place : place + 2], 16) for place in (1, 3, 5)]
     for place, label in np.ndenumerate(predicted):
         assert (shown[place][3] > 0) == (label > 0)
         assert label == 0 or shown[place][:3].tolist() == first
-    shown, colors = pixels(one["confidence"]), matplotlib.colormaps["cividis"]([0.0, 1.0], bytes=True)
+    shown, colors = pixels(one.confidence), matplotlib.colormaps["cividis"]([0.0, 1.0], bytes=True)
     assert shown[0, 0].tolist() == colors[1].tolist()  # sure
     assert shown[1, 0].tolist() == colors[0].tolist()  # less than 0.3
     assert shown[0, 2, :3].tolist() == [255, 45, 45]  # 95 % sure of 1, and it is 2
-    assert one["share_wrong"] == 1 / 6
-    assert (pixels(layers["ground_truth"])[..., 3] > 0).tolist() == [[False, True, True], [False, True, False]]
-    assert "M1,0v2" in layers["outlines"]["1"]
-    assert layers["image"].startswith("data:image/jpeg")
+    assert one.share_wrong == 1 / 6
+    assert (pixels(layers.ground_truth)[..., 3] > 0).tolist() == [[False, True, True], [False, True, False]]
+    assert "M1,0v2" in layers.picture.outlines[1]
+    assert layers.picture.image.startswith("data:image/jpeg")

@@ -112,7 +112,3 @@ def overview() -> str:
     return "\n".join(
         [*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""]
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

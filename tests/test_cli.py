@@ -39,7 +39,7 @@ def status_of(*arguments: str) -> int:
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys, runpy; sys.argv = ['nnunet_nacl', *sys.argv[1:]]\n"
-        "try: runpy.run_module('nnunet_nacl.cli', run_name='__main__')\n"
+        "try: runpy.run_module('nnunet_nacl', run_name='__main__')\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'nnunetv2', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, NamedTuple, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
 from nnunet_nacl.commands._options import SHARED, SINGLE_DASH
 
@@ -101,48 +101,34 @@ def _text(value: str) -> str:
     return value
 
 
-class _Kind(NamedTuple):
-    """What a parameter takes: a value of a type, or several; an option may be given alone, without one."""
-
-    type: Any
-    takes_several: bool = False
-    may_be_alone: bool = False
-
-
-def _kind_of(hint: Any) -> _Kind:
-    """The kind of a type hint: ``Sequence[X]`` takes several, ``X | bool`` may be alone."""
-    kinds = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-    first, *others = kinds  # None comes last
-    if get_origin(first) is Sequence:
-        return _Kind(get_args(first)[0], takes_several=True)
-    return _Kind(first, may_be_alone=bool in others)
-
-
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
-    """Declare one parameter's argument or option."""
+    """Declare one parameter's argument or option: ``Sequence[X]`` takes several values, ``X | bool`` none or one."""
     name = parameter.name
-    kind = _kind_of(parameter.annotation)
+    hint = parameter.annotation
+    # Of X | bool and X | None
+    kind, *others = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     is_option = parameter.kind is parameter.KEYWORD_ONLY
     required = parameter.default is parameter.empty
     default = None if required else parameter.default
     options: dict[str, Any] = {"default": default}
-    if kind.takes_several:
+    if get_origin(kind) is Sequence:
+        (kind,) = get_args(kind)
         options.update(nargs="+", action=_Once)
-    elif kind.may_be_alone:
+    elif bool in others:
         options.update(nargs="?", const=True)
     elif not is_option and not required:
         options["nargs"] = "?"
     if default:
         shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
         text += f" (default: {shown})"
-    if kind.type is bool:
+    if kind is bool:
         options["action"] = "store_true"
-    elif get_origin(kind.type) is Literal:
-        options["choices"] = get_args(kind.type)
+    elif get_origin(kind) is Literal:
+        options["choices"] = get_args(kind)
     else:
         value = re.match(r"[A-Z][A-Z_]*(?:[.=]\w+)?(?=[\s,;:]|$)", text)
         options.update(
-            type=_text if kind.type is str else kind.type,
+            type=_text if kind is str else kind,
             metavar=value[0] if value and is_option else name.upper(),
         )
     if is_option:

@@ -77,25 +77,24 @@ def calibrate(
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
     from nnunet_nacl.calibrate import calibrate_model
 
-    folder = model.folder
     on_device = find_device(device)
     fits = calibrate_model(
-        folder, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
+        model.folder, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
         method=method, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
-    return _of_model(model, chosen.f, fits, device=on_device, disable_tta=disable_tta, npz=npz)
+    how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
+    return _of_model(model, chosen.f, fits, how, npz=npz)
 
 
 def _of_model(
     model: ChosenModel,
     folds: Sequence[str],
     fits: Iterator[tuple["Fit", Path]],
+    how: str,
     *,
-    device: str,
-    disable_tta: bool,
     npz: bool,
 ) -> int:
-    """Calibrate a model's folds, and tell how to predict with them."""
+    """Calibrate a model's folds, and tell how to predict with them; ``how`` are options of nnUNetv2_predict."""
     status = 0
     done: dict[str, Fit] = {}
     for fold in folds:
@@ -109,24 +108,16 @@ def _of_model(
         status |= print_skipped(fit.skipped)
         done[fold] = fit
     if done:
-        say_next(*_following(model, done, device=device, disable_tta=disable_tta, npz=npz))
+        say_next(*_following(model, done, how, npz=npz))
     return status
 
 
-def _following(
-    model: ChosenModel,
-    done: Mapping[str, "Fit"],
-    *,
-    device: str,
-    disable_tta: bool,
-    npz: bool,
-) -> list[str]:
+def _following(model: ChosenModel, done: Mapping[str, "Fit"], how: str, *, npz: bool) -> list[str]:
     """The commands that predict with the calibrated folds; with ``npz``, also those for their validation cases."""
     from nnunet_nacl.calibrate import FOLD_CHECKPOINT
     from nnunet_nacl.nnunet import PlansJson
 
     selected = model.options(done)
-    how = f"-device {device}{' --disable_tta' if disable_tta else ''}"
     predict = (
         f"nnUNetv2_predict {selected} -chk {FOLD_CHECKPOINT} {how} --save_probabilities -i IMAGES "
         "-o PREDICTIONS"

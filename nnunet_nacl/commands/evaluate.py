@@ -1,7 +1,6 @@
 """The command ``evaluate``."""
 
 import shlex
-from dataclasses import replace
 from typing import Literal
 
 from nnunet_nacl.commands._chosen import Chosen
@@ -48,16 +47,15 @@ def evaluate(
     """
     predictions = chosen.predictions(calibrated=calibrated)
     from nnunet_nacl import evaluation
+    from nnunet_nacl.metrics import Settings
 
-    settings = replace(
-        evaluation.USUAL_SETTINGS,
+    settings = Settings(
         num_bins=bins,
         margin_mm=margin,
         protocol=protocol,
+        surface=not no_surface,
         ignore_geometry=ignore_geometry,
     )
-    if no_surface:
-        settings = replace(settings, surface=False)
     result = evaluation.evaluate(
         predictions,
         settings,

@@ -16,7 +16,7 @@ from tests.generated import write_folder
 
 def start(folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "nnunet_nacl.cli", "demo"], cwd=folder,
+        [sys.executable, "-m", "nnunet_nacl", "demo"], cwd=folder,
         env={**os.environ, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 

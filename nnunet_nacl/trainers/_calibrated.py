@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -65,10 +65,10 @@ class CalibratedLossMixin(nnUNetTrainer):
             f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False
         )
 
-    def configure_optimizers(self, *stage: str) -> tuple[Any, Any]:
+    def configure_optimizers(self, *stage: str) -> Any:
         # Trainers with a warm-up call this again for each stage and hand its name over.
         if not self.recipe.paper_schedule:
-            return cast("tuple[Any, Any]", super().configure_optimizers(*stage))
+            return super().configure_optimizers(*stage)
         if isinstance(self.lr_scheduler, HalfTimeLRScheduler):
             return self.optimizer, self.lr_scheduler
         adam = torch.optim.Adam(self.network.parameters(), lr=self.initial_lr)
@@ -77,7 +77,7 @@ class CalibratedLossMixin(nnUNetTrainer):
     def _build_loss(self) -> nn.Module:
         # A network with a single deep-supervision scale: nnU-Net drops the last scale, then divides 0 by 0.
         with np.errstate(invalid="ignore"):
-            default: nn.Module = super()._build_loss()
+            default = super()._build_loss()
         inner = hooks.inner_loss(default)
         labels = self.label_manager
         dice = hooks.dice_part(inner) if self.recipe.dice else None
@@ -138,12 +138,11 @@ class CalibratedLossMixin(nnUNetTrainer):
 
     def _patch_spacing_mm(self) -> list[float]:
         configuration = self.configuration_manager
-        spacing_mm: list[float] = configuration.spacing[-len(configuration.patch_size) :]
-        return spacing_mm
+        return list(configuration.spacing[-len(configuration.patch_size) :])
 
-    def validation_step(self, batch: ByName) -> ByName:
+    def validation_step(self, batch: ByName) -> Any:
         with hooks.loss_is_watched(self, self._epoch.watch):
-            return cast("dict[str, Any]", super().validation_step(batch))
+            return super().validation_step(batch)
 
     def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
         super().on_validation_epoch_end(val_outputs)

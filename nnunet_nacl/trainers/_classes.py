@@ -17,11 +17,7 @@ def trainer_class(name: str) -> type | None:
         return _with_budget(name)
     # A value that the loss does not allow should fail here, before any data is loaded
     build_loss(recipe)
-    attributes = {
-        "recipe": recipe,
-        "__module__": "nnunet_nacl.trainers",
-        "__doc__": f"nnUNetTrainer with {recipe}.",
-    }
+    attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers"}
     return type(name, (CalibratedLossMixin,), attributes)
 
 

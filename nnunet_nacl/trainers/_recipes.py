@@ -5,7 +5,7 @@ prediction finds it again from the checkpoint. This module imports neither torch
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 PREFIX = "nnUNetTrainer"
@@ -168,13 +168,13 @@ paper_schedule=False)
     settings: dict[str, object] = {}
     set_by: dict[str, str] = {}
     for suffix in match["suffixes"].split("_")[1:]:
-        values = {setting.name: setting.read(suffix) for setting in _settings_of(loss)}
-        what = next((setting for setting, value in values.items() if value is not None), None)
-        if what is None:
+        found = _read(suffix, _settings_of(loss))
+        if found is None:
             raise _error(name, loss, f"does not know the suffix '_{suffix}'")
+        what, value = found
         if what in set_by:
             raise _error(name, loss, f"sets {what} twice, with '_{set_by[what]}' and '_{suffix}'")
-        settings[what] = values[what]
+        settings[what] = value
         set_by[what] = suffix
     if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
         raise _error(
@@ -207,13 +207,10 @@ def without_budget(name: str) -> tuple[str, dict[str, object]]:
     budget: dict[str, object] = {}
     while True:
         base, _, suffix = name.rpartition("_")
-        read = {
-            setting.name: setting.read(suffix) for setting in BUDGET if setting.name not in budget
-        }
-        found = {setting: value for setting, value in read.items() if value is not None}
-        if not found:
+        found = _read(suffix, BUDGET)
+        if found is None or found[0] in budget:
             return name, budget
-        budget |= found
+        budget.update([found])
         name = base
 
 
@@ -233,13 +230,23 @@ def schedule_suffix(
     >>> schedule_suffix(epochs=5, paper_schedule=True)
     '_paperSchedule_5epochs'
     """
+    suffix = "_paperSchedule" if paper_schedule else ""
     for option, number in (("epochs", epochs), ("iterations", iterations)):
-        if number is not None and number < 1:
+        if number is None:
+            continue
+        if number < 1:
             raise ValueError(f"{option}: expected 1 or more; got {number}.")
-    schedule = "_paperSchedule" if paper_schedule else ""
-    of_training = "" if epochs is None else f"_{epochs}epochs"
-    of_epoch = "" if iterations is None else f"_{iterations}iterations"
-    return schedule + of_training + of_epoch
+        suffix += f"_{number}{option}"
+    return suffix
+
+
+def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None:
+    """The setting that a suffix belongs to, by its name, and the value; None if it belongs to none."""
+    for setting in settings:
+        value = setting.read(suffix)
+        if value is not None:
+            return setting.name, value
+    return None
 
 
 def _settings_of(loss: str) -> tuple[Setting, ...]:

@@ -199,8 +199,6 @@ def _calibrate(job: Job) -> None:
     predict = ["nnUNetv2_predict", *model, "-chk", "checkpoint_calibrated.pth"]
     predict += ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
     predict += ["--save_probabilities", "-npp", "0", "-nps", "0"]
-    logs = job.output / "logs"
     for what, command in (("calibrate", calibrate), ("predict_calibrated", predict)):
-        log = logs / f"{job.trainer}_fold_{job.fold}_{what}.log"
-        _run(command, log, prefix=f"{job}: ")
+        _run(command, job.log(what), prefix=f"{job}: ")
     evaluate(Predictions.of_folder(job.data.raw / "labelsTs", output))

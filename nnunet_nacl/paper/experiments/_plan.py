@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -91,6 +91,10 @@ class Job:
     def __str__(self) -> str:
         return f"{self.data.name}: {self.method}, fold {self.of_fold}"
 
+    def log(self, step: str) -> Path:
+        """The file of what a step prints."""
+        return self.output / "logs" / f"{self.trainer}_fold_{self.fold}_{step}.log"
+
     @property
     def fold_folder(self) -> Path:
         return self.data.model_folder(self.trainer) / f"fold_{self.fold}"
@@ -152,14 +156,10 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    suitable, left_out = _suitable(study, data, options.suffix)
-    for name, error in left_out.items():
-        print(
-            f"{name} is left out, as it cannot be trained on {data.name}: {error}", file=sys.stderr
-        )
+    suitable = [method for method in study.methods if _is_suitable(method, data, options.suffix)]
     if not suitable:
         raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
-    study = study.having(suitable)
+    study = replace(study, methods=tuple(suitable))
     folds = list(dict.fromkeys(options.folds))
     _check_folds(folds, data)
     first = data.splits[folds[0]]
@@ -266,25 +266,22 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
     return Split(train=train, val=split["val"])
 
 
-def _suitable(
-    study: Study, data: PreprocessedDataSet, suffix: str
-) -> tuple[list[Method], dict[str, ValueError]]:
-    """The methods whose loss the data set allows; and why the others, by name, are left out."""
-    suitable = []
-    left_out = {}
-    for method in study.methods:
-        trainer = method.trainer + suffix
-        recipe = recipe_of(trainer)
-        if recipe is None:
-            find_trainer(trainer)
-            suitable.append(method)
-        else:
-            try:
-                build_loss(recipe, regions=data.has_regions)
-                suitable.append(method)
-            except ValueError as error:
-                left_out[method.name] = error
-    return suitable, left_out
+def _is_suitable(method: Method, data: PreprocessedDataSet, suffix: str) -> bool:
+    """Whether the data set allows the method's loss; if not, prints why. Raises a ValueError if there is no trainer."""
+    trainer = method.trainer + suffix
+    recipe = recipe_of(trainer)
+    if recipe is None:
+        find_trainer(trainer)
+        return True
+    try:
+        build_loss(recipe, regions=data.has_regions)
+    except ValueError as error:
+        print(
+            f"{method.name} is left out, as it cannot be trained on {data.name}: {error}",
+            file=sys.stderr,
+        )
+        return False
+    return True
 
 
 def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:

@@ -72,11 +72,10 @@ def _prepared_jobs(experiments: Sequence[Experiment]) -> tuple[list[Job], dict[J
 
 def _do_steps(job: Job, prefix: str) -> None:
     done: set[str] = set()
-    logs = job.output / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
     while left := steps_left(job):
         name, command = next(iter(left.items()))
-        log = logs / f"{job.trainer}_fold_{job.fold}_{name}.log"
+        log = job.log(name)
+        log.parent.mkdir(parents=True, exist_ok=True)
         if name in done:
             raise RuntimeError(
                 f"{name} ended without an error, but did not finish all cases. Its log is {log}."

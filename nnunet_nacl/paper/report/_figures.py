@@ -1,10 +1,10 @@
 """Figures of Murugesan et al., MedIA 2025: methods as a radar, those of a study; and ranks as a heat map."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any, cast
 
 import numpy as np
@@ -30,8 +30,6 @@ from nnunet_nacl.report.plots import (
 )
 from nnunet_nacl.typing import Floats
 
-Estimates = Mapping[str, Estimate]
-"""Method -> its estimate of a metric."""
 Pair = tuple[Method, Method]
 _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 
@@ -71,7 +69,7 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
     polar.set_theta_offset(np.pi / 2)
     polar.set_theta_direction(-1)
-    polar.set_rlabel_position(180 / max(len(names), 1))
+    polar.set_rlabel_position(180 / len(names))
     polar.set_xticks(angles, names)
     alignments: Any = {1: "left", 0: "center", -1: "right"}  # by the side, clockwise
     for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
@@ -112,9 +110,9 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
     for method in study.compared(estimates):
         estimate = estimates[method.name]
         row = {
-            "group": method.family,
+            "group": method.group,
             "label": method.label,
-            "place": study.groups[method.family].index(method),
+            "place": study.groups[method.group].index(method),
             "at": method.value,
             "value": estimate.value,
             "reach": reach(estimate) or [[math.nan], [math.nan]],
@@ -184,43 +182,39 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
 
-def _over_shared(estimate: Estimate, other: Estimate) -> Estimate:
-    """The same estimate over the cases and structures that both have."""
-    if estimate.values is None or other.values is None:
-        return estimate
-    shared = np.where(np.isnan(other.values), np.nan, estimate.values)
-    return Estimate.of_means(shared, estimate.patients)
-
-
 def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     """(first − second) / first in %, over the cases and structures that both have."""
-    base = _over_shared(first, second)
-    other = _over_shared(second, first)
+    difference = first.minus(second)
+    base = first
+    if first.values is not None and difference.values is not None:
+        shared = np.where(np.isnan(difference.values), np.nan, first.values)
+        base = Estimate.of_means(shared, first.patients)
 
     def percent(weights: Floats) -> Floats:
         values = base.resampled(weights)
-        return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
+        return 100 * difference.resampled(weights) / np.where(values == 0, np.nan, values)
 
-    return Estimate(percent, base.patients, base.is_known & other.is_known)
+    return Estimate(percent, first.patients, difference.is_known)
 
 
 def pairs_at_each_value(study: Study, names: Collection[str]) -> list[Pair]:
     """Both groups at each value, as far as the methods are among ``names``."""
-    groups = list(study.groups.values())
-    both = product(*groups) if len(groups) == 2 else []
-    pairs = [(first, second) for first, second in both if first.value == second.value]
-    return _among(names, pairs)
+    methods = study.compared(names)
+    baseline = study.methods[0].group
+    of_first = [method for method in methods if method.group == baseline]
+    of_second = [method for method in methods if method.group != baseline]
+    both = product(of_first, of_second)
+    return [(first, second) for first, second in both if first.value == second.value]
 
 
 def pairs_of_each_group(study: Study, names: Collection[str]) -> list[Pair]:
     """Each group at its two values, as far as the methods are among ``names``."""
-    groups = study.groups.values()
-    pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
-    return _among(names, pairs)
+    return [pair for pair in all_pairs(study, names) if pair[0].group == pair[1].group]
 
 
-def _among(names: Collection[str], pairs: Sequence[Pair]) -> list[Pair]:
-    return [pair for pair in pairs if all(method.name in names for method in pair)]
+def all_pairs(study: Study, names: Collection[str]) -> list[Pair]:
+    """Any two of the methods that are among ``names``."""
+    return list(combinations(study.compared(names), 2))
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
@@ -269,9 +263,9 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue
-        color = method_color(list(study.groups), pair[0].family)
+        color = method_color(list(study.groups), pair[0].group)
         draw_point(ax, x0, y0, color=color, marker="x")
-        label = f"{pair[0].family}: {pair[0].label} → {pair[1].label}"
+        label = f"{pair[0].group}: {pair[0].label} → {pair[1].label}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
         arrow = {"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4}
         ax.annotate("", head, tail, arrowprops=arrow)
@@ -292,24 +286,18 @@ class StudyFigure:
     Attributes:
         caption: what the page says of them; ``{setting}`` and ``{groups}`` are the study's.
         draw: draws a comparison of the study's methods by a metric.
-        pairs: the pairs of methods that it draws; None if it draws each method by itself.
+        pairs: the pairs of methods that it compares.
         leaves_out: the names of metrics without a plot of their own.
     """
 
     caption: str
     draw: Callable[[Comparison, Study, Metric, Axes], None]
-    pairs: Callable[[Study, Collection[str]], list[Pair]] | None = None
+    pairs: Callable[[Study, Collection[str]], list[Pair]] = all_pairs
     leaves_out: tuple[str, ...] = ()
 
     def caption_of(self, study: Study) -> str:
         """The caption with the study's setting and groups."""
         return self.caption.format(setting=study.setting, groups=list(study.groups))
-
-    def can_show(self, study: Study, names: Collection[str]) -> bool:
-        """Whether two of these methods can be compared."""
-        if self.pairs is not None:
-            return bool(self.pairs(study, names))
-        return len(study.compared(names)) > 1
 
 
 FIGURES: dict[FigureKind, StudyFigure] = {
@@ -348,11 +336,11 @@ def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
     if study.figure is None:
         return None
     figure = FIGURES[study.figure]
-    families = {method.family for method in study.compared(comparison.names)}
+    groups = {method.group for method in study.compared(comparison.names)}
     # A radar of two axes is a line
-    if study.figure == "radar" and len(families) < 3:
+    if study.figure == "radar" and len(groups) < 3:
         figure = FIGURES["curves"]
-    return figure if figure.can_show(study, comparison.names) else None
+    return figure if figure.pairs(study, comparison.names) else None
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:

@@ -93,18 +93,11 @@ class OfDataSet:
 
 
 @dataclass(frozen=True)
-class Together:
-    """Rankings over several data sets, and a radar plot of each, of three methods or more."""
+class OfAll:
+    """What the page shows more: rankings over several data sets, a radar plot of each, published tables."""
 
     rankings: list[ShownRanking]
     radar: list[Panel]
-
-
-@dataclass(frozen=True)
-class OfAll:
-    """What the page shows more: all data sets together, if they can be; published tables."""
-
-    together: Together | None
     published: list[Table]
 
 
@@ -135,20 +128,13 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> OfAll:
         if published_data_set(comparison.dataset)
         and any(published_methods(comparison, study).values())
     ]
-    return OfAll(_together(comparisons), published)
-
-
-def _together(comparisons: Sequence[Comparison]) -> Together | None:
-    """None if the data sets share fewer than two methods, or no voxel set."""
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     if len(comparisons) < 2 or len(names) < 2 or not voxels:
-        return None
+        return OfAll([], [], published)
     alike = [View(comparison.of_methods(names)) for comparison in comparisons]
-    radar = []
-    if len(names) > 2:
-        radar = [panel for view in alike for panel in radar_panels(view)]
-    return Together(_shown_ranks(alike), radar)
+    radar = [panel for view in alike for panel in radar_panels(view)] if len(names) > 2 else []
+    return OfAll(_shown_ranks(alike), radar, published)
 
 
 def _shown_ranks(views: Sequence[View]) -> list[ShownRanking]:

@@ -106,7 +106,7 @@ def published_method(name: str, trainer: str | None = None) -> str | None:
         as_trainer = f"{DEFAULT_TRAINER}{name.removeprefix(DEFAULT_TRAINER)}"
         trainer = _study_trainers().get(name, as_trainer)
     recipe = _recipe_of(trainer)
-    if recipe is None or recipe.loss is None:
+    if recipe is None:
         return None
     for method, published_recipe in METHODS.items():
         if _with_defaults(recipe) == _with_defaults(published_recipe):
@@ -130,15 +130,12 @@ def _recipe_of(trainer: str) -> Recipe | None:
         return None
 
 
-def _with_defaults(recipe: Recipe) -> tuple[str | None, bool, ByName]:
+def _with_defaults(recipe: Recipe) -> tuple[str, bool, ByName]:
     """The loss of a recipe, with all its settings."""
-    settings: ByName = {}
-    if recipe.loss is not None:
-        settings = {
-            setting.name: default_of(recipe.loss, setting.name)
-            for setting in LOSSES[recipe.loss].settings
-        }
-    return recipe.loss, recipe.dice, settings | dict(recipe.settings)
+    loss = recipe.loss
+    assert loss is not None  # only trainers of users' own losses have none
+    defaults = {setting.name: default_of(loss, setting.name) for setting in LOSSES[loss].settings}
+    return loss, recipe.dice, {**defaults, **recipe.settings}
 
 
 def published_methods(comparison: Comparison, study: Study | None = None) -> dict[str, str | None]:

@@ -55,13 +55,12 @@ class _Loader(yaml.SafeLoader):
 def read_study(study: str) -> Study:
     """Read and check one of ``STUDIES``, or ``FILE.yaml``."""
     file = Path(study)
+    there_are = f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml."
     if study in STUDIES:
         file = Path(__file__).with_name(f"{study}.yaml")
     elif file.suffix != ".yaml":
-        raise ValueError(
-            f"There is no study {study!r}; there are {', '.join(STUDIES)}, and your own as FILE.yaml."
-        )
-    check_input(file, f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml.")
+        raise ValueError(f"There is no study {study!r}{there_are}")
+    check_input(file, there_are)
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader

@@ -1,7 +1,7 @@
 """A study: methods to train and compare, and those of them that a plot compares."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -36,15 +36,10 @@ class Method:
 
     name: str
     trainer: Annotated[_Word, AfterValidator(_known_trainer)]
-    group: str | None = None
+    group: str = ""
     value: int | FiniteFloat | str | None = None
     training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
     network: _Word | None = None
-
-    @property
-    def family(self) -> str:
-        """The group; without one, it is its own."""
-        return self.group or self.name
 
     @property
     def label(self) -> str:
@@ -74,9 +69,7 @@ class Study:
         for name, times in Counter(method.name for method in self.methods).items():
             if times > 1:
                 raise ValueError(f"the name {name!r} occurs twice")
-        are_shown = all(
-            method.group is not None and method.value is not None for method in self.methods
-        )
+        are_shown = all(method.group and method.value is not None for method in self.methods)
         if self.figure is not None and not are_shown:
             raise ValueError("with a figure, every method needs group and value")
         groups = Counter(method.group for method in self.methods)
@@ -92,27 +85,22 @@ class Study:
             ValueError: there is no such method in the study.
         """
         known = dict.fromkeys(
-            key for method in self.methods for key in (method.name, method.group) if key is not None
+            key for method in self.methods for key in (method.name, method.group) if key
         )
         for name in names:
             if name not in known:
                 raise ValueError(
                     f"Study {self.name} has no method {name!r}; it has {', '.join(known)}."
                 )
-        return self.having(
-            method for method in self.methods if {method.name, method.group} & {*names}
-        )
-
-    def having(self, methods: Iterable[Method]) -> "Study":
-        """The same study of these methods."""
-        return replace(self, methods=tuple(methods))
+        chosen = [method for method in self.methods if {method.name, method.group} & {*names}]
+        return replace(self, methods=tuple(chosen))
 
     @property
     def groups(self) -> dict[str, list[Method]]:
         """Group -> its methods, in the order given."""
         groups: dict[str, list[Method]] = {}
         for method in self.methods:
-            groups.setdefault(method.family, []).append(method)
+            groups.setdefault(method.group, []).append(method)
         return groups
 
     def compared(self, names: Collection[str]) -> list[Method]:

@@ -12,11 +12,11 @@ from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_j
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 from tqdm import tqdm
-from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import link_or_copy, whole_folder
 from nnunet_nacl.nnunet import Reader
 from nnunet_nacl.paper.datasets._planned import planned_folder
+from nnunet_nacl.typing import ByName
 
 _NOTHING_ELSE = ConfigDict(extra="forbid")
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
@@ -31,17 +31,6 @@ class _Case(NamedTuple):
     is_test: bool
 
 
-class _DatasetJson(TypedDict):
-    """Arguments of nnU-Net's ``generate_dataset_json``."""
-
-    dataset_name: str
-    channel_names: dict[str, str]
-    labels: dict[str, int | list[int]]
-    regions_class_order: NotRequired[list[int]]
-    reference: str
-    license: str
-
-
 @dataclass(frozen=True, config=_NOTHING_ELSE)
 class _Part:
     """Cases that lie alike: ``find`` has regular expressions of their names, the others paths without endings."""
@@ -54,9 +43,9 @@ class _Part:
 
 @dataclass(frozen=True, config=_NOTHING_ELSE)
 class _Layout:
-    """A published data set: where its files are, and what nnU-Net is told about them."""
+    """A published data set: where its files are, and the arguments of nnU-Net's ``generate_dataset_json``."""
 
-    dataset_json: _DatasetJson
+    dataset_json: ByName
     needed: list[str]
     expected: str
     name: str

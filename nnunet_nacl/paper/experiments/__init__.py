@@ -1,9 +1,8 @@
 """Comparisons of methods on any data set of nnU-Net, by nnU-Net's own commands."""
 
 from nnunet_nacl.paper.experiments._commands import run_command
-from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
+from nnunet_nacl.paper.experiments._configuration import add_configuration
 from nnunet_nacl.paper.experiments._plan import (
-    Checkpoint,
     Experiment,
     Job,
     Options,
@@ -15,10 +14,8 @@ from nnunet_nacl.paper.experiments._run import print_commands, run_experiments
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
 
 __all__ = [
-    "Checkpoint",
     "Experiment",
     "Job",
-    "Normalization",
     "Options",
     "add_configuration",
     "clear_the_way",

@@ -58,17 +58,14 @@ def add_configuration(
         changes.append((f"bs{batch_size}", {"batch_size": batch_size}))
     for suffix, content in changes:
         name = f"{configuration}_{suffix}"
-        _add(found, name, {"inherits_from": configuration, **content})
+        added = {"inherits_from": configuration, **content}
+        there = found.configurations.get(name)
+        if there is None:
+            found.add(name, added)
+        elif there != added:
+            raise ValueError(
+                f"{found.file} has a configuration {name} already, which is not {configuration} with {added}. "
+                f"Train with it (-c {name}), or rename it."
+            )
         configuration = name
     return configuration
-
-
-def _add(plans: PlansJson, name: str, content: ByName) -> None:
-    there = plans.configurations.get(name)
-    if there is None:
-        plans.add(name, content)
-    elif there != content:
-        raise ValueError(
-            f"{plans.file} has a configuration {name} already, which is not {content['inherits_from']} with "
-            f"{content}. Train with it (-c {name}), or rename it."
-        )

@@ -112,7 +112,8 @@ def _segmentation(job: Job, predicted: PredictedCases, case: str) -> Path:
 def _is_written(job: Job, predicted: PredictedCases, case: str) -> bool:
     """Whether a case's probabilities are current, and its segmentation, which nnU-Net writes last, is whole."""
     file = _segmentation(job, predicted, case)
-    if not file.is_file() or not _is_current(job, predicted.folder / f"{case}.npz"):
+    npz = predicted.folder / f"{case}.npz"
+    if not (file.is_file() and zipfile.is_zipfile(npz) and _is_newer(job, npz)):
         return False
     try:
         job.data.reader.read_labels(file)
@@ -140,11 +141,7 @@ def _is_evaluated(job: Job, predicted: PredictedCases) -> bool:
     )
 
 
-def _is_current(job: Job, npz: Path) -> bool:
-    """Whether these probabilities are complete and not of an earlier model."""
-    return npz.is_file() and _is_newer(job, npz) and zipfile.is_zipfile(npz)
-
-
 def _is_newer(job: Job, file: Path) -> bool:
+    """Whether a file is not of an earlier model."""
     final = job.fold_folder / CHECKPOINTS["final"]
     return not final.is_file() or file.stat().st_mtime >= final.stat().st_mtime

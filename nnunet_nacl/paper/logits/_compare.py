@@ -99,12 +99,11 @@ def _measured(opened: OpenedFold) -> dict[str, object]:
 
 def _check_same(measured: Mapping[str, Mapping[str, object]]) -> None:
     """Raise a ValueError unless the models are measured by the same classes on the same voxels."""
-    first, *others = measured
-    for other in others:
+    first = next(iter(measured))
+    for other, theirs in measured.items():
         for what, mine in measured[first].items():
-            theirs = measured[other][what]
-            if theirs != mine:
+            if theirs[what] != mine:
                 raise ValueError(
-                    f"{first} and {other} differ in their {what}: {mine} and {theirs}. Mean logits are compared "
+                    f"{first} and {other} differ in their {what}: {mine} and {theirs[what]}. Mean logits are compared "
                     "over the same voxels."
                 )

@@ -42,10 +42,10 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
         ValueError: methods of different classes or voxels.
     """
     names = list(means)
-    (first, *others) = means.values()
+    first = means[names[0]]
     index = ["true_class", "logit"]
     same = [*index, "voxels"]
-    for name, other in zip(names[1:], others, strict=True):
+    for name, other in means.items():
         if not other[same].equals(first[same]):
             raise ValueError(
                 f"{names[0]} and {name} differ in their classes, or show different cases."

@@ -85,21 +85,19 @@ def add_network(
     step = _measure(network, built, channels, size)
     built, channels = parent.build_network(configuration)
     reference = _measure(configuration, built, channels, planned)
-    budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
     batch_size = inherited["batch_size"]
-    smallest = min(_SMALLEST_BATCH, batch_size)
-    while batch_size > 0 and step.memory_gb(batch_size) > budget:
+    budget = max(_LEAST_MEMORY_GB, reference.memory_gb(batch_size))
+    while batch_size > _SMALLEST_BATCH and step.memory_gb(batch_size) > budget:
         batch_size -= 1
-    if batch_size < smallest:
+    needed = step.memory_gb(batch_size)
+    if needed > budget:
         raise ValueError(
-            f"Patches of {_shown(size)}: {network} needs {step.memory_gb(smallest):.1f} GB for "
-            f"{smallest} of them, {configuration} at most {budget:.1f} GB. Choose smaller ones (--patch_size)."
+            f"Patches of {_shown(size)}: {network} needs {needed:.1f} GB for {batch_size} of them, {configuration} at "
+            f"most {budget:.1f} GB. Choose smaller ones (--patch_size)."
         )
     content["batch_size"] = batch_size
     parent.add(name, content)
-    return AddedConfiguration(
-        parent.file, name, step.parameters, size, batch_size, step.memory_gb(batch_size)
-    )
+    return AddedConfiguration(parent.file, name, step.parameters, size, batch_size, needed)
 
 
 def _shown(size: Sequence[int]) -> str:
@@ -125,7 +123,7 @@ def _measure(name: str, built: nn.Module, channels: int, patch_size: tuple[int, 
     """Pass two images through the network without computing anything, and count what is kept for the gradients.
 
     Raises:
-        ValueError: the network cannot take them, or its outputs are not of their size.
+        ValueError: the network cannot take them.
     """
     built = built.to("meta").train()
     known = {tensor.untyped_storage()._cdata for tensor in (*built.parameters(), *built.buffers())}
@@ -140,13 +138,8 @@ def _measure(name: str, built: nn.Module, channels: int, patch_size: tuple[int, 
     images = torch.zeros(2, channels, *patch_size, device="meta")
     try:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            outputs = built(images)
+            built(images)
     except (RuntimeError, ValueError, AssertionError) as error:
         raise ValueError(f"{name} cannot take patches of {_shown(patch_size)}: {error}") from error
-    found = tuple(outputs[0].shape[2:])
-    if found != patch_size:
-        raise ValueError(
-            f"{name} cannot take patches of {_shown(patch_size)}: its output is {_shown(found)}."
-        )
     values = sum(storage.nbytes() for storage in kept.values()) / 4 / len(images)
     return _Step(values, sum(parameter.numel() for parameter in built.parameters()))

@@ -51,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     command = find_command(words)
-    without_command = bool(words) and words[0].startswith("-")
-    if without_command and {"-h", "--help", "--version"} & {*words}:
-        print(f"nnunet_nacl {__version__}\n" if "--version" in words else overview(), end="")
+    first = words[0] if words else ""
+    if first in {"-h", "--help", "--version"}:
+        print(f"nnunet_nacl {__version__}\n" if first == "--version" else overview(), end="")
         return 0
     if command is None:
         problem = f"there is no command {' '.join(words[:2])!r}" if words else "expected a command"

@@ -147,11 +147,6 @@ def _train_and_calibrate(experiment: Experiment) -> None:
         sys.exit(f"{job}: failed: {error}")
 
 
-def _run(command: list[str], log: Path, *, prefix: str = "", **environment: str) -> None:
-    print(f"{prefix}$ {shlex.join(command)}", flush=True)
-    run_command(command, environment={**os.environ, **environment}, log=log, prefix=prefix)
-
-
 def _plan(folder: Path) -> None:
     """Plan and preprocess the data set, and add a small version of the 2d configuration to the plans.
 
@@ -166,7 +161,8 @@ def _plan(folder: Path) -> None:
     number = dataset_number(DATASET)
     command = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "-npfp", "1", "-np", "1"]
     # nnU-Net crashes without a process for augmentation
-    _run(command, folder / "plan.log", nnUNet_n_proc_DA="1")
+    environment = {**os.environ, "nnUNet_n_proc_DA": "1"}
+    run_command(command, environment=environment, log=folder / "plan.log")
     plans = PlansJson.read(plans_file)
     architecture = _small(plans.configurations["2d"]["architecture"])
     changes = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
@@ -200,5 +196,5 @@ def _calibrate(job: Job) -> None:
     predict += ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
     predict += ["--save_probabilities", "-npp", "0", "-nps", "0"]
     for what, command in (("calibrate", calibrate), ("predict_calibrated", predict)):
-        _run(command, job.log(what), prefix=f"{job}: ")
+        run_command(command, environment=os.environ, log=job.log(what), prefix=f"{job}: ")
     evaluate(Predictions.of_folder(job.data.raw / "labelsTs", output))

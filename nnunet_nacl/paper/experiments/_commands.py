@@ -28,13 +28,14 @@ def run_command(
 ) -> None:
     """Run a command, wait for its end, and end any processes that it leaves behind.
 
-    Everything that it prints goes into ``log``, after what earlier attempts printed; lines about its progress are
-    printed after ``prefix``. An exception in this process, such as Ctrl-C, ends the command: by SIGTERM, and by SIGKILL
-    after a minute.
+    Everything that it prints goes into ``log``, after what earlier attempts printed. The command itself and lines about
+    its progress are printed after ``prefix``. An exception in this process, such as Ctrl-C, ends the command: by
+    SIGTERM, and by SIGKILL after a minute.
 
     Raises:
         RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.
     """
+    print(f"{prefix}$ {shlex.join(command)}", flush=True)
     executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(
         command[0]
     )

@@ -82,7 +82,7 @@ def _do_steps(job: Job, prefix: str) -> None:
             )
         if clear_the_way(job, name):
             command = steps_left(job)[name]
-        print(f"{prefix}{name}; log: {log}\n{prefix}$ {shlex.join(command)}", flush=True)
+        print(f"{prefix}{name}; log: {log}", flush=True)
         start = time.monotonic()
         run_command(command, environment=_environment(job), log=log, prefix=prefix)
         print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)

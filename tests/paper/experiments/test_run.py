@@ -1,6 +1,7 @@
 """How runs and their commands are carried out."""
 
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -128,7 +129,9 @@ def test_output_is_logged_and_progress_shown(tmp_path: Path, capsys: pytest.Capt
         "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE over near 0.0123 (y)')"
     )
     run(program, tmp_path / "log")
-    assert capsys.readouterr().out == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE over near 0.0123 (y)\n"
+    command, _, progress = capsys.readouterr().out.partition("\n")
+    assert command == f"A: $ {shlex.join([sys.executable, '-c', program])}"
+    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE over near 0.0123 (y)\n"
     assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")
     with pytest.raises(RuntimeError, match=r"(?s)failed with status 7\. .* is in .*log, which ends with:\n.*\nbye$"):
         run("print('bye'); raise SystemExit(7)", tmp_path / "log")
@@ -149,7 +152,7 @@ def test_when_the_holder_is_killed_the_command_ends_at_its_next_line(tmp_path: P
     )
     with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"Epoch 0\n"
+        assert b"Epoch 0\n" in iter(process.stdout.readline, b"")  # after the command
         process.kill()
     wait_for_the_end_of((tmp_path / "child").read_text())
 

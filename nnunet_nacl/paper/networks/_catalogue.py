@@ -35,8 +35,8 @@ class Network:
         }
 
 
-def _full_resolution(size: Sequence[int], outputs: int = 2) -> list[list[int]]:
-    return [[1] * len(size)] * (outputs + 1)
+def _full_resolution(size: Sequence[int], scales: int = 3) -> list[list[int]]:
+    return [[1] * len(size)] * scales
 
 
 def _unet(size: Sequence[int]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ NETWORKS: Mapping[str, Network] = {
         "UNet++ with its own deep supervision, by MONAI",
         16,
         lambda size: {
-            "strides": _full_resolution(size, outputs=5),
+            "strides": _full_resolution(size, scales=6),
             "features": [32, 64, 128, 256, 512, 32],
         },
     ),

@@ -91,6 +91,7 @@ def rows(*variants: str) -> str:
         ("title: [", "is not a YAML file"),
         ("title: T\nmethods:\n- name: A\n  trainer: B\n  name: C\n  trainer: D", "'name' occurs twice.*\n.*line 5"),
         (f"methods: [{ROW}}}]\ntitle: T\nmethods: [{ROW}}}]", "'methods' occurs twice"),
+        (f"title: T\ntext: About lambda\nmethods: [{ROW}}}]", "text\n  Unexpected"),
         (f"title: T\nepochs: 3\nmethods: [{ROW}}}]", "epochs\n"),
         (f"title: T\nmethods: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
         (f"title: T\nmethods: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),

@@ -4,9 +4,11 @@ import zipfile
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
+from nnunet_nacl.files import read_json
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CHECKPOINTS, options_of_folds
 from nnunet_nacl.paper.experiments._plan import Job, PredictedCases
+from nnunet_nacl.typing import ByName
 
 
 def steps_left(job: Job) -> dict[str, list[str]]:
@@ -100,9 +102,17 @@ def _is_predicted(job: Job, predicted: PredictedCases) -> bool:
     if not _is_trained(job):
         return False
     last_file = predicted.last_file
-    if last_file is not None and not (predicted.folder / last_file).is_file():
+    if last_file is not None and not _is_whole_json(predicted.folder / last_file):
         return False
     return all(_is_written(job, predicted, case) for case in predicted.cases)
+
+
+def _is_whole_json(file: Path) -> bool:
+    try:
+        read_json(file, ByName)
+    except (OSError, ValueError):  # missing, or cut short
+        return False
+    return True
 
 
 def _segmentation(job: Job, predicted: PredictedCases, case: str) -> Path:

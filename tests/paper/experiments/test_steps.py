@@ -22,6 +22,7 @@ from nnunet_nacl.paper.experiments import (
     steps_left,
 )
 from nnunet_nacl.paper.studies import read_study
+from tests.conftest import write_summary
 from tests.paper.experiments.conftest import TRAINER
 from tests.report.generated import make_result
 
@@ -61,7 +62,7 @@ def first(job: Job) -> list[str]:
 def finish_training(job: Job) -> None:
     archive(job.fold_folder / "checkpoint_final.pth")
     predicted(job.validation.folder, *job.split["val"])
-    (job.validation.folder / "summary.json").touch()
+    write_summary(job.fold_folder, job.split["val"])
 
 
 def test_a_run_from_start_to_end(job: Job) -> None:
@@ -82,7 +83,11 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert first(job) == [*train, "--val"]
     predicted(validation, *job.split["val"])
     assert steps(job)[0] == "validate"  # nnU-Net writes its summary last
-    (validation / "summary.json").touch()
+    write_summary(fold, job.split["val"])
+    assert steps(job) == ["evaluate_validation", "predict", "evaluate_test"]
+    (validation / "summary.json").write_text('{\n    "foreground_mean": {\n        "Dice": 0.')
+    assert steps(job)[0] == "validate"  # it was cut short
+    write_summary(fold, job.split["val"])
     assert steps(job) == ["evaluate_validation", "predict", "evaluate_test"]
     summary(validation, job.split["val"])
     assert steps(job) == ["predict", "evaluate_test"]

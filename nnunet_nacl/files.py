@@ -79,8 +79,12 @@ def whole_file(file: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left."""
-    with hidden_folder(folder.with_name(f".{folder.name}.partial")) as partial:
+    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left.
+
+    A BlockingIOError if another process is writing it.
+    """
+    unfinished = folder.with_name(f".{folder.name}.partial")
+    with only_writer(folder), hidden_folder(unfinished) as partial:
         yield partial
         partial.rename(folder)
 

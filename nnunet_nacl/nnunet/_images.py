@@ -19,6 +19,7 @@ from nnunet_nacl.typing import ByName, Labels, Singles
 
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
 """An absolute tolerance besides nnU-Net's relative one: files in single precision are off by this much."""
+NOT_WHOLE = "cannot be written whole; the disk is probably full"
 _THICK = 999
 """nnU-Net takes a 2D image for a slice this many times as thick as its pixels are wide."""
 
@@ -164,9 +165,7 @@ class Reader:
             except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
                 whole = False
             if not whole:
-                raise OSError(
-                    errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file)
-                )
+                raise OSError(errno.ENOSPC, NOT_WHOLE, str(file))
             for written in Path(folder).iterdir():
                 written.replace(file.parent / written.name)
 

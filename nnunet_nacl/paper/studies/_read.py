@@ -67,12 +67,12 @@ def read_study(study: str) -> Study:
         content = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
         if isinstance(content, dict):
             content = {"name": file.stem, **content}
-        study = TypeAdapter(Study).validate_json(json.dumps(content, default=str))
+        checked = TypeAdapter(Study).validate_json(json.dumps(content, default=str))
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error
     # A ValueError for a date that there is not, a TypeError for a date as a key
     except (yaml.YAMLError, TypeError, ValueError) as error:
         raise ValueError(f"{file} is not a YAML file: {error}") from error
-    if study.text:
+    if checked.text:
         raise ValueError(f"{file} is not as expected: text\n  Unexpected key")
-    return replace(study, text=text)
+    return replace(checked, text=text)

@@ -42,13 +42,13 @@ def run(python: Path, *arguments: str, **environment: str) -> str:
 def test_link_and_unlink(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = str(trainers_path())
     assert run(python, "-c", SHOW).strip() == "None"
-    said = run(python, "-m", "nnunet_nacl.cli", "link")
+    said = run(python, "-m", "nnunet_nacl", "link")
     assert said.startswith("Wrote ")
     assert linking.PTH_NAME in said
     assert ours in said
     assert "nnUNetTrainerNACL" in said
     assert said.endswith("Next:\n    nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule\n")
-    run(python, "-m", "nnunet_nacl.cli", "link")  # again
+    run(python, "-m", "nnunet_nacl", "link")  # again
 
     linked = run(python, "-c", SHOW).strip()
     assert linked == ours
@@ -57,7 +57,7 @@ def test_link_and_unlink(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("nnUNet_extTrainer", linked)
     assert find_trainer("nnUNetTrainerNACL_weight0p2").recipe.settings == {"weight": 0.2}
 
-    assert "Removed " in run(python, "-m", "nnunet_nacl.cli", "link", "--remove")
+    assert "Removed " in run(python, "-m", "nnunet_nacl", "link", "--remove")
     assert run(python, "-c", SHOW).strip() == "None"
 
 

@@ -135,7 +135,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     """Nothing of a killed run is in the way of the next one, nor taken for an output."""
     cases = {f"case_{number}": random_case(number, shape=(20, 64, 64)) for number in range(6)}
     folder, output = write_predictions(tmp_path / "in", cases), tmp_path / "out"
-    command = [sys.executable, "-m", "nnunet_nacl.cli", "decode", str(folder), "-o", str(output)]
+    command = [sys.executable, "-m", "nnunet_nacl", "decode", str(folder), "-o", str(output)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not list(output.glob(".*/case_2/*.npz")):
         time.sleep(0.01)

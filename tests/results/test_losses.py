@@ -116,9 +116,9 @@ def test_what_starts_late() -> None:
 
 
 def test_what_the_long_trainings_say() -> None:
-    acdc = trained("ACDC", 6000)
+    acdc = means("ACDC", 6000)
     wbc = trained("WBC", 6000)["ECE_foreground"]
-    assert acdc.loc["NACL", "ECE_union"] / acdc.loc["DiceCE", "ECE_union"] == pytest.approx(0.5, abs=0.02)
+    assert acdc.loc["NACL", "ECE_union"] / acdc.loc["DiceCE", "ECE_union"] == pytest.approx(0.5, abs=0.04)
     assert wbc["NACL"] / wbc["DiceCE"] == pytest.approx(10, abs=0.5)
     lost = acdc.loc["DiceCE", "Dice"] - acdc["Dice"]
     found = paired(HIPPOCAMPUS, "NACL, again")
@@ -126,7 +126,7 @@ def test_what_the_long_trainings_say() -> None:
     said(
         "results/losses.md",
         "On Hippocampus, NACL halves the ECE of nnU-Net's default loss (DiceCE) over foreground and union at nearly "
-        "its Dice. On ACDC it does so over the union alone, and loses "
+        "its Dice. On ACDC it about halves that over the union alone, and loses "
         f"{lost['NACL']:.3f} of Dice (CE: {lost['CE']:.3f}). On regions (WBC) its ECE over the "
         "foreground is ten times DiceCE's. On all three, NACL is under-confident and its NLL is higher than DiceCE's. "
         "On USGRA, where DiceCE is strongly over-confident, its NLL is lower.",
@@ -227,11 +227,12 @@ def test_how_far_a_smaller_weight_is_ahead_of_ce() -> None:
 def test_second_trainings_on_acdc() -> None:
     metrics = ["Dice", "ECE_union", "ECE_near"]
     first, again = (trained("ACDC", 6000, number)[metrics] for number in (1, 2))
-    apart = (again - first).loc[["CE", "NACL"]].abs().max()
+    apart = (again - first).loc[["DiceCE", "CE", "NACL"]].abs().max()
     said(
         "results/losses.md",
-        f"differ from the first by up to {apart['Dice']:.3f} in Dice, {apart['ECE_union']:.3f} in ECE over the union "
-        f"and {apart['ECE_near']:.3f} in ECE near: by more than λ = 0.01 differs from CE.",
+        f"Second trainings of DiceCE, CE and NACL differ from the first by up to {apart['Dice']:.3f} in Dice, "
+        f"{apart['ECE_union']:.3f} in ECE over the union and {apart['ECE_near']:.3f} in ECE near: by more than "
+        "λ = 0.01 differs from CE.",
     )
     assert ((first.loc["NACL, λ = 0.01"] - first.loc["CE"]).abs() < apart).all()
 
@@ -293,6 +294,7 @@ def test_what_the_short_trainings_say() -> None:
     best = read("checkpoints", "checkpoint == 'best' and data_set == 'Dataset052_WBC'")
     best["method"] = best["trainer"].str.extract(r"nnUNetTrainer(\w+)_paperSchedule", expand=False)
     written = best.set_index(["steps", "method"])["NLL"]
+    again = trained("ACDC", 6000, 2).loc["DiceCE", "Dice"] - trained("ACDC", 6000).loc["NACL, λ = 0.01", "Dice"]
     dice_ce, ce, nacl = (long_wbc.loc[name] for name in ("DiceCE", "CE", "NACL"))
     for rows in (trained("WBC", 2000), long_wbc):
         assert rows["ECE_near"].idxmin() == "CE"
@@ -314,7 +316,7 @@ def test_what_the_short_trainings_say() -> None:
         "6,000. There neither Dice nor ECE tells the two apart, and CE's NLL is lower by "
         f"{nacl_6000 - ce_6000:.3f}.",
         f"DiceCE's Dice is {ahead[0]:.3f} higher than with λ = 0.01 after 2,000 steps and {ahead[1]:.3f} higher after "
-        "6,000, where its NLL is above both.",
+        f"6,000 ({again:.3f} in its second training), where its NLL is above both.",
     )
 
 

@@ -260,13 +260,15 @@ def test_weights_calibrated() -> None:
     losses = ("NACL_weight0p01", "NACL", "NACL_weight0p2", "DiceCE", "CE", "NACL_weight0p03")
     small, nacl, double, dice_ce, ce, middle = nll[[f"nnUNetTrainer{loss}_paperSchedule" for loss in losses]]
     acdc = read("checkpoints", "checkpoint == 'best' and data_set == 'Dataset027_ACDC' and steps == 6000")
-    on_acdc = acdc.set_index("trainer")["NLL"]
+    on_acdc = acdc.groupby("trainer")["NLL"].mean()
     names = [f"nnUNetTrainer{loss}_paperSchedule_24epochs" for loss in ("NACL", "CE", "DiceCE")]
     said(
         "results/losses.md",
         f"Calibrated, λ = 0.01 has a lower NLL than DiceCE, and no λ has CE's: {small:.3f} against {dice_ce:.3f} and "
         f"{ce:.3f}",
-        "On ACDC, λ = 0.1 calibrated has {:.3f} (CE {:.3f}, DiceCE calibrated {:.3f}).".format(*on_acdc[names]),
+        "On ACDC, λ = 0.1 calibrated has {:.3f} (CE {:.3f}, DiceCE calibrated {:.3f}, means over trainings).".format(
+            *on_acdc[names]
+        ),
     )
     assert small < dice_ce
     assert ce < min(small, middle, nacl, double)

@@ -3,7 +3,7 @@
     python benchmarks/weights.py [-o FILE]
 
 Dice, the paper's ECE, NLL and ECE near on test cases, by λ; λ = 0 is cross-entropy alone. Adam with the paper's
-schedule, fold 0, a point each training, lines through the means. Orange: what `calibrate` wrote of the first trainings.
+schedule, fold 0, a point each training, lines through the means. Orange: calibrated.
 A dashed line: DiceCE, of the same length.
 """
 

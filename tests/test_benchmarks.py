@@ -75,6 +75,7 @@ def of_trained_model(run: Run, folder: Path) -> None:
     written = (folder / "calibrate.csv").read_text()
     for method in ("as trained", "temperature", "vector", "head", "isotonic", '"head of 5 cases, 19"'):
         assert f",{method}," in written
+    assert "in one batch: " in run("mirrorings", *model)
 
 
 def of_folders(run: Run, folder: Path) -> None:
@@ -107,7 +108,7 @@ def generated(run: Run, folder: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
-    "train, losses, checkpoints, ensemble, calibrate": of_trained_model,
+    "train, losses, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
     "dice_candidates": lambda run, folder: [
         train(run, folder, f"nnUNetTrainer{name}_1epochs_3iterations")

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
-_SMALL = (
-    1 << 14
-)  # voxels of a window that is predicted faster together with its mirrorings than one by one
+_SMALL = 1 << 14
+"""Voxels of a window up to which a batch of all its mirrorings is no slower on a CPU (benchmarks/mirrorings.py)."""
 _LARGEST = 2.0**4
 """What a feature is scaled to have as its largest value in half precision."""
 _IN_RANGE = 2.0**-4, 2.0**9
@@ -187,7 +186,7 @@ class FeatureReader:
             self.predictor.label_manager = label_manager
 
     def _mirrored_at_once(self, window: "Tensor") -> "Tensor":
-        """The network's output, averaged over mirrorings as nnU-Net does, but of one batch of them."""
+        """The mean over mirrorings of the network's output, as nnU-Net's, but with all mirrorings in one batch."""
         import torch
 
         predictor = self.predictor

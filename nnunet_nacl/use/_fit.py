@@ -242,9 +242,8 @@ def fit_review(
 
 
 def _fit_structures(counted: FolderResult, coverage: float) -> dict[str, StructureFit]:
-    interval_rank(
-        len(counted.cases), coverage
-    )  # raises if there are too few: volumes need the most
+    # Volumes need the most cases: raises an error if there are too few
+    interval_rank(len(counted.cases), coverage)
     return {
         name: StructureFit.of(counted.counts.of_structure(number), coverage)
         for number, name in enumerate(counted.meaning.names)

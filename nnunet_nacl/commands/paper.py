@@ -85,11 +85,9 @@ def experiment(
     from nnunet_nacl.trainers import schedule_suffix
 
     suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
-    # What is printed may be for another machine
-    where = device if dry_run and device != "auto" else find_device(device)
     options = experiments.Options(
         plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
-        surface=not no_surface, device=where,
+        surface=not no_surface, device=find_device(device),
     )  # fmt: skip
     planned, left_out = experiments.plan_on_data_sets(
         studies, d, c, options, batch_size=batch_size, normalization=normalization

@@ -70,18 +70,6 @@ def whole_file(file: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left.
-
-    A BlockingIOError if another process is writing it.
-    """
-    unfinished = folder.with_name(f".{folder.name}.partial")
-    with only_writer(folder), hidden_folder(unfinished) as partial:
-        yield partial
-        partial.rename(folder)
-
-
-@contextmanager
 def hidden_folder(folder: Path) -> Iterator[Path]:
     """Make a new folder for what is not whole yet; on leaving, it is removed, whatever happens."""
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed

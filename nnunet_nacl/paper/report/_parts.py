@@ -116,7 +116,7 @@ def _shown_study(comparison: Comparison, study: Study | None) -> ShownStudy | No
     figure = study_figure(comparison, study)
     caption = "No plot: no two variants here can be compared with each other."
     if figure is not None:
-        caption = figure.caption_of(study)
+        caption = figure.caption.format(setting=study.setting, groups=list(study.groups))
     missing = [method.name for method in study.methods if method.name not in comparison.names]
     return ShownStudy(study.title, caption, study_panels(comparison, study), missing)
 

@@ -97,7 +97,8 @@ def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dic
     assert study_figure(two_groups, RADAR) is FIGURES["curves"]
     figure = study_figure(losses, SIGMA)
     assert figure is FIGURES["differences"]
-    assert figure.caption_of(SIGMA).startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
+    parts = page_parts(SIGMA).of_data_set(losses)
+    assert parts.study.caption.startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
     assert study_panels(losses, replace(RADAR, figure=None)) == []
 
 

@@ -77,8 +77,8 @@ def read_checkpoint(file: Path) -> ByName:
             found = refused[1] or refused[2] if refused else "another kind of pickle"
             raise ValueError(
                 f"{file}{unreadable}: it holds {found}; only numbers, text, paths and arrays of them are read, other "
-                "objects could run foreign code. If you trust its source, copy it, since a training needs all of it, and keep what "
-                "predictions need:\n"
+                "objects could run foreign code. If you trust its source, copy it, since a training needs all of it, "
+                "and keep what predictions need:\n"
                 f"    import torch; c = torch.load({str(file)!r}, 'cpu', weights_only=False)\n"
                 '    torch.save({"network_weights": c["network_weights"], "trainer_name": c["trainer_name"], '
                 '"init_args": {"configuration": c["init_args"]["configuration"]}, "inference_allowed_mirroring_axes": '

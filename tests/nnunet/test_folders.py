@@ -111,9 +111,7 @@ def test_what_is_missing(raw: Path, files: list[str], labels: list[str], missing
     names = {f"{name}.nii.gz": 1 for name in files}
     folder = write_raw(raw / "Dataset005_A", names, [f"{name}.nii.gz" for name in labels])
     (folder / "imagesTr" / "._a_0000.nii.gz").write_bytes(b"left behind by macOS")
-    with pytest.raises(
-        FileNotFoundError, match=rf"/{missing}\.nii\.gz does not exist; expected images"
-    ):
+    with pytest.raises(FileNotFoundError, match=rf"/{missing}\.nii\.gz does not exist; expected images"):
         raw_cases(folder.name)
     found = labelled_cases(folder / "imagesTr", folder / "labelsTr", ".nii.gz")
     assert list(found) == ["a", "b"][: len(files)]

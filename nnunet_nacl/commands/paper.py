@@ -76,8 +76,10 @@ def experiment(
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
-    # Backbones need configurations that the plans may not have
-    names = [name for name in STUDIES if name != "backbones"] if study == "all" else [study]
+    # The paper's; backbones need configurations that the plans may not have
+    names = [name for name in STUDIES if name not in {"backbones", "since"}]
+    if study != "all":
+        names = [study]
     studies = [read_study(name) for name in names]
     if methods:
         studies = [one.chosen(methods) for one in studies]

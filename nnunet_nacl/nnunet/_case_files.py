@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, unresolved, whole_file
-from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._json import read_dataset_json
+from nnunet_nacl.nnunet._data_set import Reader, read_dataset_json
 from nnunet_nacl.nnunet._marks import DecodedMark
 from nnunet_nacl.nnunet._names import cases_in
 from nnunet_nacl.typing import Labels

@@ -150,9 +150,8 @@ class Comparison:
         """Method -> (cases, structures) Dice of what probabilities alone segment; of classes, the label map's."""
         dices = {}
         for name, result in self.results.items():
-            measured = result.counts.segmentation_metrics
-            of_masks = measured.get("Dice_mask", measured["Dice"])
-            dices[name] = pd.DataFrame(of_masks, self.cases, self.structures)
+            measured = result.counts.segmentation_metrics["Dice"]
+            dices[name] = pd.DataFrame(measured, self.cases, self.structures)
         return dices
 
     def of_structures(self, metric: Metric) -> dict[str, list[float]]:

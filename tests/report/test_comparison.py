@@ -117,16 +117,6 @@ def test_the_values_are_those_of_the_cases(comparison: Comparison, results: dict
             assert found == pytest.approx(value, nan_ok=True, rel=1e-12)
 
 
-def test_dice_of_masks_is_the_label_maps_only_where_it_was_not_measured() -> None:
-    """Where it was, and no case has a value, the label map's Dice does not stand for it."""
-    result = with_dice([[0.5, 0.2], [0.7, 0.4]])
-    measured = {**result.counts.segmentation_metrics, "Dice_mask": np.full((2, 2), np.nan)}
-    of_masks = replace(result, counts=replace(result.counts, segmentation_metrics=measured))
-    dices = compare({"labels": result, "masks": of_masks}).mask_dices
-    assert dices["labels"].loc["case_01"].tolist() == [0.7, 0.4]
-    assert dices["masks"].isna().all(axis=None)
-
-
 def test_what_was_counted_is_read_in_one_module() -> None:
     folders = [Path(one.__file__).parent for one in (report, paper_report)]
     files = [file for folder in folders for file in folder.rglob("*.py")]

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import only_writer, printable, read_json, write_json
+from nnunet_nacl.files import only_writer, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet._images import Reader
@@ -244,9 +244,7 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    # ITK aborts on others
-    readable = [str(example) for example in examples if printable(str(example)) == str(example)]
-    for example in (*readable, None):
+    for example in (*map(str, examples), None):
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             return str(

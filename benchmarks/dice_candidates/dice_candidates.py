@@ -264,9 +264,9 @@ class _CandidateMixin(CalibratedLossMixin):
         if self.candidate.loss_class is not None:
             loss = self.candidate.loss_class(ignore_label=self.label_manager.ignore_label)
         if self.candidate.dice is not None:
-            loss.dice = self.candidate.dice(loss.dice)
+            loss.term = self.candidate.dice(loss.term)
         if self.candidate.weight is not None:
-            loss.dice = Weighted(loss.dice)
+            loss.term = Weighted(loss.term)
         return loss
 
     def on_train_epoch_start(self) -> None:

@@ -239,7 +239,7 @@ def _check_cases(
     if not cases or most == len(channels):
         return
     files = next(iter(cases.values())).images
-    stored = reader.num_channels(files)
+    stored = len(reader.read_images(files)[0])
     if stored != len(channels):
         raise ValueError(
             f"{', '.join(map(str, files))}: expected the {len(channels)} channels of dataset.json, "

@@ -1,25 +1,26 @@
 """Read and write label maps and images as nnU-Net does, with their position in space."""
 
-import errno
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
+from isal import igzip
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics.counting import whole_numbers
-from nnunet_nacl.nnunet._image_files import check_image_file, is_finite, scaling
+from nnunet_nacl.files import check_input, whole_file, write_json
 from nnunet_nacl.nnunet._names import naming
-from nnunet_nacl.typing import ByName, Labels, Singles
+from nnunet_nacl.typing import ByName, Floats, Labels, Singles
 
-_ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
-"""An absolute tolerance besides nnU-Net's relative one: files in single precision are off by this much."""
-NOT_WHOLE = "cannot be written whole; the disk is probably full"
+_NIFTI = (".nii", ".nii.gz")
+_GZIP = b"\x1f\x8b"  # what a compressed file begins with
+_TOLERANCE = 0.01  # voxels
 _THICK = 999
 """nnU-Net takes a 2D image for a slice this many times as thick as its pixels are wide."""
 
@@ -30,23 +31,32 @@ class MisplacedError(ValueError):
 
 @dataclass(frozen=True)
 class Geometry:
-    """The position of a file's image: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction``.
+    """The position of a file's image.
 
-    ``known`` is False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
+    Attributes:
+        file: that one.
+        shape: (Z, Y, X), that of the array.
+        spacing: in mm, along the array's axes.
+        origin: in mm, (x, y, z) as ITK has it.
+        direction: (x, y, z) × (x, y, z).
+        known: False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
     """
 
     file: Path
+    shape: tuple[int, ...]
     spacing: tuple[float, ...]
-    origin: tuple[float, ...] | None = None
-    direction: tuple[float, ...] | None = None
+    origin: tuple[float, ...] = (0, 0, 0)
+    direction: tuple[float, ...] = (1, 0, 0, 0, 1, 0, 0, 0, 1)
     known: bool = True
 
     @property
     def voxel_ml(self) -> float:
         """Volume of a voxel in ml. An image of two dimensions is taken to be 1 mm thick.
 
-        >>> Geometry(Path("a.nii.gz"), (5, 1, 1)).voxel_ml, Geometry(Path("a.png"), (999, 1, 1)).voxel_ml
-        (0.005, 0.001)
+        >>> Geometry(Path("a.nii.gz"), (1, 4, 4), (5, 1, 1)).voxel_ml
+        0.005
+        >>> Geometry(Path("a.png"), (1, 4, 4), (999, 1, 1)).voxel_ml
+        0.001
         """
         thickness, *steps = self.spacing
         if math.isclose(thickness, _THICK * max(steps), rel_tol=1e-5):
@@ -59,25 +69,49 @@ class Geometry:
         _, height, width = self.spacing
         return float(height / width)
 
-    def check_same(self, other: "Geometry") -> None:
-        """Raise a ``MisplacedError`` that says what differs unless two files of a case lie in the same place.
+    def check_same(self, other: "Geometry", *, ignore_geometry: bool = False) -> None:
+        """Raise an error unless two files of a case lie in the same place, to 1 % of a voxel at the farthest corner.
 
-        The tolerance is that of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
+        A ValueError says that shapes differ; a ``MisplacedError``, unless geometry is to be ignored or unknown, how
+        far apart the voxels are.
         """
-        if not (self.known and other.known):
+        if self.shape != other.shape:
+            raise ValueError(
+                f"{self.file} has the shape {self.shape}; {other.file} has {other.shape}."
+            )
+        if ignore_geometry or not (self.known and other.known):
             return
-        for name, rounding in _ROUNDING.items():
-            mine = getattr(self, name)
-            theirs = getattr(other, name)
-            if mine is None or theirs is None:
-                continue
-            if len(mine) != len(theirs) or not np.allclose(mine, theirs, atol=rounding):
-                unit = "" if name == "direction" else " mm"
-                shown = [", ".join(f"{value:.6g}" for value in values) for values in (mine, theirs)]
-                raise MisplacedError(
-                    f"{self.file} has the {name} ({shown[0]}){unit}, not ({shown[1]}){unit} as {other.file} has: "
-                    "their voxels are not at the same places, or one is stored in another orientation."
-                )
+        if len(self.origin) != len(other.origin):
+            raise MisplacedError(f"Of {self.file} and {other.file}, one is a 2D image.")
+        apart = (self._corners() - other._corners()) @ other._axes() / other._steps()
+        farthest = np.abs(apart).max()
+        if not farthest <= _TOLERANCE:
+            differing = []
+            for name in ("spacing", "origin", "direction"):
+                shown = [
+                    ", ".join(f"{value:.6g}" for value in getattr(one, name))
+                    for one in (self, other)
+                ]
+                if shown[0] != shown[1]:
+                    differing.append(f"{name} ({shown[0]}), not ({shown[1]})")
+            raise MisplacedError(
+                f"{self.file} does not lie where {other.file} does: voxels are up to {farthest:.2g} voxels apart; "
+                f"{'; '.join(differing)}."
+            )
+
+    def _axes(self) -> Floats:
+        """Directions of the axes x, y, z, in the columns."""
+        number = len(self.origin)
+        return np.reshape(self.direction, (number, number))
+
+    def _steps(self) -> Floats:
+        return np.array(self.spacing[::-1][: len(self.origin)], np.float64)
+
+    def _corners(self) -> Floats:
+        """(corners, axes) in mm."""
+        ends = [(0, size - 1) for size in self.shape[::-1][: len(self.origin)]]
+        corners: Floats = np.array(list(product(*ends))) * self._steps() @ self._axes().T
+        return corners + self.origin
 
 
 class LabelMap(NamedTuple):
@@ -98,50 +132,56 @@ class Reader:
 
     def read_labels(self, file: Path) -> LabelMap:
         """Read a label map; a ValueError says why it cannot be read, or that labels are not whole numbers."""
-        check_image_file(file)
+        stored, geometry, _ = self._read(self._reader.read_seg, [file], str(file))
         with naming(file, problem=" cannot be read"):
-            if self.name == "SimpleITKIO":
-                labels, geometry = _read_with_simpleitk(file)
-            else:
-                (labels, *more), properties = self._reader.read_seg(str(file))
-                _check_channels(1 + len(more))
-                geometry = _geometry_of(properties, file, file.with_suffix(".json"))
-        try:
-            whole = whole_numbers(labels, str(file))
-        except ValueError as error:
-            raise ValueError(f"{error}{scaling(file)}") from error
-        if labels.dtype.kind == "f" and not is_finite(file):
-            raise ValueError(f"{file}: expected labels, which are whole numbers; got NaN.")
+            (labels,) = stored
+        with np.errstate(invalid="ignore"):
+            whole = labels.astype(np.int32)
+        if (is_other := whole != labels).any():
+            raise ValueError(
+                f"{file}: expected labels, which are whole numbers; got {labels[is_other][0]}."
+            )
         return LabelMap(whole, geometry)
 
-    def num_channels(self, files: Sequence[Path]) -> int:
-        """How many channels the images of a case hold together."""
-        image, _ = self._read_images(files)
-        return len(image)
+    def read_images(self, files: Sequence[Path]) -> tuple[Singles, Geometry, ByName]:
+        """Read a case's images (C, Z, Y, X), where they lie, and the properties that nnU-Net makes of them."""
+        return self._read(self._reader.read_images, files, list(map(str, files)))
 
     def read_gray(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
         """Read an image file as pictures show it: (Z, Y, X), the mean of its channels.
 
         A ValueError says that it does not lie where a label map does.
         """
-        image, properties = self._read_images([file])
-        shape = image.shape[1:]
-        if shape != like.labels.shape:
-            raise ValueError(
-                f"{file} has the shape {shape}; {like.geometry.file} has {like.labels.shape}."
-            )
-        if not ignore_geometry:
-            beside = file.with_name(f"{file.stem[: -len('_0000')]}.json")
-            _geometry_of(properties, file, beside).check_same(like.geometry)
+        image, geometry, _ = self.read_images([file])
+        geometry.check_same(like.geometry, ignore_geometry=ignore_geometry)
         return np.asarray(np.asarray(image, np.float32).mean(0))
 
-    def _read_images(self, files: Sequence[Path]) -> tuple[Any, ByName]:
-        """What the files of a case hold, (C, Z, Y, X), and its properties."""
+    def _read(self, read: Any, files: Sequence[Path], names: Any) -> tuple[Any, Geometry, ByName]:
         for file in files:
-            check_image_file(file)
+            _check_length(file)
         with naming(files[0], problem=" cannot be read"):
-            image, properties = self._reader.read_images(list(map(str, files)))
-        return image, properties
+            values, properties = read(names)
+        return values, self._geometry(values.shape[1:], properties, files[0]), properties
+
+    def _geometry(self, shape: tuple[int, ...], properties: ByName, file: Path) -> Geometry:
+        spacing = tuple(map(float, properties["spacing"]))
+        if stored := properties.get("sitk_stuff"):
+            origin = stored["origin"][:3]
+            number = len(stored["origin"])
+            axes = np.reshape(stored["direction"], (number, number))[:3, :3]
+        elif stored := properties.get("nibabel_stuff"):
+            affine = np.array(stored.get("reoriented_affine", stored["original_affine"]), float)
+            affine[:2] *= -1  # to ITK's axes
+            origin = affine[:3, 3].tolist()
+            axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
+        else:
+            case = re.sub(r"_\d{4}$", "", file.stem)
+            beside = [file.with_suffix(".json"), file.with_name(f"{case}.json")]
+            known = self.name == "Tiff3DIO" and any(map(Path.is_file, beside))
+            return Geometry(file, shape, spacing, known=known)
+        return Geometry(
+            file, shape, spacing, tuple(origin), tuple((axes + 0.0).reshape(-1).tolist())
+        )
 
     def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
         """Write labels (Z, Y, X) with the geometry of another label map; completely or not at all."""
@@ -153,62 +193,45 @@ class Reader:
             )
         del stored
         with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
-            partial = Path(folder) / file.name
-            try:
-                self._reader.write_seg(labels, str(partial), properties)
-            except OSError as error:  # names the temporary file or, on a full disk, none
-                raise OSError(error.errno, error.strerror, str(file)) from error
-            try:  # on a full disk, ITK says nothing
-                check_image_file(partial)
-                (again,), _ = self._reader.read_seg(str(partial))
-                whole = np.array_equal(again, labels)
-            except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
-                whole = False
-            if not whole:
-                raise OSError(errno.ENOSPC, NOT_WHOLE, str(file))
-            for written in Path(folder).iterdir():
+            self._reader.write_seg(labels, f"{folder}/{file.name}", properties)
+            # Of a TIFF file, also its spacing, which comes first
+            for written in sorted(Path(folder).iterdir()):
                 written.replace(file.parent / written.name)
 
-    def write_image(self, values: NDArray[Any], like: Path, file: Path) -> None:
-        """Write an image (Z, Y, X) in any dtype of the format with a label map's geometry; completely or not at all."""
-        self.write_labels(values.view(_AsItIs), like, file)
+    def write_image(self, values: NDArray[Any], geometry: Geometry, file: Path) -> None:
+        """Write an image (Z, Y, X) in a dtype of the format where a label map lies; completely or not at all."""
+        is_flat = len(geometry.origin) == 2 or self.name == "NaturalImage2DIO"
+        image: Any = sitk.GetImageFromArray(values[0] if is_flat else values)
+        dimension = image.GetDimension()
+        if geometry.known:
+            image.SetSpacing(geometry.spacing[::-1][:dimension])
+            image.SetOrigin(geometry.origin)
+            image.SetDirection(geometry.direction)
+        if self.name == "Tiff3DIO":
+            write_json(file.with_suffix(".json"), {"spacing": geometry.spacing})
+        with whole_file(file) as partial:
+            sitk.WriteImage(image, str(partial), self.name != "Tiff3DIO")
 
 
-class _AsItIs(np.ndarray[Any, Any]):
-    """An array that keeps its dtype in nnU-Net's writers of label maps, which convert others to whole numbers."""
+def _check_length(file: Path) -> None:
+    """Check that a NIfTI file is as long as its header says: what is cut off, ITK takes for zeros."""
+    check_input(file)
+    if not file.name.endswith(_NIFTI):
+        return
+    import nibabel
 
-    def astype(self, *_: Any, **__: Any) -> Any:
-        return self
-
-
-def _read_with_simpleitk(file: Path) -> tuple[Labels, Geometry]:
-    # What SimpleITKIO.read_seg does, but for its copy in float32.
-    image: Any = sitk.ReadImage(str(file))
-    _check_channels(image.GetNumberOfComponentsPerPixel())
-    if image.GetDimension() == 4:  # of a single volume, or check_header refuses it
-        image = image[:, :, :, 0]
-    labels = sitk.GetArrayFromImage(image)
-    spacing = [abs(step) for step in image.GetSpacing()[::-1]]
-    if labels.ndim == 2:
-        labels = labels[None]
-        spacing = [max(spacing) * _THICK, *spacing]
-    return labels, Geometry(file, tuple(spacing), image.GetOrigin(), image.GetDirection())
-
-
-def _check_channels(number: int) -> None:
-    if number != 1:
-        raise ValueError(f"expected one label for each voxel; got {number} values, as of colors")
-
-
-def _geometry_of(properties: ByName, file: Path, spacing_file: Path) -> Geometry:
-    """Read it from the properties that nnU-Net's readers return; Tiff3DIO looks for the spacing in ``spacing_file``."""
-    spacing = tuple(map(float, properties["spacing"]))
-    if stored := properties.get("sitk_stuff"):
-        return Geometry(file, spacing, tuple(stored["origin"]), tuple(stored["direction"]))
-    if stored := properties.get("nibabel_stuff"):
-        affine = np.asarray(stored.get("reoriented_affine", stored["original_affine"]), float)
-        direction = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
-        return Geometry(
-            file, spacing, tuple(affine[:3, 3].tolist()), tuple(direction.reshape(-1).tolist())
-        )
-    return Geometry(file, spacing, known=spacing_file.is_file())
+    with naming(file, problem=" cannot be read"):
+        with file.open("rb") as raw:
+            is_compressed = raw.read(2) == _GZIP
+        opened: Any = igzip.open if is_compressed else open
+        with opened(file, "rb") as stream:
+            start = stream.read(540)
+            kind: Any = nibabel.Nifti2Header
+            if not kind.may_contain_header(start):
+                kind = nibabel.Nifti1Header
+            header = kind(start[: kind.sizeof_hdr], check=False)
+            size = len(start) + sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
+        values = math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+        expected = header.get_data_offset() + values
+        if size < expected:
+            raise ValueError(f"it holds {size} bytes, and its header declares {expected}")

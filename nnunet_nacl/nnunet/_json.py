@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import only_writer, printable, read_json, write_json
+from nnunet_nacl.files import only_writer, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -185,6 +186,23 @@ class DataSet:
         """The finest dtype that images with this file ending can have."""
         return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
 
+    def check_regions(self) -> None:
+        """Raise a ValueError if a label map cannot hold the regions: each must lie in one before it, or meet none."""
+        regions = list(map(region_of, self.meaning.regions or ()))
+        innermost: dict[int, tuple[int, ...]] = {}
+        is_held = True
+        for region in regions:
+            is_held &= len({innermost.get(label) for label in region}) == 1
+            innermost |= dict.fromkeys(region, region)
+        for region, label in zip(regions, self.meaning.written, strict=True):
+            is_held &= innermost[label] == region
+        if not is_held:
+            raise ValueError(
+                f"A label map cannot hold the regions {', '.join(self.meaning.names)} as regions_class_order "
+                f"{list(self.meaning.written)} writes them: expected regions that are nested or disjoint, larger ones "
+                "first, each with a label of its own."
+            )
+
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
         """Read ``dataset.json``, and the reader's name from ``plans.json``; without plans, label maps decide."""
@@ -201,6 +219,13 @@ class DataSet:
                 raise ValueError(
                     f"expected the labels 0, 1, 2, … without a gap; got {meaning.known}"
                 )
+            for region, label in zip(meaning.regions or (), meaning.written, strict=True):
+                if label not in region_of(region):
+                    raise ValueError(
+                        f"regions_class_order writes label {label} for {meaning.name_of(region)}, which has the labels "
+                        f"{', '.join(map(str, region_of(region)))}. It must follow the order of labels, which is that "
+                        "of the channels: was that order changed, say by sorting the keys?"
+                    )
         with naming(plans or dataset_json):
             reader = (
                 _find_reader(described, examples)
@@ -219,9 +244,7 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    # ITK aborts on others
-    readable = [str(example) for example in examples if printable(str(example)) == str(example)]
-    for example in (*readable, None):
+    for example in (*map(str, examples), None):
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             return str(

@@ -1,15 +1,11 @@
 """nnU-Net's predictor with a checkpoint of ours or of nnU-Net's, and what it writes."""
 
-import errno
 import io
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.files import is_full
 from nnunet_nacl.nnunet._checkpoints import CHECKPOINTS, find_checkpoint, read_checkpoint
-from nnunet_nacl.nnunet._image_files import check_image_file
-from nnunet_nacl.nnunet._images import NOT_WHOLE
 from nnunet_nacl.nnunet._json import PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import naming
 from nnunet_nacl.typing import ByName, Singles
@@ -86,24 +82,11 @@ def build_predictor(
 
 
 def save_prediction(predictor: Any, logits: Singles, properties: ByName, file: Path) -> None:
-    """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending.
-
-    An OSError names the segmentation if the disk is full.
-    """
+    """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits
 
-    segmentation = Path(f"{file}{predictor.dataset_json['file_ending']}")
-    try:
-        export_prediction_from_logits(
-            torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
-            predictor.dataset_json, str(file), True, 1,
-        )  # fmt: skip
-    except OSError as error:
-        if is_full(error):  # NumPy names no file
-            raise OSError(error.errno, error.strerror, str(segmentation)) from error
-        raise
-    try:  # on a full disk, ITK says nothing
-        check_image_file(segmentation)
-    except ValueError as error:
-        raise OSError(errno.ENOSPC, NOT_WHOLE, str(segmentation)) from error
+    export_prediction_from_logits(
+        torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
+        predictor.dataset_json, str(file), True, 1,
+    )  # fmt: skip

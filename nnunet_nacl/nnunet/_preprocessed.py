@@ -17,7 +17,6 @@ from nnunet_nacl.nnunet._folders import (
     fold_split,
     labelled_cases,
 )
-from nnunet_nacl.nnunet._image_files import check_header, check_image_file
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._json import PlansJson
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
@@ -88,9 +87,6 @@ class PreprocessedCases(ABC):
         cases = labelled_cases(Path(images), Path(labels), predictor.dataset_json, reader)
         if not cases:
             raise ValueError(f"No case found in {images} and {labels}.")
-        for case in cases.values():
-            for file in (*case.images, case.labels):
-                check_header(file)
         return _OfImages(list(cases), predictor, cases, reader)
 
 
@@ -127,14 +123,16 @@ class _OfImages(PreprocessedCases):
 
     def load(self, name: str) -> tuple[Singles, Labels, ByName]:
         case = self.cases[name]
-        for file in (*case.images, case.labels):
-            check_image_file(file)
+        stored, place, properties = self.reader.read_images(case.images)
+        labels, of_labels = self.reader.read_labels(case.labels)
+        of_labels.check_same(place)
         configuration = self.predictor.configuration_manager
         with naming(case.labels):
             preprocessor = configuration.preprocessor_class(verbose=False)
-            image, label_map, properties = preprocessor.run_case(
-                list(map(str, case.images)),
-                str(case.labels),
+            image, label_map, properties = preprocessor.run_case_npy(
+                stored,
+                labels[None].astype(np.float32),  # as nnU-Net reads it
+                properties,
                 self.predictor.plans_manager,
                 configuration,
                 self.predictor.dataset_json,

@@ -329,6 +329,10 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     assert written.is_file()
     assert fit.cases == [f"new_{case}" for case in CASES]
     assert (fit.settings["fold"], fit.settings["images"]) == ("all", str(images))
+    turned = sitk.DICOMOrient(sitk.ReadImage(str(labels / "new_toy_1.nii.gz")), "RAS")
+    sitk.WriteImage(turned, str(labels / "new_toy_1.nii.gz"))
+    ((fit, _),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="temperature", overwrite=True)
+    assert [(one.case, "does not lie where" in one.reason) for one in fit.skipped] == [("new_toy_1", True)]
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):

@@ -94,6 +94,26 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
         Predictions.of_validation(*model, [0, 2])
 
 
+@pytest.mark.parametrize("link", ["validation", "fold_0", "model", "data set"])
+def test_links_keep_their_names(model: tuple[Path, Path], tmp_path: Path, link: str) -> None:
+    """Where a link leads, another model's dataset.json lies, with other labels."""
+    validation = model[0] / "fold_0" / "validation"
+    linked = dict(zip(["validation", "fold_0", "model", "data set"], [validation, *validation.parents], strict=False))
+    kept = tmp_path / "kept" / "nnUNetTrainerOther__nnUNetPlans__3d_fullres" / "fold_7" / linked[link].name
+    kept.parent.mkdir(parents=True)
+    others = {**DATASET, "labels": {"background": 0, "other": 1}}
+    for folder in kept.parents[:3]:
+        (folder / "dataset.json").write_text(json.dumps(others))
+    (validation / "dataset.json").unlink()
+    expected = Predictions.of_folder(None, validation)
+    linked[link].rename(kept)
+    linked[link].symlink_to(kept)
+    found = Predictions.of_folder(None, validation)
+    assert found.dataset_json == expected.dataset_json == model[0] / "dataset.json"
+    assert found.model == expected.model
+    assert (found.model.trainer, found.model.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
+
+
 def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path]) -> None:
     """nnU-Net never empties the folder: what an earlier training held out, this one may have been trained with."""
     write_splits(model[1], ("bc", "a"))

@@ -132,7 +132,7 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     assert data.methods == {}
     assert data.image is None
     assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
-    assert f"image: {file} has the spacing (" in data.missing[1]
+    assert f"image: {file} does not lie where " in data.missing[1]
 
 
 def test_regions_in_three_dimensions(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
+from nnunetv2.utilities.dataset_name_id_conversion import find_candidate_datasets
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
-from nnunet_nacl.files import link_or_copy, whole_folder
-from nnunet_nacl.nnunet import Reader
-from nnunet_nacl.paper.datasets._planned import planned_folder
+from nnunet_nacl.files import link_or_copy
+from nnunet_nacl.nnunet import Reader, nnunet_folder
 from nnunet_nacl.typing import ByName
 
 _NOTHING_ELSE = ConfigDict(extra="forbid")
@@ -88,13 +88,13 @@ CONVERTERS = tuple(sorted(_LAYOUTS))
 def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     """Convert a published data set to nnU-Net's raw format, in ``nnUNet_raw``.
 
-    Files are hard links or copies of the published ones, except for masks whose labels change. nnU-Net's
-    ``--verify_dataset_integrity`` checks the contents of images and masks.
+    Files are hard links or copies of the published ones, except for masks whose labels change. ``dataset.json`` is
+    written last. nnU-Net's ``--verify_dataset_integrity`` checks the contents of images and masks.
 
     Args:
         name: one of ``CONVERTERS``.
         source: the folder of the data set as downloaded and unpacked.
-        dataset_id: the XXX of ``DatasetXXX_NAME``, 1 or above.
+        dataset_id: the XXX of ``DatasetXXX_NAME``.
 
     Returns:
         The folder ``DatasetXXX_NAME``.
@@ -106,10 +106,6 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         ValueError: files are missing, or a mask to be relabeled cannot be read whole or holds labels other than the
             published ones.
     """
-    if name not in _LAYOUTS:
-        raise ValueError(
-            f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}."
-        )
     layout = _LAYOUTS[name]
     source = Path(source)
     folder = planned_folder(dataset_id, layout.dataset_json["dataset_name"])
@@ -125,15 +121,31 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         raise ValueError(
             "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])
         )
-    with whole_folder(folder) as partial:
-        for case in tqdm(cases, desc="converting", unit="case"):
-            _write(case, partial, layout, endings[0])
-        generate_dataset_json(
-            str(partial),
-            num_training_cases=sum(not case.is_test for case in cases),
-            file_ending=endings[0],
-            converted_by="nnunet_nacl",
-            **layout.dataset_json,
+    for case in tqdm(cases, desc="converting", unit="case"):
+        _write(case, folder, layout, endings[0])
+    generate_dataset_json(
+        str(folder),
+        num_training_cases=sum(not case.is_test for case in cases),
+        file_ending=endings[0],
+        converted_by="nnunet_nacl",
+        **layout.dataset_json,
+    )
+    return folder
+
+
+def planned_folder(number: int, title: str) -> Path:
+    """The folder in ``nnUNet_raw`` that a new data set will have, perhaps with files of an interrupted call.
+
+    Raises:
+        FileExistsError: the number is taken; nnU-Net refuses a number with two names in its three folders.
+    """
+    folder = nnunet_folder("nnUNet_raw") / f"Dataset{number:03d}_{title}"
+    taken = {str(name) for name in find_candidate_datasets(number)}
+    if not (folder / "dataset.json").exists():
+        taken -= {folder.name}  # old results of the same name do no harm
+    if taken:
+        raise FileExistsError(
+            f"{min(taken)} exists already: choose another id than {number}, or remove it from nnU-Net's folders."
         )
     return folder
 
@@ -162,7 +174,7 @@ def _problems(cases: Sequence[_Case], endings: Sequence[str]) -> list[str]:
 def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
     part = "Ts" if case.is_test else "Tr"
     for name in ("images", "labels") if case.mask else ("images",):
-        (folder / f"{name}{part}").mkdir(exist_ok=True)
+        (folder / f"{name}{part}").mkdir(parents=True, exist_ok=True)
     for channel, image in enumerate(case.images):
         link_or_copy(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ending}")
     if case.mask is None:
@@ -172,7 +184,7 @@ def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
         link_or_copy(case.mask, target)
         return
     reader = Reader("SimpleITKIO")
-    labels, _ = reader.read_labels(case.mask)
+    labels = reader.read_labels(case.mask).labels
     unknown = sorted({*np.unique(labels).tolist()} - layout.relabel.keys())
     if unknown:
         raise ValueError(

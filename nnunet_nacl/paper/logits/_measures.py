@@ -1,5 +1,6 @@
 """A trained model's logits: their means by true class, and the maximum logit during training."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +71,8 @@ def mean_logits(
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
     The cases are each fold's validation cases, from nnU-Net's preprocessed data (for ``all``, all cases), or the given
-    images, of which each fold's model segments all.
+    images, of which each fold's model segments all. A case that cannot be read, or whose labels do not lie where its
+    image does, is named on standard error and left out.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
@@ -130,13 +132,22 @@ def means_of(folds: Iterable[OpenedFold]) -> pd.DataFrame:
     for opened in folds:
         title = f"{opened.model.resolve().name}, fold {opened.fold}"
         for name in tqdm(opened.cases.names, desc=title, unit="case", disable=None):
-            image, ground_truth, _ = opened.cases.load(name)
+            try:
+                image, ground_truth, _ = opened.cases.load(name)
+            except (
+                OSError,
+                ValueError,
+            ) as error:  # damaged, or labels that do not lie where the image does
+                tqdm.write(f"skipped {name}: {error}", file=sys.stderr)
+                continue
             logits = opened.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             try:
                 sums.append(_sums(logits.numpy(), ground_truth, opened.data_set))
             except ValueError as error:
                 where = f"{opened.model}, fold {opened.fold}, case {name}"
                 raise ValueError(f"{where}: {error}") from error
+    if not sums:
+        raise ValueError("No case could be used.")
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)

@@ -27,8 +27,8 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
     for method in methods:
         trainer = f"nnUNetTrainer{method[-2:]}"
         jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, options=options))
-        jobs[-1].test.folder.mkdir(parents=True)
-        write_result(result_of(method), jobs[-1].test.folder / SUMMARY_NAME)
+        jobs[-1].test.mkdir(parents=True)
+        write_result(result_of(method), jobs[-1].test / SUMMARY_NAME)
     return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
 
 

@@ -1,7 +1,6 @@
 """The commands ``experiment`` and ``paper …``: what repeating the paper needs."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -96,12 +95,12 @@ def experiment(
     )
     for dataset, error in left_out.items():
         print(f"{dataset} is left out: {error}", file=sys.stderr)
-    words = [word for word in command_line if word != "--dry_run"]
     if dry_run:
+        words = [word for word in command_line if word != "--dry_run"]
         experiments.print_commands(planned, words)
         return 1 if left_out else 0
     failures = experiments.run_experiments(planned)
-    experiments.report_experiments(planned, shlex.join(words))
+    experiments.report_experiments(planned)
     for job, failure in failures.items():
         print(f"\nfailed: {job}: {failure}", file=sys.stderr)
     if failures:

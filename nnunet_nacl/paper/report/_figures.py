@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
 from nnunet_nacl.paper.studies import FigureKind, Method, Study
-from nnunet_nacl.report import DICE, Comparison, Metric, View
+from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
@@ -267,9 +267,9 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     legend_below(ax, ncols=1)
 
 
-def radar_panels(view: View) -> list[Panel]:
+def radar_panels(comparison: Comparison) -> list[Panel]:
     """The paper's radar plot."""
-    return [partial(radar, view.comparison, Metric("ECE", view.main))]
+    return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
 class StudyFigure(NamedTuple):
@@ -332,8 +332,7 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
     figure = study_figure(comparison, study)
     if figure is None:
         return []
-    view = View(comparison)
-    metrics = [DICE, *view.judging_metrics, *view.paper_metrics]
+    metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
     return [
         partial(figure.draw, comparison, study, metric)
         for metric in metrics

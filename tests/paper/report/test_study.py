@@ -15,8 +15,7 @@ from nnunet_nacl.paper.report import page_parts, study_panels
 from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
-from nnunet_nacl.report.plots import method_color
-from nnunet_nacl.report.plots._style import draw_panels
+from nnunet_nacl.report.plots import draw_panels, method_color
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
 

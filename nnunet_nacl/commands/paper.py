@@ -43,8 +43,8 @@ def experiment(
     to read or to copy (not of all, which is several studies).
 
     Args:
-        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
-            FILE.yaml
+        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, since,
+            or FILE.yaml
         d: DATASET or data sets, by name or number
         methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)

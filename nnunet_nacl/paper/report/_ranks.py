@@ -74,13 +74,12 @@ class Ranking:
         return Table(title, datasets, note, list(self.ranks.index), columns)
 
 
-def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
-    """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
+def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
+    """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
     judging, *others = (comparison.judging_metrics for comparison in comparisons)
-    alike = judging and all(metrics == judging for metrics in others)
-    if not alike:
-        return None
-    return _rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")
+    if not judging or any(metrics != judging for metrics in others):
+        return []
+    return [_rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")]
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
@@ -107,9 +106,8 @@ def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     schemes = [SUM_RANK, MEAN_CASE_RANK]
     if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
         schemes = [SUM_RANK] if comparisons[0].asked else []
-    by_scores = rank_by_scores(comparisons)
     by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
-    return by_paper if by_scores is None else [by_scores, *by_paper]
+    return [*rank_by_scores(comparisons), *by_paper]
 
 
 def _rank_by(

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, Field
 
-from nnunet_nacl.files import FileState, check_input, link_or_copy, whole_file
-from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._json import read_dataset_json
+from nnunet_nacl.files import FileState, check_input, link_or_copy, unresolved, whole_file
+from nnunet_nacl.nnunet._data_set import Reader, read_dataset_json
 from nnunet_nacl.nnunet._marks import DecodedMark
 from nnunet_nacl.nnunet._names import cases_in
 from nnunet_nacl.typing import Labels
@@ -121,9 +120,9 @@ def check_probabilities(folder: Path) -> None:
 def description_of(folder: Path) -> Path:
     """The ``dataset.json`` of a folder of predictions."""
     described = folder / "dataset.json"
-    resolved = folder.resolve()
-    if resolved.name.startswith("validation") and not described.is_file():
-        described = resolved.parent.parent / "dataset.json"  # of the model
+    given = unresolved(folder)
+    if given.name.startswith("validation") and not described.is_file():
+        described = given.parent.parent / "dataset.json"  # of the model
     copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
     check_input(described, f": it says what the labels mean. {copy}")
     return described

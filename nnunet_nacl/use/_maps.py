@@ -96,7 +96,7 @@ def _write_case(
             scaled = np.rint(values.astype(np.float64) * (whole / largest[name]))
             values = scaled.clip(0, whole).astype(data_set.image_dtype)
         data_set.reader.write_image(
-            values, files.prediction, folder / f"{files.name}_{_name(name)}{data_set.file_ending}"
+            values, case.geometry, folder / f"{files.name}_{_name(name)}{data_set.file_ending}"
         )
 
 

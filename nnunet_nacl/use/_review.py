@@ -238,9 +238,7 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
         )
     lost = counted.meaning.what_is_lost
     if lost is not None:
-        notes.append(
-            f"{lost} Segmented volumes and Dice are those of the regions' own masks, p > ½ or as decoded."
-        )
+        notes.append(f"{lost} Segmented volumes and Dice are those of the label map.")
     sums = table.groupby("structure", sort=False)[["volume_ml", "segmented_ml"]].sum()
     shares = (sums.volume_ml / sums.segmented_ml - 1)[sums.segmented_ml > 0]
     for name, share in shares[shares.abs() > _BIASED].items():

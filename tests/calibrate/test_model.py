@@ -124,7 +124,7 @@ def test_several_folds(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     images, labels = unseen_cases(copy, tmp_path)
     with pytest.raises(ValueError, match=r"only fold all takes images .* calibrate LABELS PREDICTIONS -o FIT\.json"):
         calibrate(copy.model, 0, 1, images=images, gt_folder=labels, overwrite=True)
-    with pytest.raises(FileNotFoundError, match="has no fold 2; there are fold_0, fold_1"):
+    with pytest.raises(FileNotFoundError, match=r"fold_2/checkpoint_final\.pth does not exist"):
         calibrate(copy.model, 0, 2, overwrite=True)
     assert files_of(copy.model) == kept  # what is missing is found before anything is written
 
@@ -329,6 +329,10 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     assert written.is_file()
     assert fit.cases == [f"new_{case}" for case in CASES]
     assert (fit.settings["fold"], fit.settings["images"]) == ("all", str(images))
+    turned = sitk.DICOMOrient(sitk.ReadImage(str(labels / "new_toy_1.nii.gz")), "RAS")
+    sitk.WriteImage(turned, str(labels / "new_toy_1.nii.gz"))
+    ((fit, _),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="temperature", overwrite=True)
+    assert [(one.case, "does not lie where" in one.reason) for one in fit.skipped] == [("new_toy_1", True)]
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):

@@ -84,7 +84,7 @@ def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: 
         f"c.npz: the shape (3, 5, 12, 13) is not that of {members[0] / 'c.npz'}.",
         f"skipped d: {members[1] / 'd.npz'}: the probabilities of a voxel must sum to 1",
         f"skipped e: {members[1] / 'e.npz'} and e.nii.gz: the segmentation",
-        f"skipped g: {members[1] / 'g.nii.gz'} has the origin (",
+        f"skipped g: {members[1] / 'g.nii.gz'} does not lie where ",
     ):
         assert said in printed
     assert "--ignore_geometry" not in printed  # members has no such option

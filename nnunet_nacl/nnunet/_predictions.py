@@ -113,7 +113,7 @@ class Predictions:
             raise FileNotFoundError(
                 f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
                 "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
-                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')} --chill"
+                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')}"
             )
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():

@@ -43,7 +43,7 @@ def validation_cases(
     training = {*split["train"]} - {*split["val"]}
     seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
     if seen:
-        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder), "--chill"])
+        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder)])
         raise ValueError(
             f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
             "the fold was trained with these splits, they are left over from an earlier training: remove them. "

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, evaluate_command, read_parts
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, evaluate_command, read_result
 from nnunet_nacl.files import printable, unresolved
 from nnunet_nacl.nnunet import CalibratedMark, dataset_in, model_in
 
@@ -132,9 +132,9 @@ def _settings_of(folder: Path) -> str:
 
 
 def _read(file: Path) -> list[FolderResult]:
-    """The result of a summary, or those of the parts of that name."""
+    """The result of a summary."""
     try:
-        results = read_parts(file)
+        results = [read_result(file)]
     except FileNotFoundError as error:
         if file.is_file():
             raise FileNotFoundError(
@@ -152,19 +152,11 @@ def _read(file: Path) -> list[FolderResult]:
 
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
-    if len(results) == 1 and results[0].origin.part is None:
+    if len(results) == 1:
         return results[0]
     try:
         return FolderResult.merged(results)
     except ValueError as error:
-        if len(results) == 1:
-            raise ValueError(f"{results[0].file}: {error}") from error
-        if all(
-            one.origin.part and one.origin.folders == results[0].origin.folders for one in results
-        ):
-            raise ValueError(
-                f"{name}: {error} Evaluate the missing parts, too, or delete those of an earlier run."
-            ) from error
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
         raise ValueError(
             f"{called}, but are not folds of one method: {error} Name them with --names."

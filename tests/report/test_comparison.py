@@ -57,7 +57,7 @@ def test_what_must_be_alike() -> None:
         compare({"one": one, "other": other})
     with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
         compare({"one": one, "other": make_result(cases=NAMED[1:3])})
-    nothing = replace(one.take([]), skipped=[Skipped("a", "no reference.", missing=False)])
+    nothing = replace(one.take([]), skipped=[Skipped("a", "no reference.")])
     with pytest.raises(ValueError, match="nothing has no evaluated case"):
         compare({"nothing": nothing, "one": one})
 
@@ -65,7 +65,7 @@ def test_what_must_be_alike() -> None:
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
     other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3))
-    other = replace(other, skipped=[Skipped("x", "gone", missing=True)])
+    other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare({"one": one, "other": other})
     assert not comparison.has_scores  # the paper's protocol drops voxels
     assert not comparison.has_surface

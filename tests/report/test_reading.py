@@ -17,7 +17,6 @@ from nnunet_nacl.evaluation import (
     evaluate,
     evaluate_command,
     read_result,
-    write_result,
 )
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
 from nnunet_nacl.report import compare, read_results, table_text, write_plot, write_report
@@ -25,7 +24,7 @@ from nnunet_nacl.report._answer import answer
 from nnunet_nacl.report._reading import default_name
 from nnunet_nacl.report._slices import read_slices
 from tests.generated import write_model
-from tests.report.generated import NAMED, make_result
+from tests.report.generated import NAMED, make_result, write_summary
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ from tests.report.generated import NAMED, make_result
 def test_default_names(tmp_path: Path, summary: str, name: str) -> None:
     file = tmp_path / summary
     file.parent.mkdir(parents=True)
-    write_result(make_result(cases=NAMED[:1]), file)
+    write_summary(make_result(cases=NAMED[:1]), file)
     assert [list(methods) for methods in read_results([file]).values()] == [[name]]
 
 
@@ -132,23 +131,10 @@ def test_one_trainer_with_two_plans(runs: dict[str, Path], tmp_path: Path) -> No
     assert list(results) == ["NACL, nnUNetPlans__2d", "NACL, nnUNetResEncUNetMPlans__2d"]
 
 
-def test_a_part_is_not_the_whole(copied: Path, tmp_path: Path) -> None:
-    predictions = Predictions.of_folder(copied / "labelsTs", copied / "predictions" / "soft")
-    evaluate(predictions, output=tmp_path / "all.json", num_parts=2, part_id=0)
-    message = r"all_part0of2\.json: expected all parts of one folder, numbered from 0, and nothing else; got 0 of 2"
-    for name in ("all.json", "all_part0of2.json"):
-        with pytest.raises(ValueError, match=message):
-            read_results([tmp_path / name])
-    for part in (0, 2):
-        evaluate(predictions, output=tmp_path / "some.json", num_parts=4, part_id=part)
-    with pytest.raises(ValueError, match=r"^some: .* 0 of 4, 2 of 4\. Evaluate the missing parts, too, or del"):
-        read_results([tmp_path / "some.json"])
-
-
-def test_missing_bin_tables_are_named(copied: Path) -> None:
+def test_missing_records_are_named(copied: Path) -> None:
     summary = copied / "predictions" / "soft" / "calibration_summary.json"
-    (copied / "predictions" / "soft" / "calibration_bins.zip").unlink()
-    with pytest.raises(FileNotFoundError, match=r"calibration_bins\.zip does not exist\. .*evaluate wrote it beside"):
+    shutil.rmtree(copied / "predictions" / "soft" / "calibration")
+    with pytest.raises(FileNotFoundError, match=r"case_00\.npz does not exist\. .*evaluate wrote it beside"):
         read_results([summary])
 
 
@@ -215,7 +201,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
     halves = [tmp_path / f"fold_{number}" / "soft" for number in (0, 1)]
     for number, folder in enumerate(halves):
         folder.mkdir(parents=True)
-        write_result(make_result(1.8, cases=NAMED[number::2]), folder / "calibration_summary.json")
+        write_summary(make_result(1.8, cases=NAMED[number::2]), folder / "calibration_summary.json")
     with pytest.raises(ValueError, match=r"would all be called 'soft'; name them with --names"):
         read_results([*halves, runs["sharp"]])
     results = read_results([*halves, runs["sharp"]], names=["soft", "soft", "sharp"])

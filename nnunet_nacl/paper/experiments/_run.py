@@ -204,8 +204,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
             # Unless some are an earlier model's, which nnU-Net would keep
             if all(map(job.has_written, job.test.glob("*.npz"))):
                 steps["predict"].append("--continue_prediction")
-        # There may be ground truth without an image, and the reverse
-        steps["evaluate_test"] = [*evaluate, str(data.raw / "labelsTs"), str(job.test), "--chill"]
+        steps["evaluate_test"] = [*evaluate, str(data.raw / "labelsTs"), str(job.test)]
     return steps
 
 

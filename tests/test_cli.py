@@ -15,13 +15,12 @@ from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
 from nnunet_nacl.commands import report as commands
 from nnunet_nacl.commands._bridge import CommandLine
-from nnunet_nacl.commands._machine import find_device
 from nnunet_nacl.commands.paper import Converter, Network
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.datasets import CONVERTERS
 from nnunet_nacl.paper.networks import NETWORKS
 from nnunet_nacl.paper.report import PLOTS, TABLES
-from nnunet_nacl.trainers import LOSSES
+from nnunet_nacl.trainers import LOSSES, TERMS
 from tests.generated import write_folder
 
 
@@ -164,17 +163,6 @@ def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.Captur
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    for module in (torch.cuda, torch.backends.mps):
-        monkeypatch.setattr(module, "is_available", lambda: False)
-    assert [find_device(name) for name in ("auto", "cpu")] == ["cpu", "cpu"]
-    with pytest.raises(ValueError, match=f"^-device {device}: torch finds no such device here; expected cpu or auto"):
-        find_device(device)
-
-
 def test_the_choices_are_what_there_is() -> None:
     """The commands copy them, so that help imports neither the report nor NumPy."""
     kind = signature(commands.plot).parameters["kind"].annotation
@@ -200,8 +188,8 @@ def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.
     assert status_of("link", "--list") == 0
     printed = capsys.readouterr().out
     parts = ["_mean | gaussian | plainGaussian", "paper: 0.1, 0.2, 0.3", "_paperSchedule"]
-    for name in LOSSES:
-        parts += [f" nnUNetTrainer{name}\n", f" nnUNetTrainerDice{name}\n", f"\n{name}: "]
+    for name in (*LOSSES, *TERMS):
+        parts += [f" {name}", f"\n{name}: "]
     assert [part for part in parts if part not in printed] == []
 
 
@@ -239,11 +227,3 @@ def test_from_predictions_to_a_list_of_cases(
     assert "| before" in capsys.readouterr().out
     assert cli.main(["report", "maps"]) == 1
     assert re.fullmatch("nnunet_nacl report: error: .*\n", capsys.readouterr().err)
-
-
-def test_an_empty_argument_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Of a shell's variable that is not set; as a path it would be the working folder."""
-    for words in (["review", ""], ["decode", str(tmp_path), "-o", ""]):
-        with pytest.raises(SystemExit):
-            cli.main(words)
-        assert "expected a text; got an empty one" in capsys.readouterr().err

@@ -39,7 +39,7 @@ IMPORTS = {
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
     "calibrate": {*_BASE, "names", "evaluation", "folders", "trainers"},
     "use": {*_BASE, "evaluation", "folders", "calibrate", "pages", "pictures"},
-    "report": {"files", "names", "metrics", "nnunet", "evaluation", "use", "pages", "pictures"},
+    "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
     "export": {"nnunet"},
     "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},

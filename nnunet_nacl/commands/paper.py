@@ -1,7 +1,6 @@
 """The commands ``experiment`` and ``paper …``: what repeating the paper needs."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -44,8 +43,8 @@ def experiment(
     to read or to copy (not of all, which is several studies).
 
     Args:
-        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
-            FILE.yaml
+        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, since,
+            or FILE.yaml
         d: DATASET or data sets, by name or number
         methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)
@@ -76,8 +75,10 @@ def experiment(
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
-    # Backbones need configurations that the plans may not have
-    names = [name for name in STUDIES if name != "backbones"] if study == "all" else [study]
+    # The paper's; backbones need configurations that the plans may not have
+    names = [name for name in STUDIES if name not in {"backbones", "since"}]
+    if study != "all":
+        names = [study]
     studies = [read_study(name) for name in names]
     if methods:
         studies = [one.chosen(methods) for one in studies]
@@ -85,23 +86,21 @@ def experiment(
     from nnunet_nacl.trainers import schedule_suffix
 
     suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
-    # What is printed may be for another machine
-    where = device if dry_run and device != "auto" else find_device(device)
     options = experiments.Options(
         plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
-        surface=not no_surface, device=where,
+        surface=not no_surface, device=find_device(device),
     )  # fmt: skip
     planned, left_out = experiments.plan_on_data_sets(
         studies, d, c, options, batch_size=batch_size, normalization=normalization
     )
     for dataset, error in left_out.items():
         print(f"{dataset} is left out: {error}", file=sys.stderr)
-    words = [word for word in command_line if word != "--dry_run"]
     if dry_run:
+        words = [word for word in command_line if word != "--dry_run"]
         experiments.print_commands(planned, words)
         return 1 if left_out else 0
     failures = experiments.run_experiments(planned)
-    experiments.report_experiments(planned, shlex.join(words))
+    experiments.report_experiments(planned)
     for job, failure in failures.items():
         print(f"\nfailed: {job}: {failure}", file=sys.stderr)
     if failures:

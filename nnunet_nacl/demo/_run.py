@@ -95,9 +95,7 @@ def _report(predicted: dict[str, Path], page: Path) -> dict[str, FolderResult]:
     command = ["nnunet_nacl", "report", *map(str, predicted.values())]
     command += ["--names", *results, "-o", str(page)]
     print(f"[4/4] Report\n$ {shlex.join(command)}", flush=True)
-    write_report(
-        {DATASET: results}, page, command=shlex.join(command), parts=page_parts(), overwrite=True
-    )
+    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
     return results
 
 

@@ -117,17 +117,18 @@ class DualFocalLoss(SegmentationLoss):
         self.gamma = gamma
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        surprise = _surprise(logits, target.map, regions=target.regions)
         # Logits, not probabilities, are compared: rounding would put p_y below itself
         if target.regions:
+            surprise = _surprise(logits, target.map, regions=True)
             other = _complement(surprise)
             is_right = (logits > 0) == (target.map > 0.5)
-            base = other + torch.where(is_right & (logits != 0), other, 0)
+            rival = torch.where(is_right & (logits != 0), other, 0)
         else:
-            own = logits.gather(1, target.map)
-            below = logits.softmax(1).where(logits < own, 0)
-            base = _complement(surprise) + below.amax(1, keepdim=True)
-        return (base**self.gamma * surprise).mean(1)
+            log_p = logits.log_softmax(1)
+            surprise = -log_p.gather(1, target.map)
+            below = logits < logits.gather(1, target.map)
+            rival = log_p.exp().where(below, 0).amax(1, keepdim=True)
+        return ((_complement(surprise) + rival) ** self.gamma * surprise).mean(1)
 
 
 class FocalCalibrationLoss(SegmentationLoss):

@@ -49,9 +49,9 @@ class ImageTerm(nn.Module, ABC):
         """The term.
 
         Args:
-            p: probabilities (b, K or R, *spatial).
-            target: one-hot labels, masks, or a soft target, of the same shape and dtype.
-            valid: of the same dtype, (b, 1, *spatial), 0 at ignored voxels.
+            p: probabilities (b, K or R, *spatial), 0 at ignored voxels.
+            target: one-hot labels, masks, or a soft target, of the same shape and dtype, 0 at ignored voxels.
+            valid: of the same dtype, (b, 1, *spatial), 0 at ignored voxels and 1 elsewhere.
 
         Returns:
             A scalar.
@@ -63,8 +63,11 @@ class ImageTerm(nn.Module, ABC):
         if target.shape != logits.shape:
             classes = torch.arange(logits.shape[1], device=target.device)
             target = target == classes.view(-1, *[1] * (logits.ndim - 2))
-        valid = torch.ones_like(p[:, :1]) if loss_mask is None else loss_mask.to(p)
-        return self.image_loss(p, target.to(p), valid)
+        target = target.to(p)
+        if loss_mask is None:
+            return self.image_loss(p, target, torch.ones_like(p[:, :1]))
+        valid = loss_mask.to(p)
+        return self.image_loss(p * valid, target * valid, valid)
 
     def total(self, values: Tensor) -> Tensor:
         """Sums over an image or the batch, (b or 1, C), of values (b, C, *spatial)."""
@@ -77,15 +80,17 @@ class ImageTerm(nn.Module, ABC):
         reduced: Tensor = all_reduce(sums)  # type: ignore[no-untyped-call]
         return reduced
 
-    def mean_of_structures(self, values: Tensor) -> Tensor:
-        """The mean of (b or 1, C) without the background's channel."""
-        return values.mean() if self.regions else values[:, 1:].mean()
+    def structures(self, values: Tensor) -> Tensor:
+        """Values (b, C, …) without the background's channel."""
+        return values if self.regions else values[:, 1:]
 
 
 class DicePlusPlus(ImageTerm):
     """DSC++, a Dice that gives little weight to voxels that are nearly right.
 
         1 - (2 Σ p y + ε) / (2 Σ p y + Σ (y (1 - p))^γ + Σ ((1 - y) p)^γ + ε), the mean over structures
+
+    Of hard labels y, the last two sums are Σ |p - y|^γ.
 
     Args:
         gamma: γ, at least 1, which gives soft Dice.
@@ -104,12 +109,11 @@ class DicePlusPlus(ImageTerm):
         check_number("gamma", gamma, at_least=1)
         self.gamma = gamma
 
-    def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        hits = 2 * self.total(p * target * valid)
-        missed = self.total((target * (1 - p)) ** self.gamma * valid)
-        false = self.total(((1 - target) * p) ** self.gamma * valid)
-        dice = (hits + SMOOTH) / (hits + missed + false + SMOOTH)
-        return 1 - self.mean_of_structures(dice)
+    def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:  # noqa: ARG002
+        p, target = self.structures(p), self.structures(target)
+        hits = 2 * self.total(p * target)
+        errors = self.total((p - target).abs() ** self.gamma)
+        return 1 - ((hits + SMOOTH) / (hits + errors + SMOOTH)).mean()
 
 
 class SoftDice(ImageTerm):
@@ -133,10 +137,11 @@ class SoftDice(ImageTerm):
 
     takes_soft_target = True
 
-    def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        both = self.total((p + target) * valid)
-        apart = self.total((p - target).abs() * valid)
-        return 1 - self.mean_of_structures((both - apart + SMOOTH) / (both + SMOOTH))
+    def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:  # noqa: ARG002
+        p, target = self.structures(p), self.structures(target)
+        both = self.total(p + target)
+        apart = self.total((p - target).abs())
+        return 1 - ((both - apart + SMOOTH) / (both + SMOOTH)).mean()
 
 
 class DiceACE(ImageTerm):
@@ -193,7 +198,7 @@ class DiceACE(ImageTerm):
         filled = count >= smallest
         gap = (of_p - of_target).abs() / count.clamp_min(smallest)
         error = torch.where(filled, gap, 0).sum(2) / filled.sum(2).clamp_min(1)
-        present = (target * valid).sum(2) > 0
+        present = target.sum(2) > 0
         return torch.where(present, error, 0).mean()
 
     def _sums(self, p: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, ...]:

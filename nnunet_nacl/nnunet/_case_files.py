@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, unresolved, whole_file
-from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._json import read_dataset_json
+from nnunet_nacl.nnunet._data_set import Reader, read_dataset_json
 from nnunet_nacl.nnunet._marks import DecodedMark
 from nnunet_nacl.nnunet._names import cases_in
 from nnunet_nacl.typing import Labels
@@ -36,6 +35,15 @@ class CaseStates:
 
     def without_truth(self) -> "CaseStates":
         return replace(self, ground_truth=None, spacing_of_truth=None)
+
+    def moved_to(self, folder: Path) -> "CaseStates":
+        """The same states of a prediction that was moved into another folder."""
+        moved = {
+            name: state and state._replace(path=str(folder / Path(state.path).name))
+            for name, state in vars(self).items()
+            if "truth" not in name
+        }
+        return replace(self, **moved)
 
     @property
     def found(self) -> list[FileState]:
@@ -80,14 +88,12 @@ class CaseFiles:
 
     def states(self) -> "CaseStates":
         """The states of its files now."""
-        truth, spacing = self.ground_truth, None
-        if truth is not None:
-            spacing = FileState.of(truth.with_suffix(".json"))
+        truth = self.ground_truth
         return CaseStates(
             None if truth is None else FileState.of(truth),
             FileState.of(self.prediction),
             FileState.of(self.probabilities),
-            spacing,
+            None if truth is None else FileState.of(truth.with_suffix(".json")),
             FileState.of(self.prediction.with_suffix(".json")),
         )
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import FileState, read_json
+from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
+from nnunet_nacl.nnunet._names import names_in
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
@@ -159,3 +161,47 @@ def decoding_of(folder: Path) -> str | None:
     """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
     mark = DecodedMark.read(folder)
     return None if mark is None else str(mark)
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model that made predictions, and to which a fit to them may be applied; unknown names are None."""
+
+    labels: NamedLabels
+    regions_class_order: list[int] | None
+    channels: int
+    dataset: str | None = None
+    trainer: str | None = None
+    plans: str | None = None
+    configuration: str | None = None
+
+    @classmethod
+    def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
+        """Read it from the data set, the plans (which name themselves and the data set) and the folders' names."""
+        content = {} if plans is None else PlansJson.read(plans).content
+        known = {
+            "dataset": content.get("dataset_name"),
+            "plans": content.get("plans_name"),
+            **names_in(folder),
+        }
+        meaning = data_set.meaning
+        labels = {
+            name: value if isinstance(value, int) else list(value)
+            for name, value in meaning.labels.items()
+        }
+        order = None if meaning.regions is None else list(meaning.written)
+        return cls(labels, order, meaning.num_channels, **known)
+
+    def difference(self, other: "Model") -> str | None:
+        """How the model of a folder certainly differs; None if it may be the same."""
+        # The order of regions is that of the channels
+        in_order = self.regions_class_order is not None
+        if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):
+            named = [json.dumps(one.labels, ensure_ascii=False) for one in (self, other)]
+            return f"the labels {named[0]}, not {named[1]}"
+        for name, mine in asdict(self).items():
+            theirs = getattr(other, name)
+            is_a_name = isinstance(mine or theirs, str)
+            if mine != theirs and not (is_a_name and None in {mine, theirs}):
+                return f"the {name} {mine}, not {theirs}"
+        return None

@@ -15,7 +15,6 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import _origin, _record, evaluate, read_result
 from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import Settings
@@ -37,12 +36,6 @@ def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.Captu
     assert len(read_result(notes).cases) == 3
 
 
-def test_the_number_of_processes(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_evaluate(folders, "-np", "0") == 1
-    assert "-np: expected 1 or more processes; got 0." in capsys.readouterr().err
-    assert not list(folders[1].glob("calibration*"))
-
-
 def test_nnunets_ensembling_finds_cases_only(folders: Folders) -> None:
     """It takes every .npz of a folder of predictions for a case."""
     before = sorted(folders[1].glob("*.npz"))
@@ -53,14 +46,6 @@ def test_nnunets_ensembling_finds_cases_only(folders: Folders) -> None:
     }  # fmt: skip
     with np.load(folders[1] / "calibration" / "case_1.npz") as record:
         assert record["counts"]["calibration.near.top.count"].shape == (1, 1, 15)
-
-
-def test_nnunets_number_of_processes(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("nnUNet_def_n_proc", "abc")
-    assert main(["evaluate", *map(str, folders)]) == 1
-    assert "nnUNet_def_n_proc: expected a whole number of processes; got 'abc'." in capsys.readouterr().err
 
 
 def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *options: object) -> int:

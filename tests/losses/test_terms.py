@@ -294,7 +294,7 @@ class Tversky(ImageTerm):
 
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
         hits, false, missed = (self.total(x * valid) for x in (p * target, p * (1 - target), (1 - p) * target))
-        return 1 - self.mean_of_structures(hits / (hits + 0.3 * missed + 0.7 * false))
+        return 1 - self.structures(hits / (hits + 0.3 * missed + 0.7 * false)).mean()
 
 
 def test_a_term_of_ones_own(generator: torch.Generator) -> None:

@@ -48,7 +48,6 @@ def test_labels_of_classes(tmp_path: Path) -> None:
         ({"labels": {}}, "Background label not declared"),
         ({"regions_class_order": [1]}, "as many entries"),
         ({"regions_class_order": None}, "regions_class_order"),
-        ({"channel_names": "CT"}, "channel_names"),
         ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],
 )
@@ -147,16 +146,6 @@ def test_plans_with_nan(tmp_path: Path) -> None:
     PlansJson.read(file).add("2d_bs4", {"inherits_from": "2d", "batch_size": 4})
     assert PlansJson.read(file).resolved("2d_bs4")["batch_size"] == 4
     assert '"std": NaN' in file.read_text()
-
-
-@pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "c", "c": "b"}])
-def test_configurations_that_inherit_from_themselves(parents: dict[str, str], tmp_path: Path) -> None:
-    file = tmp_path / "plans.json"
-    configurations = {name: {"inherits_from": parent} for name, parent in parents.items()}
-    file.write_text(json.dumps({"configurations": configurations}))
-    in_circle = [*parents.values()][-1]
-    with pytest.raises(ValueError, match=rf"plans\.json: the configuration '{in_circle}' inherits from itself"):
-        PlansJson.read(file).resolved("a")
 
 
 def test_names(tmp_path: Path) -> None:

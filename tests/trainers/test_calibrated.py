@@ -163,7 +163,7 @@ class Tversky(ImageTerm):
 
     def image_loss(self, p: torch.Tensor, target: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         hits, missed, wrong = (self.total(x * valid) for x in (p * target, (1 - p) * target, p * (1 - target)))
-        return 1 - self.mean_of_structures(hits / (hits + self.beta * missed + (1 - self.beta) * wrong + 1e-5))
+        return 1 - self.structures(hits / (hits + self.beta * missed + (1 - self.beta) * wrong + 1e-5)).mean()
 
 
 @pytest.mark.parametrize("kind", ["labels", "regions_ignore"])

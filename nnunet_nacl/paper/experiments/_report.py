@@ -12,12 +12,11 @@ from nnunet_nacl.report import compare_all, write_report
 _Results = dict[str, dict[str, FolderResult]]  # data set -> method
 
 
-def report_experiments(experiments: Sequence[Experiment], command: str = "") -> list[Path]:
+def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
     """Write pages of each study: one for the test cases, if there are any, and one for the validation cases.
 
     Args:
         experiments: studies on one data set or several. Methods without evaluated results are left out.
-        command: the command that makes the pages, to be shown on them.
 
     Returns:
         The pages.
@@ -25,10 +24,10 @@ def report_experiments(experiments: Sequence[Experiment], command: str = "") -> 
     by_study: dict[str, list[Experiment]] = defaultdict(list)
     for experiment in experiments:
         by_study[experiment.study.name].append(experiment)
-    return [page for of_study in by_study.values() for page in _write_pages(of_study, command)]
+    return [page for of_study in by_study.values() for page in _write_pages(of_study)]
 
 
-def _write_pages(experiments: Sequence[Experiment], command: str) -> list[Path]:
+def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
     """Write the pages of one study."""
     # Some methods cannot be trained on every data set
     study = max((one.study for one in experiments), key=lambda study: len(study.methods))
@@ -47,7 +46,7 @@ def _write_pages(experiments: Sequence[Experiment], command: str) -> list[Path]:
             continue
         page = folder / f"{cases}.html"
         compared = compare_all(results, by_patient=first.options.by_patient)
-        write_report(compared, page, command=command, parts=page_parts(study), overwrite=True)
+        write_report(compared, page, parts=page_parts(study), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")

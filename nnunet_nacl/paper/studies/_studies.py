@@ -22,6 +22,7 @@ STUDIES = (
     "constraint",
     "samples",
     "backbones",
+    "since",
 )
 FigureKind = Literal["radar", "differences", "curves", "arrows"]
 """The kinds of plots of a study, which ``nnunet_nacl.paper.report`` draws."""

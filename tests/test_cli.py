@@ -152,7 +152,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("experiment main -d 4 -c 2d --epochs 0", 1, "epochs: expected 1 or more; got 0."),
         ("experiment main -d 4 -c 2d --iterations -5", 1, "iterations: expected 1 or more; got -5."),
         ("experiment mian -d 901 -c 2d", 1, "mian does not exist; there are main, hyperparameters"),
-        ("experiment mine.yml -d 901 -c 2d", 1, "backbones, and your own as FILE.yaml."),
+        ("experiment mine.yml -d 901 -c 2d", 1, "since, and your own as FILE.yaml."),
         ("experiment mine.yaml -d 901 -c 2d", 1, "mine.yaml does not exist; there are main, hyperparameters"),
         ("evaluate -d 4 -c 2d -f 0 -f 1", 2, "argument -f: given twice; put all values after one -f."),
         ("experiment main -d 4 -d 27 -c 2d", 2, "argument -d: given twice; put all values after one -d."),

@@ -57,7 +57,7 @@ def experiment(
         checkpoint: predict test cases with the last epoch, or with nnU-Net's best by its validation patches' Dice, much
             as in the paper
         by_patient: REGEX: the report resamples patients, not cases, and a share of the training cases (study samples)
-            counts them; they are told from the cases' names as in 'paper split'
+            counts them; the cases' names give them as in 'paper split'
         o: FOLDER, parent of predictions, logs and reports
         dry_run: only print what is done and left to do, as shell commands; folds and configurations that are added go
             into splits_final.json and the plans all the same

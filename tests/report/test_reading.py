@@ -138,7 +138,6 @@ def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None
     results = read_results([folder])
     assert "caf\ufffd" in table_text(results)
     write_plot(results, "tradeoff", tmp_path / "a.svg")
-    write_report(results, tmp_path / "page.html")
 
 
 @pytest.mark.parametrize("command", [["report"], ["table"], ["plot", "reliability"]])

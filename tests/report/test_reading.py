@@ -11,7 +11,7 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot, write_report
+from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot
 from nnunet_nacl.report._slices import read_slices
 from tests.report.generated import NAMED, make_result, write_summary
 

@@ -202,7 +202,7 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_from_predictions_to_a_list_of_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One call of each command that reads predictions, as users type them; parts are read as one."""
+    """One call of each command that reads predictions, as users type them."""
     monkeypatch.setenv("nnUNet_def_n_proc", "1")
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "val", "abcdef")
@@ -212,8 +212,7 @@ def test_from_predictions_to_a_list_of_cases(
         "calibrate val/labels val/predictions -o fit.json --method temperature",
         "apply fit.json new/predictions -o calibrated",
         "evaluate new/labels calibrated",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 0",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 1",
+        "evaluate new/labels new/predictions -o all.json",
         "report all.json calibrated --names before after",
         "table all.json calibrated --names before after --table ece",
         "plot reliability all.json -o plot.svg",

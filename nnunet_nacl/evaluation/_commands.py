@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
-from nnunet_nacl.evaluation._paths import default_summary, whole_summary
+from nnunet_nacl.evaluation._paths import default_summary
 from nnunet_nacl.nnunet import dataset_number, names_in, nnunet_folder, options_of_folds
 
 
@@ -35,10 +35,8 @@ def evaluate_command(
     command = ["nnunet_nacl", "evaluate", *chosen, *_evaluate_options(origin)]
     if overwrite:
         command.append("--overwrite")
-    if summary is not None:
-        whole = summary.absolute() if origin.part is None else whole_summary(summary.absolute())
-        if whole != default_summary(origin.pred_folders):
-            command += ["-o", str(whole)]
+    if summary is not None and summary.absolute() != default_summary(origin.pred_folders):
+        command += ["-o", str(summary.absolute())]
     return shlex.join(command)
 
 
@@ -64,8 +62,6 @@ def _evaluate_options(origin: Origin) -> list[str]:
         options += ["--protocol", settings.protocol]
     if settings.ignore_geometry:
         options.append("--ignore_geometry")
-    if origin.part is not None:
-        options += ["--num_parts", str(origin.part.total), "--part_id", str(origin.part.number)]
     return options
 
 

@@ -4,9 +4,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, with_config
+from pydantic import BeforeValidator, ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import FileState, read_json
@@ -38,7 +38,10 @@ class Applied:
 class CalibratedFrom:
     """The checkpoint that was calibrated; None of a folder of predictions, and in what earlier versions wrote."""
 
-    checkpoint_file: FileState | None = None
+    # An earlier version added a checksum
+    checkpoint_file: Annotated[
+        FileState | None, BeforeValidator(lambda state: state and state[:3])
+    ] = None
 
 
 @dataclass(frozen=True)

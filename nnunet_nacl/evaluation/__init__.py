@@ -1,6 +1,5 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._commands import evaluate_command, model_options, review_command
 from nnunet_nacl.evaluation._folder import count_for_review, evaluate, read_result, write_result
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
 from nnunet_nacl.evaluation._paths import SUMMARY_NAME, default_summary
@@ -18,10 +17,7 @@ __all__ = [
     "count_for_review",
     "default_summary",
     "evaluate",
-    "evaluate_command",
     "format_table",
-    "model_options",
     "read_result",
-    "review_command",
     "write_result",
 ]

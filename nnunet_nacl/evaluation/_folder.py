@@ -261,7 +261,8 @@ def read_result(summary: str | Path) -> FolderResult:
         raise ValueError(
             f"{summary} was written by another version of nnunet_nacl: run nnunet_nacl evaluate again."
         ) from error
-    results = [read_record(summary.parent / file) for file in files]
+    home = summary.absolute().parent
+    results = [_moved(read_record(home / file), home) for file in files]
     for result in results:
         now = json.loads(json.dumps(result.origin.counted_by()))
         is_same = now.items() <= settings.items()
@@ -271,3 +272,18 @@ def read_result(summary: str | Path) -> FolderResult:
                 "nnunet_nacl evaluate again."
             )
     return replace(FolderResult.merged(results), skipped=skipped, file=summary)
+
+
+def _moved(result: FolderResult, home: Path) -> FolderResult:
+    """A case's result with the paths of the summary's folder, if the prediction lies there: it may have moved."""
+    ((files, states),) = result.counted
+    if not (home / files.prediction.name).is_file():
+        return result
+    at_home = replace(
+        files,
+        prediction=home / files.prediction.name,
+        probabilities=home / files.probabilities.name,
+    )
+    (folders,) = result.origin.folders
+    origin = replace(result.origin, folders=(replace(folders, pred_folder=str(home)),))
+    return replace(result, counted=[CountedCase(at_home, states.moved_to(home))], origin=origin)

@@ -36,6 +36,15 @@ class CaseStates:
     def without_truth(self) -> "CaseStates":
         return replace(self, ground_truth=None, spacing_of_truth=None)
 
+    def moved_to(self, folder: Path) -> "CaseStates":
+        """The same states of a prediction that was moved into another folder."""
+        moved = {
+            name: state and state._replace(path=str(folder / Path(state.path).name))
+            for name, state in vars(self).items()
+            if "truth" not in name
+        }
+        return replace(self, **moved)
+
     @property
     def found(self) -> list[FileState]:
         """Those of the files that were there."""
@@ -79,14 +88,12 @@ class CaseFiles:
 
     def states(self) -> "CaseStates":
         """The states of its files now."""
-        truth, spacing = self.ground_truth, None
-        if truth is not None:
-            spacing = FileState.of(truth.with_suffix(".json"))
+        truth = self.ground_truth
         return CaseStates(
             None if truth is None else FileState.of(truth),
             FileState.of(self.prediction),
             FileState.of(self.probabilities),
-            spacing,
+            None if truth is None else FileState.of(truth.with_suffix(".json")),
             FileState.of(self.prediction.with_suffix(".json")),
         )
 

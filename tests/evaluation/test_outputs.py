@@ -15,7 +15,6 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import _origin, _record, evaluate, read_result
 from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import Settings

@@ -22,7 +22,7 @@ from nnunet_nacl.commands._bridge import CommandLine
 from nnunet_nacl.commands._machine import find_device
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.report import PLOTS, TABLES
-from nnunet_nacl.trainers import LOSSES
+from nnunet_nacl.trainers import LOSSES, TERMS
 from tests.generated import write_folder
 
 
@@ -200,8 +200,8 @@ def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.
     assert status_of("link", "--list") == 0
     printed = capsys.readouterr().out
     parts = ["_mean | gaussian | plainGaussian", "paper: 0.1, 0.2, 0.3", "_paperSchedule"]
-    for name in LOSSES:
-        parts += [f" nnUNetTrainer{name}\n", f" nnUNetTrainerDice{name}\n", f"\n{name}: "]
+    for name in (*LOSSES, *TERMS):
+        parts += [f" {name}", f"\n{name}: "]
     assert [part for part in parts if part not in printed] == []
 
 

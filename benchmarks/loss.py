@@ -59,6 +59,11 @@ OURS: dict[str, Callable[..., losses.SegmentationLoss]] = {
     "FL": losses.FocalLoss,
     "ECP": losses.ECPLoss,
     "LS": losses.LabelSmoothingLoss,
+    "CRaC": losses.CRaCLoss,
+    "FLSD": losses.FLSDLoss,
+    "DualFL": losses.DualFocalLoss,
+    "FCL": losses.FocalCalibrationLoss,
+    "DicePPCE": partial(losses.CrossEntropyLoss, term=losses.DicePlusPlus(batch=True)),
 }
 PEERS = ("F.cross_entropy", "nnU-Net Dice + CE", "MONAI NACLLoss")
 CELL = {2: 26, 3: 20}  # voxels, so that about a tenth of all are near a boundary

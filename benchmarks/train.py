@@ -6,7 +6,7 @@
 Each line of the queue is a training: data set, configuration, fold and trainer, such as
 ``4 2d_bs8 0 nnUNetTrainerDiceCE_100epochs``. The queue is read anew before each training, so lines may be added and
 moved. Run it once for each core: a model that another run trains is left to that. nnU-Net's environment variables must
-be set, and nnUNet_extTrainer for ``nnunet_nacl`` or ``dice_candidates``.
+be set, and nnUNet_extTrainer for ``nnunet_nacl``.
 
 On a CPU, each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16), or with --float32
 single precision, which is faster on some processors. On a GPU it is nnU-Net's own: float16 and torch.compile, with two

@@ -37,7 +37,7 @@ def run(preprocessed: Preprocessed, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     environment = {
         **os.environ,
         **nnunet.environment,
-        "nnUNet_extTrainer": os.pathsep.join([str(trainers_path()), str(BENCHMARKS / "dice_candidates")]),
+        "nnUNet_extTrainer": str(trainers_path()),
         "nnUNet_n_proc_DA": "1",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
@@ -108,10 +108,6 @@ def generated(run: Run, folder: Path) -> None:
 RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train, losses, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
-    "dice_candidates": lambda run, folder: [
-        train(run, folder, f"nnUNetTrainer{name}_1epochs_3iterations")
-        for name in ("SharpDice", "MarginNACL", "LogNACL")
-    ],
     "before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),
     "loss": lambda run, _: run("loss", "--rounds", 1, "--shrink", 4),

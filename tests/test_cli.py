@@ -22,7 +22,7 @@ from nnunet_nacl.commands._bridge import CommandLine
 from nnunet_nacl.commands._machine import find_device
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.report import PLOTS, TABLES
-from nnunet_nacl.trainers import LOSSES
+from nnunet_nacl.trainers import LOSSES, TERMS
 from tests.generated import write_folder
 
 
@@ -154,7 +154,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("experiment main -d 4 -c 2d --epochs 0", 1, "epochs: expected 1 or more; got 0."),
         ("experiment main -d 4 -c 2d --iterations -5", 1, "iterations: expected 1 or more; got -5."),
         ("experiment mian -d 901 -c 2d", 1, "There is no study 'mian'; there are main, hyperparameters"),
-        ("experiment mine.yml -d 901 -c 2d", 1, "backbones, and your own as FILE.yaml."),
+        ("experiment mine.yml -d 901 -c 2d", 1, "since, and your own as FILE.yaml."),
         ("experiment mine.yaml -d 901 -c 2d", 1, "mine.yaml does not exist; there are main, hyperparameters"),
         ("evaluate -d 4 -c 2d -f 0 -f 1", 2, "argument -f: given twice; put all values after one -f."),
         ("experiment main -d 4 -d 27 -c 2d", 2, "argument -d: given twice; put all values after one -d."),
@@ -200,8 +200,8 @@ def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.
     assert status_of("link", "--list") == 0
     printed = capsys.readouterr().out
     parts = ["_mean | gaussian | plainGaussian", "paper: 0.1, 0.2, 0.3", "_paperSchedule"]
-    for name in LOSSES:
-        parts += [f" nnUNetTrainer{name}\n", f" nnUNetTrainerDice{name}\n", f"\n{name}: "]
+    for name in (*LOSSES, *TERMS):
+        parts += [f" {name}", f"\n{name}: "]
     assert [part for part in parts if part not in printed] == []
 
 

@@ -32,15 +32,15 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
 
 
 def _list_trainers() -> None:
-    from nnunet_nacl.trainers import LOSSES, SCHEDULE, default_of, trainer_names
+    from nnunet_nacl.trainers import LOSSES, SCHEDULE, TERMS, default_of
 
     print(
-        "Trainers (nnUNetTrainerDice... add nnU-Net's Dice loss; nnUNetTrainerDiceCE has nnU-Net's default loss):"
+        f"Trainers are named nnUNetTrainer[TERM]LOSS. LOSS: {', '.join(LOSSES)}. TERM, which is added to the loss: "
+        f"{', '.join(TERMS)}. nnUNetTrainerDiceCE has nnU-Net's default loss."
     )
-    print(*(f"    {name}" for name in trainer_names()), sep="\n")
     print("\nSettings are suffixes of the name, in any order, with p as the decimal point, as in")
     print("nnUNetTrainerNACL_weight0p2_gaussian_sigma2_100epochs:\n")
-    for name, loss in LOSSES.items():
+    for name, loss in {**LOSSES, **TERMS}.items():
         print(f"{name}: {loss.summary}")
         for setting in loss.settings:
             default = str(default_of(name, setting.name))

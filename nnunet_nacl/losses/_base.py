@@ -16,7 +16,7 @@ class Shared(TypedDict, total=False):
 
     ignore_label: int | None
     regions: bool
-    dice: nn.Module | None
+    term: nn.Module | None
     compiled: bool
 
 
@@ -32,12 +32,12 @@ class SegmentationLoss(Formula):
         ignore_label: label of the voxels that do not count, or None. With ``regions`` it only says that the
             target's last channel is the mask of ignored voxels, as in nnU-Net.
         regions: overlapping regions with one sigmoid each, instead of classes with one softmax.
-        dice: module to add, called as ``dice(logits, target, loss_mask=mask)`` with float32 logits, the target
-            without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
-            ``MemoryEfficientSoftDiceLoss`` fits.
+        term: image-level term to add, called as ``term(logits, target, loss_mask=mask)`` with float32 logits, the
+            target without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. An
+            ``ImageTerm`` and nnU-Net's ``MemoryEfficientSoftDiceLoss`` fit.
         compiled: on CUDA, let torch.compile make one piece of code for value and gradient, in up to half a minute. If
             that fails, ``tell`` gets one line and the loss is computed without. On other devices it changes nothing.
-            A ``dice`` with an attribute ``ddp`` that is False, as nnU-Net's, is part of that code.
+            A ``term`` with an attribute ``ddp`` that is False is part of that code.
     """
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -67,3 +67,12 @@ class SegmentationLoss(Formula):
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
             # at_once(self, logits, target) gives the same and holds more
             return value_of(self, logits, target)
+
+    def observe(self, logits: Tensor, target: Tensor) -> None:
+        """Take note of a validation batch (arguments as above), for a loss that adapts from epoch to epoch."""
+
+    def end_epoch(self, epoch: int) -> None:
+        """Adapt the loss after the validation of an epoch (the first is 0). What it adapts are its buffers.
+
+        The trainers call this and ``observe``, and keep the buffers in nnU-Net's checkpoints.
+        """

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses._formula import Formula, Sums, dice_term, surrounded, total, without_border
+from nnunet_nacl.losses._formula import Formula, Sums, image_term, surrounded, total, without_border
 
 BACKEND = "inductor"
 """Of torch.compile."""
@@ -16,15 +16,15 @@ _Kind = tuple[torch.Size, torch.dtype, torch.dtype]
 """Shape and dtype of the logits, and dtype of the target."""
 
 
-def compiled_sum(loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool) -> Sums:
-    """The sums; with Dice, the value is that of the voxels plus Dice times their number.
+def compiled_sum(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool) -> Sums:
+    """The sums; with the term, the value is that of the voxels plus the term times their number.
 
     The gradient comes in validation, too: without it would be one more thing to compile. Raises an exception of any
     kind if torch cannot compile it here.
     """
     if loss not in _compiled:
         _compiled[loss] = _Compiled()
-    return _compiled[loss](loss, logits, target, with_dice=with_dice)
+    return _compiled[loss](loss, logits, target, with_term=with_term)
 
 
 class _Compiled:
@@ -40,7 +40,7 @@ class _Compiled:
         self._for_others = _compile(dynamic=None)
         self._known: set[_Kind] = set()
 
-    def __call__(self, loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool) -> Sums:
+    def __call__(self, loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool) -> Sums:
         """See ``compiled_sum``."""
         kind = logits.shape, logits.dtype, target.dtype
         if self._first is None:
@@ -49,12 +49,12 @@ class _Compiled:
         # Without what differs between training and validation: torch would compile once more for that
         with torch.no_grad():
             if kind in self._known:
-                return Sums(*function(loss, logits.detach(), target, with_dice)[:3])
+                return Sums(*function(loss, logits.detach(), target, with_term)[:3])
             # Torch warns of its own code while it compiles. Only then: each catch_warnings makes all warnings that
             # Python shows once be shown once more.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = function(loss, logits.detach(), target, with_dice)
+                found = function(loss, logits.detach(), target, with_term)
         self._known.add(kind)
         return Sums(*found[:3])
 
@@ -71,17 +71,17 @@ _compiled: WeakKeyDictionary[Formula, _Compiled] = WeakKeyDictionary()
 
 
 def _sum_and_gradient(
-    loss: Formula, logits: Tensor, target: Tensor, with_dice: bool
+    loss: Formula, logits: Tensor, target: Tensor, with_term: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     canonical = surrounded(loss, without_border(loss, target, logits.shape[1]))
     count = canonical.num_valid().clamp_min(1)
 
     def sum_of(leaf: Tensor) -> Tensor:
         of_voxels = total(loss, leaf, canonical)
-        return of_voxels + count * dice_term(loss, leaf, canonical) if with_dice else of_voxels
+        return of_voxels + count * image_term(loss, leaf, canonical) if with_term else of_voxels
 
-    # Half floats do not hold Dice's gradient times the number of voxels
-    leaf = logits.float() if with_dice and logits.dtype != torch.float64 else logits
+    # Half floats do not hold the term's gradient times the number of voxels
+    leaf = logits.float() if with_term and logits.dtype != torch.float64 else logits
     gradient, value = torch.func.grad_and_value(sum_of)(leaf)
     labels = None
     if canonical.around is not None and not canonical.regions:

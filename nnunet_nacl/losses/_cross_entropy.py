@@ -1,4 +1,4 @@
-"""Cross-entropy, focal loss (FL), label smoothing (LS, SVLS), and cross-entropy with a penalty (ECP, MbLS)."""
+"""Cross-entropy, label smoothing (LS, SVLS), and cross-entropy with a penalty (ECP, MbLS)."""
 
 from typing import Literal
 
@@ -47,17 +47,6 @@ def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool = False)
     return -(shares * logits.log_softmax(1)).sum(1)
 
 
-def focal(logits: Tensor, target: Tensor, *, gamma: float, regions: bool = False) -> Tensor:
-    """``-(1 - p_y)^γ log p_y`` of each voxel; over regions the mean of its binary form. See ``cross_entropy``."""
-    if regions:
-        surprise = F.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
-    else:
-        surprise = cross_entropy(logits, target).unsqueeze(1)
-    # 1 - p = -expm1(log p) keeps its digits near p = 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
-    complement = -torch.expm1(-surprise)
-    return (complement.clamp_min(1e-12) ** gamma * surprise).mean(1)
-
-
 def entropy(logits: Tensor, *, regions: bool = False) -> Tensor:
     """``-sum_k p_k log p_k`` of each voxel, in nats; over regions the mean binary entropy."""
     if regions:
@@ -77,11 +66,11 @@ def margin_excess(logits: Tensor, *, margin: float) -> Tensor:
 class CrossEntropyLoss(SegmentationLoss):
     """Cross-entropy, ``mean over voxels of -log p_y``; over regions the mean binary cross-entropy.
 
-    With nnU-Net's Dice module as ``dice=`` it equals nnU-Net's default loss (except for regions with an ignore label,
+    With nnU-Net's Dice module as ``term=`` it equals nnU-Net's default loss (except for regions with an ignore label,
     where nnU-Net's cross-entropy is the sum over regions).
 
     Args:
-        ignore_label, regions, dice: see ``SegmentationLoss``.
+        ignore_label, regions, term: see ``SegmentationLoss``.
 
     >>> import torch
     >>> CrossEntropyLoss()(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log 2
@@ -97,7 +86,7 @@ class LabelSmoothingLoss(SegmentationLoss):
 
     Args:
         alpha: α in [0, 1] (paper: 0.1, 0.2, 0.3).
-        ignore_label, regions, dice: see ``SegmentationLoss``.
+        ignore_label, regions, term: see ``SegmentationLoss``.
 
     References:
         Szegedy et al., Rethinking the Inception architecture for computer vision, CVPR 2016, section 7.
@@ -112,9 +101,12 @@ class LabelSmoothingLoss(SegmentationLoss):
         check_number("alpha", alpha, at_least=0, at_most=1)
         self.alpha = alpha
 
+    def soft_target(self, target: Target, dtype: torch.dtype) -> Tensor:
+        sides = 2 if target.regions else target.num_channels
+        return target.one_hot(dtype) * (1 - self.alpha) + self.alpha / sides
+
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        sides = 2 if target.regions else logits.shape[1]
-        shares = target.one_hot(logits.dtype) * (1 - self.alpha) + self.alpha / sides
+        shares = self.soft_target(target, logits.dtype)
         return soft_cross_entropy(logits, shares, regions=target.regions)
 
 
@@ -127,7 +119,7 @@ class SVLSLoss(SegmentationLoss):
     Args:
         sigma: standard deviation of the Gaussian in voxels, at least 0.2 (paper: 0.5, 1, 2).
         kernel_size: odd, at least 3.
-        ignore_label, regions, dice: see ``SegmentationLoss``.
+        ignore_label, regions, term: see ``SegmentationLoss``.
 
     References:
         Islam and Glocker, Spatially varying label smoothing, IPMI 2021.
@@ -146,37 +138,12 @@ class SVLSLoss(SegmentationLoss):
         # As the authors' code: with Gaussians, "background" replicates what lies at the border
         self.neighborhood = Neighborhood("gaussian", sigma, kernel_size, border="background")
 
+    def soft_target(self, target: Target, dtype: torch.dtype) -> Tensor:
+        return self.neighborhood.tau(target, dtype)
+
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        shares = self.neighborhood.tau(target, logits.dtype)
+        shares = self.soft_target(target, logits.dtype)
         return soft_cross_entropy(logits, shares, regions=target.regions)
-
-
-class FocalLoss(SegmentationLoss):
-    """Focal loss (FL), ``mean over voxels of -(1 - p_y)^γ log p_y``.
-
-    With ``regions`` its binary form, ``-(1 - p_t)^γ log p_t`` with p_t the probability of the right side of each
-    region, averaged over the regions.
-
-    Args:
-        gamma: γ, at least 0 (paper: 1, 2, 3). γ = 0 is cross-entropy.
-        ignore_label, regions, dice: see ``SegmentationLoss``.
-
-    References:
-        Lin et al., Focal loss for dense object detection, ICCV 2017, equation 4; Mukhoti et al., Calibrating deep
-        neural networks using focal loss, NeurIPS 2020.
-
-    >>> import torch
-    >>> FocalLoss(gamma=1.0)(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log(2) / 2
-    tensor(0.3466)
-    """
-
-    def __init__(self, *, gamma: float = 3.0, **shared: Unpack[Shared]) -> None:
-        super().__init__(**shared)
-        check_number("gamma", gamma, at_least=0)
-        self.gamma = gamma
-
-    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        return focal(logits, target.map, gamma=self.gamma, regions=target.regions)
 
 
 class ECPLoss(SegmentationLoss):
@@ -188,7 +155,7 @@ class ECPLoss(SegmentationLoss):
         alpha: α, at least 0 (paper: 0.1, 0.2, 0.3).
         class_reduction: ``"sum"`` is the entropy; ``"mean"`` divides it by the number of classes (2 for a region's
             two sides), as the authors' code does.
-        ignore_label, regions, dice: see ``SegmentationLoss``.
+        ignore_label, regions, term: see ``SegmentationLoss``.
 
     References:
         Pereyra et al., Regularizing neural networks by penalizing confident output distributions, 2017.
@@ -226,7 +193,7 @@ class MbLSLoss(SegmentationLoss):
     Args:
         margin: m, at least 0 (paper: 3, 5, 10).
         weight: λ, at least 0.
-        ignore_label, dice: see ``SegmentationLoss``.
+        ignore_label, term: see ``SegmentationLoss``.
         regions: must be False: the maximum runs over competing classes, and regions do not compete.
 
     References:

@@ -1,4 +1,4 @@
-"""What a loss computes, all at once: the ignore mask, the sum over voxels, and Dice.
+"""What a loss computes, all at once: the ignore mask, the sum over voxels, and the image-level term.
 
 Of a ``Formula``, `_gradient.py` computes the value and its gradient in less time and memory.
 """
@@ -30,13 +30,13 @@ class Formula(nn.Module, ABC):
         *,
         ignore_label: int | None = None,
         regions: bool = False,
-        dice: nn.Module | None = None,
+        term: nn.Module | None = None,
         compiled: bool = False,
     ) -> None:
         super().__init__()
         self.ignore_label = ignore_label
         self.regions = regions
-        self.dice = dice
+        self.term = term
         self.compiled = compiled
 
     @abstractmethod
@@ -46,10 +46,14 @@ class Formula(nn.Module, ABC):
         On a CPU, or not compiled on a GPU, it gets some rows of an image at a time, unless the class ``looks_around``.
         """
 
+    def soft_target(self, target: Target, dtype: torch.dtype) -> Tensor:
+        """The target of this loss, (b, K or R, *spatial) in [0, 1]: one-hot, unless the loss smooths it."""
+        return target.one_hot(dtype)
+
     @property
     def learns(self) -> bool:
-        """Whether it has parameters of its own that are trained; those of ``dice`` are not among them."""
-        own = (value for name, value in self.named_parameters() if not name.startswith("dice."))
+        """Whether it has parameters of its own that are trained; those of ``term`` are not among them."""
+        own = (value for name, value in self.named_parameters() if not name.startswith("term."))
         return any(parameter.requires_grad for parameter in own)
 
     def extra_repr(self) -> str:
@@ -75,17 +79,17 @@ class Sums(NamedTuple):
         return self.value / self.voxels
 
 
-def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_dice: bool = True) -> Tensor:
-    """The loss, from tensors of the logits' size: the mean over the voxels that count, and Dice."""
+def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool = True) -> Tensor:
+    """The loss, from tensors of the logits' size: the mean over the voxels that count, and the term."""
     canonical = surrounded(loss, without_border(loss, target, logits.shape[1]))
     mean = total(loss, logits, canonical) / canonical.num_valid().clamp_min(1)
-    if loss.dice is None or not with_dice:
+    if loss.term is None or not with_term:
         return mean
-    return mean + dice_term(loss, logits, canonical)
+    return mean + image_term(loss, logits, canonical)
 
 
 def without_border(loss: Formula, target: Tensor, channels: int) -> Target:
-    """The target in the form that ``surrounded`` and ``dice_term`` take, for logits of so many channels."""
+    """The target in the form that ``surrounded`` and ``image_term`` take, for logits of so many channels."""
     return canonical_target(
         target, channels=channels, ignore_label=loss.ignore_label, regions=loss.regions
     )
@@ -112,13 +116,18 @@ def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
     return values.sum()
 
 
-def dice_term(loss: Formula, logits: Tensor, target: Target) -> Tensor:
-    """``loss.dice`` of them, but 0 if no voxel counts."""
-    assert loss.dice is not None
-    value: Tensor = loss.dice(_computable(logits, target), target.map, loss_mask=target.valid)
+def image_term(loss: Formula, logits: Tensor, target: Target) -> Tensor:
+    """``loss.term``, but 0 if no voxel counts."""
+    assert loss.term is not None
+    computable = _computable(logits, target)
+    compared = target.map
+    if getattr(loss.term, "takes_soft_target", False):
+        whole = target if target.around is not None else surrounded(loss, target)
+        compared = loss.soft_target(whole, computable.dtype)
+    value: Tensor = loss.term(computable, compared, loss_mask=target.valid)
     if target.valid is None:
         return value
-    # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the
+    # A Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the
     # other processes' gradients still flow through it.
     return value - torch.where(target.valid.any(), 0, value).detach()
 

@@ -22,7 +22,7 @@ from nnunet_nacl.losses._formula import (
     Formula,
     Sums,
     at_once,
-    dice_term,
+    image_term,
     surrounded,
     total,
     without_border,
@@ -74,27 +74,27 @@ def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
 
 def _in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     way = _Way(
-        partial(sum_in_pieces, loss, with_gradient=True), partial(at_once, loss, with_dice=False)
+        partial(sum_in_pieces, loss, with_gradient=True), partial(at_once, loss, with_term=False)
     )
-    # Dice needs the whole target in its canonical form, of which the pieces are then cut
-    given = target if loss.dice is None else without_border(loss, target, logits.shape[1])
+    # The term needs the whole target in its canonical form, of which the pieces are then cut
+    given = target if loss.term is None else without_border(loss, target, logits.shape[1])
     sums = sum_in_pieces(loss, logits, given, with_gradient=_is_asked_for(logits))
     mean = _with_gradient(way, logits, target, sums)
-    return mean + dice_term(loss, logits, given) if isinstance(given, Target) else mean
+    return mean + image_term(loss, logits, given) if isinstance(given, Target) else mean
 
 
 def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
-    # Any module but nnU-Net's Dice may wait for other processes, count its calls, or have parameters
-    with_dice = loss.dice is not None and not getattr(loss.dice, "ddp", True)
+    # A module without ``ddp = False`` may wait for other processes, count its calls, or have parameters
+    with_term = loss.term is not None and not getattr(loss.term, "ddp", True)
     way = _Way(
-        partial(compiled_sum, loss, with_dice=with_dice),
-        partial(at_once, loss, with_dice=with_dice),
+        partial(compiled_sum, loss, with_term=with_term),
+        partial(at_once, loss, with_term=with_term),
     )
     sums = way.sums(logits, target)
     value = _with_gradient(way, logits, target, sums)
-    if loss.dice is None or with_dice:
+    if loss.term is None or with_term:
         return value
-    return value + dice_term(loss, logits, without_border(loss, target, logits.shape[1]))
+    return value + image_term(loss, logits, without_border(loss, target, logits.shape[1]))
 
 
 def sum_in_pieces(

@@ -31,7 +31,7 @@ class NACLLoss(SegmentationLoss):
             sigmoid with ``regions``).
         class_reduction: ``"mean"`` over the classes, as in the authors' code, or ``"sum"``, as in the paper's equation.
             λ_sum = λ_mean / K gives the same loss.
-        ignore_label, regions, dice: see ``SegmentationLoss``.
+        ignore_label, regions, term: see ``SegmentationLoss``.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, arXiv:2401.14487: equation 9

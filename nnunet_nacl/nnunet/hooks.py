@@ -91,6 +91,6 @@ def log_values(trainer: Any, values: dict[str, float]) -> None:
         trainer.logger.log(name, value, trainer.current_epoch)
 
 
-def log_list(trainer: Any, name: str, values: list[int]) -> None:
-    """Log a list of the current epoch by ``logger.local_logger.log``: Weights & Biases takes none."""
-    trainer.logger.local_logger.log(name, values, trainer.current_epoch)
+def log_locally(trainer: Any, name: str, value: object) -> None:
+    """Log what is no number, of the current epoch, by ``logger.local_logger.log``: Weights & Biases takes none."""
+    trainer.logger.local_logger.log(name, value, trainer.current_epoch)

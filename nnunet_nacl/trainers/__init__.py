@@ -17,6 +17,7 @@ from nnunet_nacl.trainers._logged import (
 from nnunet_nacl.trainers._recipes import (
     LOSSES,
     SCHEDULE,
+    TERMS,
     Recipe,
     parse_name,
     recipe_of,
@@ -27,7 +28,7 @@ from nnunet_nacl.trainers._recipes import (
 
 if TYPE_CHECKING:
     from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
-    from nnunet_nacl.trainers._losses import build_loss, default_of
+    from nnunet_nacl.trainers._losses import build_loss, build_term, default_of
 
 __all__ = [
     "LOSSES",
@@ -35,9 +36,11 @@ __all__ = [
     "MAX_LOGIT_HISTOGRAM",
     "MAX_LOGIT_QUANTILES",
     "SCHEDULE",
+    "TERMS",
     "CalibratedLossMixin",
     "Recipe",
     "build_loss",
+    "build_term",
     "default_of",
     "parse_name",
     "recipe_of",
@@ -49,6 +52,7 @@ __all__ = [
 _LOADED_LATE = {
     "CalibratedLossMixin": "_calibrated",
     "build_loss": "_losses",
+    "build_term": "_losses",
     "default_of": "_losses",
 }
 

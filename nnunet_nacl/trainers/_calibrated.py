@@ -13,8 +13,8 @@ from torch import nn
 from nnunet_nacl import losses
 from nnunet_nacl.metrics import MARGIN_MM
 from nnunet_nacl.nnunet import Predictions, allowed_in_checkpoints, hooks
-from nnunet_nacl.trainers._logged import MAX_LOGIT_HISTOGRAM, VALUES
-from nnunet_nacl.trainers._losses import build_loss
+from nnunet_nacl.trainers._logged import LOSS_STATE, MAX_LOGIT_HISTOGRAM, VALUES
+from nnunet_nacl.trainers._losses import build_loss, build_term
 from nnunet_nacl.trainers._plot import plot_progress
 from nnunet_nacl.trainers._progress import EpochCalibration, covers
 from nnunet_nacl.trainers._recipes import PAPER_EPOCHS, Recipe
@@ -38,8 +38,8 @@ class CalibratedLossMixin(nnUNetTrainer):
         class nnUNetTrainerPrimusNACL(CalibratedLossMixin, nnUNet_Primus_S_Trainer):
             recipe = Recipe("NACL", settings={"weight": 0.2})
 
-    A loss of your own, a subclass of ``SegmentationLoss``, is the ``loss_class``; a recipe may give its settings, Dice
-    and schedule::
+    A loss of your own, a subclass of ``SegmentationLoss``, is the ``loss_class``, and a term of your own, a subclass of
+    ``ImageTerm``, the ``term_class``; a recipe may give their settings, and the rest::
 
         class nnUNetTrainerBrier(CalibratedLossMixin, nnUNetTrainer):
             loss_class = Brier
@@ -47,6 +47,7 @@ class CalibratedLossMixin(nnUNetTrainer):
 
     recipe: ClassVar[Recipe] = Recipe()
     loss_class: ClassVar[type[losses.SegmentationLoss] | None] = None
+    term_class: ClassVar[type[losses.ImageTerm] | None] = None
     loss: Any
     num_iterations_per_epoch: int
     _epoch: EpochCalibration
@@ -80,19 +81,27 @@ class CalibratedLossMixin(nnUNetTrainer):
             default = super()._build_loss()
         inner = hooks.inner_loss(default)
         labels = self.label_manager
-        dice = hooks.dice_part(inner) if self.recipe.dice else None
-        if self.recipe.dice and dice is None:
+        dice = hooks.dice_part(inner)
+        if self.recipe.term in {"Dice", "DiceACE"} and dice is None:
             raise ValueError(
-                f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
+                f"{type(self).__name__} adds {self.recipe.term}, but the loss of the trainer below it, "
                 f"{type(inner).__name__}, has no Dice part."
             )
         try:
+            term = build_term(
+                self.recipe,
+                self.term_class,
+                dice=dice,
+                regions=labels.has_regions,
+                batch=self.configuration_manager.batch_dice,
+                ddp=self.is_ddp,
+            )
             loss = build_loss(
                 self.recipe,
                 self.loss_class,
                 ignore_label=labels.ignore_label,
                 regions=labels.has_regions,
-                dice=dice,
+                term=term,
                 compiled=self._do_i_compile(),
             )
         except ValueError as error:
@@ -109,16 +118,21 @@ class CalibratedLossMixin(nnUNetTrainer):
         # Trainers with a warm-up read it without weights_only=False, and it holds NumPy's numbers
         with torch.serialization.safe_globals(allowed_in_checkpoints()):
             super().load_checkpoint(filename_or_checkpoint)
+        loss = hooks.inner_loss(self.loss)
+        for state in hooks.values_by_epoch(self).get(LOSS_STATE, [])[-1:]:
+            for name, values in dict(state).items():
+                buffer = loss.get_buffer(name)
+                setattr(loss, name, torch.tensor(values, dtype=buffer.dtype, device=buffer.device))
 
     def on_train_start(self) -> None:
         super().on_train_start()
         logged = hooks.values_by_epoch(self)
         # Earlier epochs may have been trained without them
-        for name in (*VALUES, MAX_LOGIT_HISTOGRAM):
+        for name in (*VALUES, MAX_LOGIT_HISTOGRAM, LOSS_STATE):
             nothing: Any = math.nan if name in VALUES else []
             values = logged.setdefault(name, [])
             values += [nothing] * (self.current_epoch - len(values))
-        if hooks.inner_loss(self.loss).dice is None and isinstance(self.optimizer, torch.optim.SGD):
+        if hooks.inner_loss(self.loss).term is None and isinstance(self.optimizer, torch.optim.SGD):
             self.print_to_log_file(STARTS_LATE, add_timestamp=False)
         size = self.configuration_manager.patch_size
         if covers(size, self._patch_spacing_mm()):
@@ -141,7 +155,13 @@ class CalibratedLossMixin(nnUNetTrainer):
         return list(configuration.spacing[-len(configuration.patch_size) :])
 
     def validation_step(self, batch: ByName) -> Any:
-        with hooks.loss_is_watched(self, self._epoch.watch):
+        inner: Any = hooks.inner_loss(self.loss)
+
+        def watch(logits: torch.Tensor, target: torch.Tensor) -> None:
+            self._epoch.watch(logits, target)
+            inner.observe(logits, target)
+
+        with hooks.loss_is_watched(self, watch):
             return super().validation_step(batch)
 
     def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
@@ -149,7 +169,12 @@ class CalibratedLossMixin(nnUNetTrainer):
         if self.is_ddp:
             self._epoch.gather()
         hooks.log_values(self, self._epoch.values())
-        hooks.log_list(self, MAX_LOGIT_HISTOGRAM, self._epoch.histogram())
+        hooks.log_locally(self, MAX_LOGIT_HISTOGRAM, self._epoch.histogram())
+        loss: Any = hooks.inner_loss(self.loss)
+        loss.end_epoch(self.current_epoch)
+        state = {name: buffer.tolist() for name, buffer in loss.named_buffers(recurse=False)}
+        if state:
+            hooks.log_locally(self, LOSS_STATE, state)
 
     def on_epoch_end(self) -> None:
         logged = hooks.values_by_epoch(self)

@@ -6,7 +6,7 @@ from typing import Any
 from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
 from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
-from nnunet_nacl.trainers._losses import build_loss
+from nnunet_nacl.trainers._losses import build_loss, build_term
 from nnunet_nacl.trainers._recipes import recipe_of, without_budget
 
 
@@ -17,6 +17,8 @@ def trainer_class(name: str) -> type | None:
         return _with_budget(name)
     # A value that the loss does not allow should fail here, before any data is loaded
     build_loss(recipe)
+    if recipe.term_settings:
+        build_term(recipe)
     attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers"}
     return type(name, (CalibratedLossMixin,), attributes)
 

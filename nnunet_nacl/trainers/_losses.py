@@ -1,13 +1,16 @@
-"""The loss of a recipe."""
+"""The loss of a recipe, and its image-level term."""
 
 import inspect
-from typing import get_args
+from typing import TypeVar, get_args
 
+from torch import nn
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
-from nnunet_nacl.trainers._recipes import LOSSES, Recipe
+from nnunet_nacl.trainers._recipes import LOSSES, TERMS, Recipe
 from nnunet_nacl.typing import ByName
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 def build_loss(
@@ -32,28 +35,64 @@ def build_loss(
         raise ValueError(
             'There is no loss: set the trainer\'s loss_class, or name one, as in Recipe("NACL").'
         )
-    settings: ByName = {**recipe.settings, **shared}
+    return _made(loss_class, {**recipe.settings, **shared})
+
+
+def build_term(
+    recipe: Recipe,
+    term_class: type[losses.ImageTerm] | None = None,
+    *,
+    dice: nn.Module | None = None,
+    **shared: Unpack[losses.SharedByTerms],
+) -> nn.Module | None:
+    """The image-level term of a recipe, or None; raises a ValueError for settings that it does not allow.
+
+    Args:
+        recipe: what names the term and its settings.
+        term_class: the term, for a recipe that names none.
+        dice: nnU-Net's Dice loss, the term ``"Dice"`` and a part of terms that take it.
+        shared: settings of ``ImageTerm``.
+    """
+    if recipe.term is not None:
+        if term_class is not None:
+            raise ValueError(
+                f"The recipe names {recipe.term}, and term_class is {term_class.__name__}: keep one."
+            )
+        if recipe.term == "Dice":
+            return dice
+        term_class = getattr(losses, TERMS[recipe.term].class_name)
+    if term_class is None:
+        return None
+    settings: ByName = {**recipe.term_settings, **shared}
+    if "dice" in inspect.signature(term_class).parameters:
+        settings["dice"] = dice
+    return _made(term_class, settings)
+
+
+def _made(kind: type[_Module], settings: ByName) -> _Module:
     try:
-        _check_taken(loss_class, settings)
+        _check_taken(kind, settings)
     except TypeError as error:
         shown = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-        raise ValueError(f"{loss_class.__name__} does not take {shown}: {error}") from error
-    return loss_class(**settings)
+        raise ValueError(f"{kind.__name__} does not take {shown}: {error}") from error
+    return kind(**settings)
 
 
-def _check_taken(loss_class: type[losses.SegmentationLoss], settings: ByName) -> None:
+def _check_taken(kind: type[nn.Module], settings: ByName) -> None:
     """Raise a TypeError unless the class's ``__init__`` takes these keywords; what it does with them is its own."""
-    signature = inspect.signature(loss_class)
+    signature = inspect.signature(kind)
     taken = signature.bind(**settings).arguments
     for name, parameter in signature.parameters.items():
-        if get_args(parameter.annotation) != (losses.Shared,):  # of **shared: Unpack[Shared]
+        keywords = get_args(parameter.annotation)
+        if keywords not in ((losses.Shared,), (losses.SharedByTerms,)):  # **shared: Unpack[Shared]
             continue
         for setting in taken.get(name, {}):
-            if setting not in losses.Shared.__annotations__:
+            if setting not in keywords[0].__annotations__:
                 raise TypeError(f"got an unexpected keyword argument {setting!r}")
 
 
 def default_of(loss: str, setting: str) -> object:
-    """The default of one of our losses' settings, as its class has it."""
-    parameters = inspect.signature(getattr(losses, LOSSES[loss].class_name)).parameters
+    """The default of a setting of a loss or term, as its class has it."""
+    class_name = {**LOSSES, **TERMS}[loss].class_name
+    parameters = inspect.signature(getattr(losses, class_name)).parameters
     return parameters[setting].default

@@ -1,4 +1,4 @@
-"""Trainer names and what they mean: ``nnUNetTrainer[Dice]LOSS[_suffix ...]`` <-> ``Recipe``.
+"""Trainer names and what they mean: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
 
 The name carries the settings, as in nnU-Net's own trainer variants, so that each variant has its own results folder and
 prediction finds it again from the checkpoint. This module imports neither torch nor nnU-Net.
@@ -18,22 +18,26 @@ class Recipe:
 
     Attributes:
         loss: a key of ``LOSSES``; None for the trainer's own ``loss_class``.
-        dice: add nnU-Net's own Dice loss.
+        term: a key of ``TERMS``, the image-level term to add, such as nnU-Net's own ``"Dice"``; None for none, or for
+            the trainer's own ``term_class``.
         settings: keyword settings of the loss class that differ from its defaults.
+        term_settings: those of the term's class.
         paper_schedule: Adam, 1e-3 then 1e-4 from half time, 100 epochs unless ``num_epochs`` says otherwise.
     """
 
     loss: str | None = None
-    dice: bool = False
+    term: str | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+    term_settings: Mapping[str, object] = field(default_factory=dict)
     num_epochs: int | None = None
     num_iterations_per_epoch: int | None = None
     paper_schedule: bool = False
 
     def __post_init__(self) -> None:
-        """Raise a ValueError unless ``loss`` is one of ours."""
-        if self.loss is not None and self.loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}; got {self.loss!r}.")
+        """Raise a ValueError unless ``loss`` and ``term`` are ours."""
+        for what, name, known in (("loss", self.loss, LOSSES), ("term", self.term, TERMS)):
+            if name is not None and name not in known:
+                raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by its short name: the class in ``nnunet_nacl.losses`` and the settings a trainer name can carry."""
+    """A loss or term by its short name: the class in ``nnunet_nacl.losses``, and the settings in a trainer's name."""
 
     class_name: str
     summary: str
@@ -119,7 +123,39 @@ LOSSES: Mapping[str, Loss] = {
             Setting("weight", "0.1", "weight<number>"),
         ),
     ),
+    "CRaC": Loss(
+        "CRaCLoss",
+        "CE + penalties as NACL's, with a weight for each class inside and at boundaries that adapts",
+        (
+            Setting("margin", "–; its authors: 5", "margin<number>"),
+            Setting("rho", "–; its authors: 0.1", "rho<number>"),
+        ),
+    ),
+    "FLSD": Loss("FLSDLoss", "focal loss with a gamma of 5 below a probability of 0.2, else 3"),
+    "DualFL": Loss("DualFocalLoss", "dual focal loss", (Setting("gamma", "–", "gamma<number>"),)),
+    "FCL": Loss(
+        "FocalCalibrationLoss",
+        "focal loss + weight · squared error",
+        (Setting("gamma", "–", "gamma<number>"), Setting("weight", "–", "weight<number>")),
+    ),
 }
+
+TERMS: Mapping[str, Loss] = {
+    "Dice": Loss("", "nnU-Net's Dice loss"),
+    "DicePP": Loss(
+        "DicePlusPlus", "DSC++", (Setting("gamma", "–; its authors: 2", "gamma<number>"),)
+    ),
+    "DiceACE": Loss(
+        "DiceACE",
+        "nnU-Net's Dice loss + aceWeight · mL1-ACE",
+        (
+            Setting("bins", "–", words={"softBins": "soft", "hardBins": "hard"}),
+            Setting("ace_weight", "–; MONAI: 0.3", "aceWeight<number>"),
+        ),
+    ),
+    "SoftDice": Loss("SoftDice", "soft-label Dice, of the target as the loss smooths it"),
+}
+"""What can be added to a loss: sums over an image. nnU-Net's own has no class of ours."""
 
 BUDGET = (
     Setting("num_epochs", "train N epochs (nnU-Net: 1000)", "<N>epochs"),
@@ -138,12 +174,14 @@ SCHEDULE = (
 )
 """The settings of a recipe that the names of all losses can carry."""
 
-_NAME = re.compile(rf"{PREFIX}(?P<dice>Dice)?(?P<loss>{'|'.join(LOSSES)})(?P<suffixes>|_.*)")
+_NAME = re.compile(
+    rf"{PREFIX}(?P<term>{'|'.join(TERMS)})?(?P<loss>{'|'.join(LOSSES)})(?P<suffixes>|_.*)"
+)
 
 
 def trainer_names() -> list[str]:
-    """The names without suffixes: each loss alone, then each with nnU-Net's Dice."""
-    return [f"{PREFIX}{dice}{loss}" for dice in ("", "Dice") for loss in LOSSES]
+    """The names without suffixes: each loss alone, then with each term."""
+    return [f"{PREFIX}{term}{loss}" for term in ("", *TERMS) for loss in LOSSES]
 
 
 def parse_name(name: str) -> Recipe | None:
@@ -156,34 +194,34 @@ def parse_name(name: str) -> Recipe | None:
         ValueError: one of our names with an unknown, repeated or contradictory suffix; lists the valid ones.
 
     >>> parse_name("nnUNetTrainerDiceNACL_weight0p2_10epochs")
-    Recipe(loss='NACL', dice=True, settings={'weight': 0.2}, num_epochs=10, num_iterations_per_epoch=None, \
-paper_schedule=False)
+    Recipe(loss='NACL', term='Dice', settings={'weight': 0.2}, term_settings={}, num_epochs=10, \
+num_iterations_per_epoch=None, paper_schedule=False)
     >>> parse_name("nnUNetTrainerCELoss") is None
     True
     """
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    loss = match["loss"]
-    settings: dict[str, object] = {}
-    set_by: dict[str, str] = {}
+    loss, term = match["loss"], match["term"]
+    groups = _groups_of(loss, term)
+    values: list[dict[str, object]] = [{} for _ in groups]
+    set_by: dict[tuple[int, str], str] = {}
     for suffix in match["suffixes"].split("_")[1:]:
-        found = _read(suffix, _settings_of(loss))
-        if found is None:
-            raise _error(name, loss, f"does not know the suffix '_{suffix}'")
-        what, value = found
-        if what in set_by:
-            raise _error(name, loss, f"sets {what} twice, with '_{set_by[what]}' and '_{suffix}'")
-        settings[what] = value
-        set_by[what] = suffix
+        # A suffix that loss and term have belongs to the loss
+        found = [(number, _read(suffix, group)) for number, group in enumerate(groups)]
+        number, read = next(((n, read) for n, read in found if read is not None), (0, None))
+        if read is None:
+            raise _error(name, groups, f"does not know the suffix '_{suffix}'")
+        what, value = read
+        first = set_by.setdefault((number, what), suffix)
+        if what in values[number]:
+            raise _error(name, groups, f"sets {what} twice, with '_{first}' and '_{suffix}'")
+        values[number][what] = value
+    settings, term_settings, schedule = values
     if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
-        raise _error(
-            name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'"
-        )
-    schedule = {
-        setting.name: settings.pop(setting.name) for setting in SCHEDULE if setting.name in settings
-    }
-    return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
+        suffix = set_by[0, "sigma"]
+        raise _error(name, groups, f"has '_{suffix}', which needs '_gaussian' or '_plainGaussian'")
+    return Recipe(loss, term, settings, term_settings, **schedule)  # type: ignore[arg-type]
 
 
 def recipe_of(name: str) -> Recipe | None:
@@ -249,13 +287,14 @@ def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None
     return None
 
 
-def _settings_of(loss: str) -> tuple[Setting, ...]:
-    return (*LOSSES[loss].settings, *SCHEDULE)
+def _groups_of(loss: str, term: str | None) -> tuple[tuple[Setting, ...], ...]:
+    """The settings of the loss, of the term, and of the schedule."""
+    return LOSSES[loss].settings, TERMS[term].settings if term else (), SCHEDULE
 
 
-def _error(name: str, loss: str, problem: str) -> ValueError:
-    valid = "; ".join(setting.shown() for setting in _settings_of(loss))
+def _error(name: str, groups: Sequence[Sequence[Setting]], problem: str) -> ValueError:
+    valid = "; ".join(dict.fromkeys(setting.shown() for group in groups for setting in group))
     return ValueError(
-        f"Trainer name {name} {problem}. Valid suffixes for {loss}, each after an underscore, in any order, with p "
-        f"for the decimal point: {valid}."
+        f"Trainer name {name} {problem}. Valid suffixes, each after an underscore, in any order, with p for the "
+        f"decimal point: {valid}."
     )

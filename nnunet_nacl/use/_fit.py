@@ -79,12 +79,8 @@ class ReviewFit:
         """The largest threshold λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
 
         Raises:
-            ValueError: no such structure, or fewer than 1/alpha − 1 calibration cases have it.
+            ValueError: fewer than 1/alpha − 1 calibration cases have it.
         """
-        if structure not in self.structures:
-            raise ValueError(
-                f"{self.file} has no structure {structure!r}; it has {', '.join(self.structures)}."
-            )
         try:
             return self.structures[structure].recall_threshold(alpha)
         except ValueError as error:
@@ -111,16 +107,13 @@ class ReviewFit:
                 f"which checkpoint made it: the fit is valid only for the {one}."
             )
             return [warning]
-        if not self._is_calibrated_like(made):
+        if made is not self.calibration and not (
+            made and self.calibration and self.calibration.includes(made)
+        ):
             raise ValueError(
                 f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
             )
         return []
-
-    def _is_calibrated_like(self, made: AppliedCalibration | None) -> bool:
-        if made is None or self.calibration is None:
-            return made is self.calibration
-        return self.calibration.includes(made)
 
     def _has_calibrated_checkpoint(self) -> bool:
         """Whether nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder."""
@@ -152,7 +145,11 @@ class ReviewFit:
 
     def quality_notes(self) -> list[str]:
         """How well the Dice to expect, bounds and intervals work on held-out cases."""
-        ranks = [one.spearman for one in self._held_out_structures if one.spearman is not None]
+        ranks = [
+            one.spearman
+            for one in self.held_out
+            if one.structure != ALL and one.spearman is not None
+        ]
         told = "the rank correlation on other cases is unknown"
         if ranks:
             told = (
@@ -164,13 +161,13 @@ class ReviewFit:
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
-        for judgement in self._held_out_structures:
+        for judgement in self.held_out:
             shares = {
                 "bound of the Dice": (judgement.bound_coverage, judgement.num_bounds),
                 "interval of the volume": (judgement.interval_coverage, judgement.num_intervals),
             }
             for what, (held, count) in shares.items():
-                if held is None or count is None:
+                if held is None or count is None or judgement.structure == ALL:
                     continue
                 variance = self.coverage * (1 - self.coverage) / count
                 if held < self.coverage - 2 * math.sqrt(variance):
@@ -179,10 +176,6 @@ class ReviewFit:
                         f"held-out cases, not in {100 * self.coverage:.0f} %."
                     )
         return notes
-
-    @property
-    def _held_out_structures(self) -> list[Judgement]:
-        return [one for one in self.held_out if one.structure != ALL]
 
     def summary(self) -> str:
         """A text: what was fitted, and how well it works on held-out cases."""
@@ -227,9 +220,6 @@ def fit_review(
     predicted = predictions.to_fit_to()
     folders = [folder.absolute() for folder in predictions.pred_folders]
     calibration = _shared_calibration(folders)
-    decoded = {decoding_of(folder) for folder in folders}
-    if len(decoded) > 1:
-        raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes
     )
@@ -245,7 +235,7 @@ def fit_review(
     result = ReviewFit(
         model=predictions.model,
         calibration=calibration,
-        decoded=decoded.pop(),
+        decoded=decoding_of(folders[0]),
         coverage=coverage,
         structures=_fit_structures(used, coverage),
         held_out=_hold_out(used, parts, coverage),
@@ -289,18 +279,12 @@ def _hold_out(
 
 
 def _shared_calibration(folders: Sequence[Path]) -> AppliedCalibration | None:
-    """How the predictions were calibrated: all alike, or each folder by its own fit."""
-    found = {folder: calibration_of(folder) for folder in folders}
-    known = [how for how in found.values() if how is not None]
-    if not known:
-        return None
-    if len(known) < len(folders):
-        listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
-        raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
-    if len(set(known)) > 1 or all(folder.name == FOLD_VALIDATION for folder in folders):
-        methods = {method for how in known for method in how.methods}
+    """How the predictions were calibrated: all alike, or each folder by its own fit; None if they were not."""
+    found = [how for how in map(calibration_of, folders) if how is not None]
+    if len(set(found)) > 1 or (found and all(folder.name == FOLD_VALIDATION for folder in folders)):
+        methods = {method for how in found for method in how.methods}
         return AppliedCalibration(tuple(sorted(methods)), None)
-    return known[0]
+    return found[0] if found else None
 
 
 def _told(done: str, how: AppliedCalibration | str | None) -> str:

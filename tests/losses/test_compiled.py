@@ -16,7 +16,7 @@ from torch._inductor.utils import run_and_get_code
 from torch.profiler import ProfilerActivity, profile
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import SegmentationLoss, _compiled, _gradient, _target
+from nnunet_nacl.losses import DiceACE, DicePlusPlus, SegmentationLoss, SoftDice, _compiled, _gradient, _target
 from tests.losses.test_laws import (
     CLASSES,
     draw,
@@ -27,6 +27,7 @@ from tests.losses.test_laws import (
     value_and_gradient,
     with_ignored,
 )
+from tests.losses.test_terms import NoDice
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -94,7 +95,29 @@ def test_the_same_as_in_pieces(name: str, generator: torch.Generator, regions: b
 @pytest.mark.parametrize(("dtype", "regions"), [(torch.float16, True), (torch.bfloat16, False)])
 def test_half_precision_and_dice(generator: torch.Generator, dtype: torch.dtype, regions: bool) -> None:
     logits, target = draw(generator, regions=regions, ignore=True)
-    check(make("NACL", regions=regions, ignore=True, dice=nnunets_dice()), logits.to(dtype), target)
+    check(make("NACL", regions=regions, ignore=True, term=nnunets_dice()), logits.to(dtype), target)
+
+
+@pytest.mark.usefixtures("tracing")
+@pytest.mark.parametrize("regions", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+def test_terms(generator: torch.Generator, regions: bool, batch: bool) -> None:
+    shared = {"regions": regions, "batch": batch}
+    terms = (DicePlusPlus(**shared), SoftDice(**shared), DiceACE(NoDice(), **shared), DiceACE(NoDice(), bins="hard"))
+    for term in terms[: 3 if regions else 4]:
+        logits, target = draw(generator, regions=regions, ignore=True)
+        check(make("SVLS", regions=regions, ignore=True, term=term), logits, target)
+
+
+@pytest.mark.usefixtures("tracing")
+def test_weights_that_adapt_are_not_compiled_in(generator: torch.Generator) -> None:
+    loss = make("CRaC")
+    logits, labels = draw(generator)
+    for epoch in range(12):
+        check(loss, logits, labels)
+        loss.observe(logits, labels)
+        loss.end_epoch(epoch)
+    assert counters["stats"]["unique_graphs"] <= MOST
 
 
 class CountedDice(nn.Module):
@@ -102,14 +125,14 @@ class CountedDice(nn.Module):
 
     def __init__(self, *, ddp: bool) -> None:
         super().__init__()
-        self.dice = nnunets_dice()
+        self.term = nnunets_dice()
         self.ddp = ddp
         self.calls = 0
 
     def forward(self, logits: Tensor, target: Tensor, loss_mask: Tensor | None) -> Tensor:
         if not torch.compiler.is_compiling():
             self.calls += 1
-        value: Tensor = self.dice(logits, target, loss_mask=loss_mask)
+        value: Tensor = self.term(logits, target, loss_mask=loss_mask)
         return value
 
 
@@ -120,7 +143,7 @@ def test_dice_is_part_of_the_code(generator: torch.Generator) -> None:
     silent = CountedDice(ddp=False)
     del silent.ddp
     for dice, waits in ((CountedDice(ddp=False), False), (CountedDice(ddp=True), True), (silent, True)):
-        loss = make("CE", dice=dice)
+        loss = make("CE", term=dice)
         check(loss, logits, target)
         dice.calls = 0
         loss(logits.float(), target)
@@ -250,7 +273,7 @@ def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: p
 @pytest.mark.parametrize("name", ["CE", "NACL", "SVLS"])
 @pytest.mark.parametrize("regions", [False, True])
 def test_with_inductor(name: str, regions: bool, generator: torch.Generator) -> None:
-    loss = make(name, regions=regions, ignore=regions, dice=None if regions else nnunets_dice())
+    loss = make(name, regions=regions, ignore=regions, term=None if regions else nnunets_dice())
     for logits, target in of_scales(generator, "2d", regions=regions, ignore=regions):
         check(loss, logits, target, rtol=3e-6)  # on a CPU, what it compiles adds up one by one, in single precision
     assert counters["stats"]["unique_graphs"] <= MOST
@@ -305,7 +328,7 @@ def check_on_cuda(mean: SegmentationLoss, logits: Tensor, target: Tensor) -> Non
 @each_kind
 def test_on_cuda(name: str, generator: torch.Generator, regions: bool) -> None:
     torch._dynamo.reset()
-    loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+    loss = make(name, regions=regions, ignore=True, term=None if regions else nnunets_dice())
     logits, target = draw(generator, (64, 48), regions=regions, ignore=True)
     check_on_cuda(loss, logits.float(), target)
 

@@ -73,7 +73,7 @@ def test_with_dice_equals_nnunets_region_loss(generator: torch.Generator, ignore
     if ignore:
         default.weight_ce = 1 / 3
     dice = MemoryEfficientSoftDiceLoss(apply_nonlin=torch.sigmoid, do_bg=True, **DICE)
-    loss = CrossEntropyLoss(regions=True, ignore_label=3 if ignore else None, dice=dice)
+    loss = CrossEntropyLoss(regions=True, ignore_label=3 if ignore else None, term=dice)
     torch.testing.assert_close(loss(logits, masks), default(logits, masks))
 
 

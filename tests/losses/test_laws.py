@@ -27,6 +27,10 @@ LOSSES: dict[str, Make] = {
     "MbLS": lambda **shared: losses.MbLSLoss(margin=0.5, **shared),
     "NACL": losses.NACLLoss,
     "NACL l2 gaussian": lambda **shared: losses.NACLLoss(penalty="l2", prior="gaussian", **shared),
+    "CRaC": lambda **shared: losses.CRaCLoss(margin=2, rho=0.3, **shared),
+    "FLSD": losses.FLSDLoss,
+    "DualFL": losses.DualFocalLoss,
+    "FCL": losses.FocalCalibrationLoss,
     "NACL softmax sum": lambda **shared: losses.NACLLoss(constraint="softmax", class_reduction="sum", **shared),
 }
 CLASSES, IGNORE = 3, 3
@@ -41,8 +45,8 @@ each_shape = pytest.mark.parametrize("spatial", SPATIAL.values(), ids=SPATIAL)
 with_ignored = pytest.mark.parametrize("ignore", [False, True], ids=["all", "ignore"])
 
 
-def make(name: str, *, regions: bool = False, ignore: bool = False, dice: nn.Module | None = None) -> SegmentationLoss:
-    return LOSSES[name](regions=regions, ignore_label=IGNORE if ignore else None, dice=dice)
+def make(name: str, *, regions: bool = False, ignore: bool = False, term: nn.Module | None = None) -> SegmentationLoss:
+    return LOSSES[name](regions=regions, ignore_label=IGNORE if ignore else None, term=term)
 
 
 def draw(
@@ -87,7 +91,7 @@ def assert_same(loss: SegmentationLoss, logits: Tensor, target: Tensor, toleranc
 def test_settings_are_shown() -> None:
     loss = losses.LabelSmoothingLoss(ignore_label=3)
     loss.tell = print  # no setting; a trainer's would show the trainer in its log
-    assert repr(loss) == ("LabelSmoothingLoss(ignore_label=3, regions=False, dice=None, compiled=False, alpha=0.1)")
+    assert repr(loss) == ("LabelSmoothingLoss(ignore_label=3, regions=False, term=None, compiled=False, alpha=0.1)")
 
 
 def test_every_loss_is_here() -> None:
@@ -138,7 +142,7 @@ def test_second_derivatives_and_torch_func(name: str, generator: torch.Generator
 def test_ignored_voxels_add_nothing(name: str, generator: torch.Generator, regions: bool, poison: float) -> None:
     logits, target = draw(generator, regions=regions, ignore=True)
     ignored = ignored_of(target, regions=regions)
-    loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+    loss = make(name, regions=regions, ignore=True, term=None if regions else nnunets_dice())
     changed = target.clone()
     if regions:
         changed[:, :-1] ^= ignored
@@ -153,7 +157,7 @@ def test_ignored_voxels_add_nothing(name: str, generator: torch.Generator, regio
 @each_kind
 def test_a_patch_of_only_ignored_voxels_gives_zero(name: str, generator: torch.Generator, regions: bool) -> None:
     logits, target = draw(generator, regions=regions, ignore=True)
-    loss = make(name, regions=regions, ignore=True, dice=nnunets_dice())
+    loss = make(name, regions=regions, ignore=True, term=nnunets_dice())
     value, gradient = value_and_gradient(loss, logits, torch.full_like(target, True if regions else IGNORE))
     assert value.item() == 0.0
     assert not gradient.any()
@@ -201,7 +205,7 @@ class Product(nn.Module):
 @each_loss
 def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None:
     logits, labels = draw(generator)
-    half, loss = logits.bfloat16(), make(name, dice=Product())
+    half, loss = logits.bfloat16(), make(name, term=Product())
     expected = loss(half.float(), labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = loss(half, labels)
@@ -214,7 +218,7 @@ def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None
 def test_labels_without_a_channel(name: str, spatial: tuple[int, ...], generator: torch.Generator) -> None:
     """As torch and most loops have them."""
     logits, target = draw(generator, spatial, ignore=True)
-    loss = make(name, ignore=True, dice=nnunets_dice())
+    loss = make(name, ignore=True, term=nnunets_dice())
     assert torch.equal(loss(logits, target[:, 0]), loss(logits, target))
 
 
@@ -244,13 +248,13 @@ def test_a_logit_of_minus_infinity(name: str, generator: torch.Generator, region
     logits, target = draw(generator, regions=regions)
     logits[0, 1, 2, 3] = -math.inf
     target[0, 1 if regions else 0, 2, 3] = 0
-    takes_it = not regions and name in {"CE", "FL", "NACL softmax sum"}
+    takes_it = not regions and name in {"CE", "FL", "FLSD", "DualFL", "FCL", "NACL softmax sum"}
     assert torch.isfinite(make(name, regions=regions)(logits, target)) == takes_it
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "MbLS" and "NACL" not in name])
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in {"MbLS", "CRaC"} and "NACL" not in name])
 def test_regions_are_the_mean_over_cases_of_two_classes(name: str, generator: torch.Generator) -> None:
-    # NACL's penalty differs by definition: it looks at one logit for each region.
+    # NACL's and CRaC's penalties differ by definition: they look at one logit for each region.
     logits, masks = draw(generator, regions=True)
     alone = [
         make(name)(torch.cat([torch.zeros_like(logit), logit], 1), mask)
@@ -277,6 +281,7 @@ def test_cuda_equals_the_cpu_and_does_not_synchronize(name: str, generator: torc
     loss = make(name, ignore=True)
     expected = loss(logits.float(), labels)
     on_device = logits.float().cuda().requires_grad_(), labels.cuda()
+    loss.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
         value = loss(*on_device)
@@ -333,7 +338,7 @@ def test_unread_a_wrong_value_makes_the_loss_nan(
     name: str, generator: torch.Generator, regions: bool, ignore: bool, with_dice: bool
 ) -> None:
     logits, target = draw(generator, regions=regions, ignore=ignore)
-    loss = make(name, regions=regions, ignore=ignore, dice=nnunets_dice() if with_dice else None)
+    loss = make(name, regions=regions, ignore=ignore, term=nnunets_dice() if with_dice else None)
     assert torch.isfinite(loss(logits, target))
     for wrong in (255, -1, 1.5, 0.5, math.nan):
         changed = target.short() if isinstance(wrong, int) else target.float()
@@ -363,7 +368,7 @@ def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) 
     channels = CLASSES + ignore if regions else 1
     target = torch.empty(2, channels, 6, 6, device="meta", dtype=torch.float32)
     logits = torch.empty(2, CLASSES, 6, 6, device="meta", requires_grad=True)
-    loss = make(name, regions=regions, ignore=ignore, dice=None if regions else nnunets_dice())
+    loss = make(name, regions=regions, ignore=ignore, term=None if regions else nnunets_dice()).to("meta")
     loss(logits, target).backward()
     assert logits.grad.shape == logits.shape
     # what is compiled on CUDA
@@ -378,7 +383,7 @@ def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, generator: torch.Ge
     logits, target = draw(generator, regions=regions)
     target = target.float()
     target[1, 0, 2, 3] = 255
-    assert make(name, regions=regions)(logits.cuda(), target.cuda()).isnan()
+    assert make(name, regions=regions).cuda()(logits.cuda(), target.cuda()).isnan()
 
 
 @pytest.mark.parametrize(
@@ -479,5 +484,5 @@ def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pyt
         logits = torch.empty(2, CLASSES, 6, 6, device="cuda", dtype=torch.float16)
         channels = CLASSES + 1 if regions else 1
         target = torch.empty(2, channels, 6, 6, device="cuda", dtype=torch.bool if regions else torch.int16)
-        loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+        loss = make(name, regions=regions, ignore=True, term=None if regions else nnunets_dice()).cuda()
         assert loss(logits.requires_grad_(), target).shape == ()  # computes the gradient, too

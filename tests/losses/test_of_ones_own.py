@@ -24,7 +24,7 @@ class OfOnesOwn(SegmentationLoss):
 
 def test_a_loss_of_ones_own_has_names_to_itself(generator: torch.Generator) -> None:
     logits, labels = draw(generator)
-    own, ours = (kind(dice=nnunets_dice()) for kind in (OfOnesOwn, losses.CrossEntropyLoss))
+    own, ours = (kind(term=nnunets_dice()) for kind in (OfOnesOwn, losses.CrossEntropyLoss))
     assert torch.equal(own(logits, labels), ours(logits, labels))
     torch.testing.assert_close(torch.func.grad(own)(logits, labels), torch.func.grad(ours)(logits, labels))
 

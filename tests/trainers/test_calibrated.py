@@ -22,7 +22,18 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.losses import FocalLoss, NACLLoss, SegmentationLoss, Shared, Target, _compiled, _gradient, _target
+from nnunet_nacl.losses import (
+    FocalLoss,
+    ImageTerm,
+    NACLLoss,
+    SegmentationLoss,
+    Shared,
+    SharedByTerms,
+    Target,
+    _compiled,
+    _gradient,
+    _target,
+)
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import (
     MAX_LOGIT_HISTOGRAM,
@@ -33,7 +44,7 @@ from nnunet_nacl.trainers import (
     _classes,
 )
 from nnunet_nacl.trainers._losses import build_loss
-from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
+from tests.conftest import KINDS, NNUNet, Planned, Trained, trainer_on_cpu
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
@@ -95,15 +106,79 @@ def step(trainer: nnUNetTrainer) -> float:
     return float(trainer.train_step(batch)["loss"])
 
 
-@pytest.mark.parametrize("name", ["NACL", "DiceNACL", "CE", "FL", "DiceMbLS"])
-def test_replaces_the_loss_under_nnunets_deep_supervision(make: Make, name: str) -> None:
-    trainer = make(name, configuration="3d_small")
+@pytest.mark.parametrize("kind", ["labels", "regions_ignore"])
+@pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
+@pytest.mark.parametrize(
+    ("name", "loss", "term"),
+    [
+        ("NACL", "NACLLoss", "NoneType"),
+        ("DiceFL", "FocalLoss", "MemoryEfficientSoftDiceLoss"),
+        ("DicePPNACL", "NACLLoss", "DicePlusPlus"),
+        ("DiceACECE", "CrossEntropyLoss", "DiceACE"),
+        ("DiceACECE_hardBins", "CrossEntropyLoss", "DiceACE"),
+        ("SoftDiceLS", "LabelSmoothingLoss", "SoftDice"),
+        ("SoftDiceSVLS", "SVLSLoss", "SoftDice"),
+        ("CRaC", "CRaCLoss", "NoneType"),
+        ("FLSD", "FLSDLoss", "NoneType"),
+        ("DualFL", "DualFocalLoss", "NoneType"),
+        ("FCL", "FocalCalibrationLoss", "NoneType"),
+    ],
+)
+def test_replaces_the_loss_under_nnunets_deep_supervision(
+    make: Make, name: str, loss: str, term: str, kind: str, configuration: str
+) -> None:
+    trainer = make(name, kind, configuration)
     assert type(trainer).__name__ == f"nnUNetTrainer{name}"
     assert isinstance(trainer.loss, DeepSupervisionWrapper)
-    assert trainer.loss.weight_factors == (1.0, 0.0)
-    assert type(trainer.loss.loss).__name__ == trainers.LOSSES[name.removeprefix("Dice")].class_name
-    assert isinstance(trainer.loss.loss.dice, MemoryEfficientSoftDiceLoss) == ("Dice" in name)
+    assert trainer.loss.weight_factors[-1] == 0
+    inner = trainer.loss.loss
+    assert (type(inner).__name__, type(inner.term).__name__) == (loss, term)
+    assert inner.regions == (kind != "labels")
+    if term not in {"NoneType", "MemoryEfficientSoftDiceLoss"}:
+        assert (inner.term.regions, inner.term.ddp) == (inner.regions, False)
+        assert inner.term.batch == trainer.configuration_manager.batch_dice
     assert np.isfinite(step(trainer))
+
+
+def test_what_cracs_weights_adapted_to_is_in_the_checkpoint(make: Make, trained: Trained) -> None:
+    """After the validation of one epoch, and again where a training goes on."""
+    name = "CRaC_1epochs_2iterations"
+    checkpoint = trained("labels", "2d_small", f"nnUNetTrainer{name}") / "fold_0" / "checkpoint_final.pth"
+    (state,) = torch.load(checkpoint, weights_only=False)["logging"]["loss_state"]
+    begin = make(name).loss.loss.multipliers
+    continued = make(name)
+    continued.load_checkpoint(str(checkpoint))
+    buffers = dict(continued.loss.loss.named_buffers())
+    assert buffers["multipliers"].shape == (2, 3)
+    assert (buffers["multipliers"] > begin).any()
+    assert {name: buffer.tolist() for name, buffer in buffers.items()} == state
+
+
+class Tversky(ImageTerm):
+    """Of one's own, with a setting."""
+
+    def __init__(self, *, beta: float = 0.3, **shared: Unpack[SharedByTerms]) -> None:
+        super().__init__(**shared)
+        self.beta = beta
+
+    def image_loss(self, p: torch.Tensor, target: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        hits, missed, wrong = (self.total(x * valid) for x in (p * target, (1 - p) * target, p * (1 - target)))
+        return 1 - self.structures(hits / (hits + self.beta * missed + (1 - self.beta) * wrong + 1e-5)).mean()
+
+
+@pytest.mark.parametrize("kind", ["labels", "regions_ignore"])
+def test_a_term_of_ones_own(make: Make, kind: str) -> None:
+    attributes = {"term_class": Tversky, "recipe": Recipe("NACL", term_settings={"beta": 0.7})}
+    trainer = make(type("nnUNetTrainerTversky", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
+    term = trainer.loss.loss.term
+    assert (type(term), term.beta, term.regions) == (Tversky, 0.7, kind != "labels")
+    assert np.isfinite(step(trainer))
+    attributes["recipe"] = Recipe("NACL", "DicePP")
+    with pytest.raises(ValueError, match="The recipe names DicePP, and term_class is Tversky: keep one"):
+        make(type("nnUNetTrainerBoth", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
+    attributes["recipe"] = Recipe("NACL", term_settings={"alpha": 1})
+    with pytest.raises(ValueError, match=r"Tversky does not take alpha=1, .*: got an unexpected keyword argument"):
+        make(type("nnUNetTrainerWrong", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
 
 
 @pytest.mark.parametrize("kind", ["labels", "ignore", "regions"])
@@ -145,7 +220,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gradient, "_COMPILED_ON", frozenset({"cpu"}))
     monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
     trainer = make("DiceNACL")
-    assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
+    assert isinstance(trainer.loss.loss.term, torch._dynamo.OptimizedModule)
     said: list[str] = []
     trainer.loss.loss.tell = said.append
     values = [step(trainer)]  # the CPU reads values back, which cannot be compiled
@@ -184,7 +259,7 @@ def test_other_trainers(make: Make) -> None:
     assert isinstance(trainer.loss, NACLLoss)
     assert np.isfinite(step(trainer))
     with pytest.raises(ValueError, match=r"the loss of the trainer below it, RobustCrossEntropyLoss, has no Dice part"):
-        make(mixed(find("nnUNetTrainerCELoss"), Recipe("NACL", dice=True)))
+        make(mixed(find("nnUNetTrainerCELoss"), Recipe("NACL", "Dice")))
 
 
 class Brier(SegmentationLoss):
@@ -209,10 +284,10 @@ def test_a_loss_of_ones_own(make: Make, kind: str, below: str) -> None:
     assert (loss.regions, loss.ignore_label) == ((True, 3) if kind == "regions_ignore" else (False, None))
     assert np.isfinite(step(trainer))
     if below == "nnUNetTrainer":
-        attributes["recipe"] = Recipe(dice=True, settings={"factor": 2.0}, num_epochs=7)
+        attributes["recipe"] = Recipe(term="Dice", settings={"factor": 2.0}, num_epochs=7)
         trainer = make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
         assert (trainer.loss.loss.factor, trainer.num_epochs) == (2.0, 7)
-        assert isinstance(trainer.loss.loss.dice, MemoryEfficientSoftDiceLoss)
+        assert isinstance(trainer.loss.loss.term, MemoryEfficientSoftDiceLoss)
 
 
 @pytest.mark.parametrize("below", ["nnUNetTrainer", "nnUNetTrainerNoDeepSupervision"])

@@ -4,13 +4,14 @@ import pytest
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import Shared
-from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, schedule_suffix, trainer_names
+from nnunet_nacl.trainers import LOSSES, TERMS, Recipe, default_of, parse_name, schedule_suffix, trainer_names
 
 
 def test_the_names_without_suffixes() -> None:
     found = {name: parse_name(name) for name in trainer_names()}
-    dice = {False: "", True: "Dice"}
-    assert found == {f"nnUNetTrainer{dice[d]}{loss}": Recipe(loss, dice=d) for loss in LOSSES for d in dice}
+    assert found == {
+        f"nnUNetTrainer{term or ''}{loss}": Recipe(loss, term) for loss in LOSSES for term in (None, *TERMS)
+    }
 
 
 def test_every_loss_setting_has_a_suffix_and_the_right_default() -> None:
@@ -41,7 +42,7 @@ def test_every_loss_setting_has_a_suffix_and_the_right_default() -> None:
 def test_settings(name: str, settings: dict[str, object]) -> None:
     loss = name.partition("_")[0]
     assert parse_name(f"nnUNetTrainer{name}") == Recipe(loss, settings=settings)
-    assert parse_name(f"nnUNetTrainerDice{name}") == Recipe(loss, dice=True, settings=settings)
+    assert parse_name(f"nnUNetTrainerDice{name}") == Recipe(loss, "Dice", settings=settings)
 
 
 def test_schedule_in_any_order() -> None:
@@ -67,6 +68,8 @@ def test_names_of_others() -> None:
     assert not any(map(parse_name, ("nnUNetTrainer", "nnUNetTrainerCELoss", "nnUNetTrainerDiceCELoss", "NACL")))
     with pytest.raises(ValueError, match=rf"^loss must be one of {', '.join(LOSSES)}; got 'Focal'\.$"):
         Recipe("Focal")
+    with pytest.raises(ValueError, match=rf"^term must be one of {', '.join(TERMS)}; got 'Tversky'\.$"):
+        Recipe("CE", "Tversky")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,7 @@ def test_wrong_suffixes(name: str, problem: str) -> None:
     with pytest.raises(ValueError) as error:
         parse_name(name)
     assert str(error.value) == (
-        f"Trainer name {name} {problem}. Valid suffixes for NACL, each after an underscore, in any order, with p for "
+        f"Trainer name {name} {problem}. Valid suffixes, each after an underscore, in any order, with p for "
         "the decimal point: weight<number>; mean | gaussian | plainGaussian; sigma<number>; kernel<N>; l1 | l2; "
         "logits | softmax; classMean | classSum; borderValid | borderBackground | borderZero; paperSchedule; "
         "<N>epochs; <N>iterations."

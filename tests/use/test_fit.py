@@ -165,9 +165,6 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     of_one_fit = replace(found, calibration=AppliedCalibration(("temperature",), "1a"))
     with pytest.raises(ValueError, match=r"calibrated \(temperature 1a\); these are predictions that are not calib"):
         of_one_fit.check(Predictions.of_folder(None, new[1]))
-    mixed = replace(predictions, pred_folders=(predictions.pred_folders[0], model[0] / "fold_1" / "validation"))
-    with pytest.raises(ValueError, match="Some of the folders are calibrated, and some are not"):
-        fit_review(mixed, output=tmp_path / "mixed.json")
 
 
 def test_one_case_of_each_patient_is_fitted(

@@ -321,19 +321,8 @@ def test_outputs_that_exist_stay(
         file.unlink()
     assert main(command) == 0
     assert main([*command, "--overwrite"]) == 0
-    with pytest.raises(ValueError, match=r"list\.csv: the page needs another name"):
+    with pytest.raises(ValueError, match=r"list\.csv: expected three names, the first a \.csv file"):
         review_folder(folders[1], output=output, html=output, overwrite=True)
-
-
-def test_a_review_does_not_replace_its_own_fit(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    """Its JSON file has the name of its list."""
-    fit, page = tmp_path / "heart.json", tmp_path / "heart.html"
-    fit.write_text("a fit")
-    (tmp_path / "again").symlink_to(tmp_path)
-    for output, html in (("heart.csv", page), ("again/heart.csv", page), ("list.csv", fit), ("heart.json", page)):
-        with pytest.raises(ValueError, match=r"heart\.json would replace the fit; choose another name\."):
-            review_folder(folders[1], fit=fit, output=tmp_path / output, html=html, overwrite=True)
-    assert fit.read_text() == "a fit"
 
 
 def test_a_review_replaces_a_review_and_nothing_else(
@@ -353,8 +342,6 @@ def test_a_review_replaces_a_review_and_nothing_else(
     earlier = json.loads(written.read_text())
     written.write_text(json.dumps({"format": earlier["format"], "version": "0.1"}))  # as another version might
     (folders[1] / "review.csv").unlink()  # as a process that was killed leaves it
-    with pytest.raises(ValueError, match="another version wrote the review; review the predictions again"):
-        read_outcomes(folders[1])
     assert main(command) == 0
     assert json.loads(written.read_text()) == earlier
     assert (folders[1] / "review.csv").is_file()
@@ -403,10 +390,6 @@ def test_agreement_by_hand() -> None:
 
 
 def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    for members, message in (
-        (folders[1:], r"^members: expected 2 or more folders, each once; got \S+predictions\.$"),
-        ([folders[1], folders[1] / ".." / "predictions"], "expected 2 or more folders, each once; got "),
-        ([folders[1], write_folder(tmp_path / "regions", "a", regions=True)[1]], "has the labels .*, not .* as"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            review_folder(folders[1], members=members)
+    other = write_folder(tmp_path / "regions", "a", regions=True)[1]
+    with pytest.raises(ValueError, match=r"has the labels .*, not .* as"):
+        review_folder(folders[1], members=[folders[1], other])

@@ -123,19 +123,19 @@ def _study_trainers() -> dict[str, str]:
 def _recipe_of(trainer: str) -> Recipe | None:
     """What a trainer trains with; None if it is neither one of ours nor nnU-Net's default."""
     if without_budget(trainer)[0] == DEFAULT_TRAINER:
-        return Recipe("CE", dice=True)
+        return Recipe("CE", "Dice")
     try:
         return parse_name(trainer)
     except ValueError:  # it may be of somebody's own
         return None
 
 
-def _with_defaults(recipe: Recipe) -> tuple[str, bool, ByName]:
+def _with_defaults(recipe: Recipe) -> tuple[str, str | None, ByName, ByName]:
     """The loss of a recipe, with all its settings."""
     loss = recipe.loss
     assert loss is not None  # only trainers of users' own losses have none
     defaults = {setting.name: default_of(loss, setting.name) for setting in LOSSES[loss].settings}
-    return loss, recipe.dice, {**defaults, **recipe.settings}
+    return loss, recipe.term, {**defaults, **recipe.settings}, {**recipe.term_settings}
 
 
 def published_methods(comparison: Comparison, study: Study | None = None) -> dict[str, str | None]:

@@ -22,13 +22,14 @@ STUDIES = (
     "constraint",
     "samples",
     "backbones",
+    "since",
 )
 
 
 def studies_called(study: str) -> list[Study]:
     """Read and check a built-in study, ``FILE.yaml``, or ``all`` built-in ones.
 
-    ``all`` leaves out ``backbones``, which needs configurations that the plans may not have.
+    ``all`` is the paper's, without ``backbones``, which needs configurations that the plans may not have.
 
     Raises:
         OSError: the file cannot be read.
@@ -37,7 +38,7 @@ def studies_called(study: str) -> list[Study]:
     """
     if study != "all":
         return [read_study(study)]
-    return [read_study(name) for name in STUDIES if name != "backbones"]
+    return [read_study(name) for name in STUDIES if name not in {"backbones", "since"}]
 
 
 class _Loader(yaml.SafeLoader):

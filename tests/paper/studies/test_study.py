@@ -47,9 +47,9 @@ def test_main_has_the_papers_methods_and_ce_as_control() -> None:
     assert [row.name for row in study.methods] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
     recipes = {row.name: recipe(row.trainer) for row in study.methods}
     for loss, (setting, _) in PAPER.items():  # what the paper compares them with: its section 4.1.3
-        assert not recipes[loss].dice
+        assert not recipes[loss].term
         assert recipes[loss].settings.get(setting, DEFAULTS[loss]) == DEFAULTS[loss]
-    assert recipes["DiceCE"].dice
+    assert recipes["DiceCE"].term
     assert [row.name for row in study.chosen(["NACL", "CE"]).methods] == ["CE", "NACL"]
     with pytest.raises(ValueError, match="Study main has no method 'Dice'; it has DiceCE, CE, FL"):
         study.chosen(["Dice"])

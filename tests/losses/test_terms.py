@@ -1,0 +1,303 @@
+"""Image-level terms: what all of them must do, values by hand, and other implementations."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from monai.losses import DiceLoss
+from torch import Tensor
+
+from nnunet_nacl import losses
+from nnunet_nacl.losses import DiceACE, DicePlusPlus, ImageTerm, SoftDice
+from tests.losses.test_laws import (
+    CLASSES,
+    IGNORE,
+    assert_same,
+    draw,
+    each_shape,
+    ignored_of,
+    nnunets_dice,
+    value_and_gradient,
+)
+
+
+class NoDice(torch.nn.Module):
+    """In place of nnU-Net's, whose softmax is not for regions."""
+
+    def forward(self, logits: Tensor, target: Tensor, loss_mask: Tensor | None) -> Tensor:  # noqa: ARG002
+        return logits.new_zeros(())
+
+
+def ace(**settings: object) -> DiceACE:
+    return DiceACE(NoDice(), ace_weight=1, **settings)
+
+
+TERMS: dict[str, Callable[..., ImageTerm]] = {
+    "DicePP": DicePlusPlus,
+    "SoftDice": SoftDice,
+    "soft ACE": ace,
+    "hard ACE": lambda **shared: ace(bins="hard", **shared),
+}
+each_term = pytest.mark.parametrize("name", TERMS)
+each_kind = pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
+
+
+def loss_of(name: str, *, regions: bool = False, ignore: bool = False, batch: bool = False) -> losses.SegmentationLoss:
+    term = TERMS[name](regions=regions, batch=batch)
+    return losses.LabelSmoothingLoss(regions=regions, ignore_label=IGNORE if ignore else None, term=term)
+
+
+@each_term
+@each_kind
+@each_shape
+@pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
+def test_gradients(name: str, regions: bool, spatial: tuple[int, ...], batch: bool, generator: torch.Generator) -> None:
+    logits, target = draw(generator, spatial, regions=regions, ignore=True)
+    loss = loss_of(name, regions=regions, ignore=True, batch=batch)
+    assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
+
+
+@each_term
+@each_kind
+def test_with_and_without_pieces(name: str, regions: bool, generator: torch.Generator) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    assert_same(loss_of(name, regions=regions, ignore=True), logits, target)
+
+
+@each_term
+@each_kind
+@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e4])
+def test_ignored_voxels_add_nothing(name: str, regions: bool, poison: float, generator: torch.Generator) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    ignored = ignored_of(target, regions=regions)
+    changed = target.clone()
+    if regions:
+        changed[:, :-1] ^= ignored
+    loss = loss_of(name, regions=regions, ignore=True)
+    expected, slope = value_and_gradient(loss, logits, target)
+    value, gradient = value_and_gradient(loss, torch.where(ignored, poison, logits), changed)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, slope)
+    assert not gradient[ignored.expand_as(gradient)].any()
+
+
+@each_term
+def test_an_ignored_half_is_as_good_as_cut_off(name: str, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    wide = torch.cat([logits, logits.flip(-1)], -1), torch.cat([labels, torch.full_like(labels, IGNORE)], -1)
+    torch.testing.assert_close(loss_of(name, ignore=True)(*wide), loss_of(name)(logits, labels))
+
+
+@each_term
+@each_kind
+def test_nothing_counts(name: str, regions: bool, generator: torch.Generator) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    empty = torch.full_like(target, True if regions else IGNORE)
+    value, gradient = value_and_gradient(loss_of(name, regions=regions, ignore=True), logits, empty)
+    assert value.item() == 0.0
+    assert not gradient.any()
+
+
+@each_term
+@pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
+def test_a_class_that_an_image_lacks(name: str, batch: bool, generator: torch.Generator) -> None:
+    logits, _ = draw(generator)
+    value, gradient = value_and_gradient(loss_of(name, batch=batch), logits, torch.zeros(2, 1, 6, 5))
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
+
+
+@each_term
+@each_kind
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_finite(name: str, regions: bool, dtype: torch.dtype, generator: torch.Generator) -> None:
+    logits, target = draw(generator, regions=regions)
+    for scale in (1, 1e4):
+        value, gradient = value_and_gradient(loss_of(name, regions=regions), (scale * logits.sign()).to(dtype), target)
+        assert torch.isfinite(value)
+        assert torch.isfinite(gradient).all()
+
+
+@each_term
+def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    half, loss = logits.bfloat16(), loss_of(name)
+    expected = loss(half.float(), labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(half, labels)
+    assert torch.equal(found, expected)
+
+
+@each_term
+@each_kind
+def test_sums_over_the_batch(name: str, regions: bool, generator: torch.Generator) -> None:
+    """Are those of one image that holds all of them; mL1-ACE is of each image."""
+    logits, target = draw(generator, regions=regions)
+    target = target.long()
+    as_one = (torch.cat(list(each), 1)[None] for each in (logits, target))
+    found, expected = TERMS[name](regions=regions, batch=True)(logits, target), TERMS[name](regions=regions)(*as_one)
+    assert torch.allclose(found, expected) != ("ACE" in name)
+
+
+@each_term
+def test_classes_in_another_order(name: str, generator: torch.Generator) -> None:
+    """The background stays first."""
+    logits, labels = draw(generator)
+    order = torch.tensor([0, 2, 1])
+    torch.testing.assert_close(TERMS[name]()(logits[:, order], order[labels]), TERMS[name]()(logits, labels))
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
+@pytest.mark.parametrize("ignore", [False, True], ids=["all", "ignore"])
+@pytest.mark.parametrize(
+    "term", [lambda **shared: DicePlusPlus(gamma=1, **shared), SoftDice], ids=["DSC++", "SoftDice"]
+)
+def test_of_hard_labels_it_is_nnunets_dice(
+    term: Callable[..., ImageTerm], batch: bool, ignore: bool, generator: torch.Generator
+) -> None:
+    logits, labels = draw(generator)
+    logits = logits.float()
+    mask = labels != 1 if ignore else None
+    dice = nnunets_dice()
+    dice.batch_dice = batch
+    torch.testing.assert_close(
+        term(batch=batch)(logits, labels, loss_mask=mask), 1 + dice(logits, labels, loss_mask=mask)
+    )
+
+
+@pytest.mark.parametrize("name", ["LS", "SVLS"])
+@pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
+@each_kind
+def test_soft_dice_is_monais(name: str, batch: bool, regions: bool, generator: torch.Generator) -> None:
+    logits, target = draw(generator, regions=regions)
+    kind = {"LS": losses.LabelSmoothingLoss, "SVLS": losses.SVLSLoss}[name]
+    alone, both = (kind(regions=regions, term=term) for term in (None, SoftDice(regions=regions, batch=batch)))
+    if name == "LS":
+        hot = target.double() if regions else torch.nn.functional.one_hot(target[:, 0], CLASSES).movedim(-1, 1).double()
+        soft = hot * 0.9 + 0.1 / (2 if regions else CLASSES)
+    else:
+        soft = losses.neighbor_shares(
+            target, CLASSES, prior="gaussian", sigma=2.0, border="background", regions=regions
+        ).double()
+    monais = DiceLoss(
+        soft_label=True, batch=batch, sigmoid=regions, softmax=not regions, include_background=regions,
+        smooth_nr=1e-5, smooth_dr=1e-5,
+    )  # fmt: skip
+    torch.testing.assert_close(both(logits, target) - alone(logits, target), monais(logits, soft), rtol=1e-6, atol=1e-9)
+
+
+def test_the_minimum_of_soft_dice_is_the_soft_target(generator: torch.Generator) -> None:
+    """With a Dice of hard labels it is not."""
+    _, labels = draw(generator)
+    loss = losses.LabelSmoothingLoss(term=SoftDice())
+    soft = torch.nn.functional.one_hot(labels[:, 0], CLASSES).movedim(-1, 1) * 0.9 + 0.1 / CLASSES
+    at_target = loss(soft.log().double(), labels)
+    for step in (0.8, 1.25):
+        assert loss(step * soft.log().double(), labels) > at_target
+    assert SoftDice()(soft.log(), soft).item() == pytest.approx(0, abs=1e-6)
+    hard = losses.LabelSmoothingLoss(term=nnunets_dice())
+    assert hard(1.1 * soft.log(), labels) < hard(soft.log(), labels)
+
+
+def dice_plus_plus(p: Tensor, hot: Tensor) -> float:
+    values = []
+    for b, k in itertools.product(range(len(p)), range(1, p.shape[1])):
+        hits = missed = false = 0.0
+        for q, y in zip(p[b, k].flatten().tolist(), hot[b, k].flatten().tolist(), strict=True):
+            hits += 2 * q * y
+            missed += (y * (1 - q)) ** 2
+            false += ((1 - y) * q) ** 2
+        values.append(1 - (hits + 1e-5) / (hits + missed + false + 1e-5))
+    return sum(values) / len(values)
+
+
+def mean_ace(p: Tensor, hot: Tensor, *, soft: bool) -> float:
+    """mL1-ACE as it is written down: each voxel, class and bin."""
+    values = []
+    for b, k in itertools.product(range(len(p)), range(p.shape[1])):
+        bins: dict[int, list[float]] = {m: [0.0, 0.0, 0.0] for m in range(20)}
+        for q, y in zip(p[b, k].flatten().tolist(), hot[b, k].flatten().tolist(), strict=True):
+            for m in range(20):
+                center = (2 * m + 1) / 40
+                weight = float(m / 20 < q <= (m + 1) / 20 or (q == 0 and m == 0))
+                if soft:
+                    weight = max(0.0, 1 - 20 * abs(q - center))
+                    weight = 1.0 if (m == 0 and q < center) or (m == 19 and q > center) else weight
+                bins[m] = [a + b for a, b in zip(bins[m], (weight, weight * q, weight * y), strict=True)]
+        filled = [(n, of_q, of_y) for n, of_q, of_y in bins.values() if n >= (0.01 if soft else 1)]
+        gaps = [abs(of_q - of_y) / n for n, of_q, of_y in filled]
+        values.append(sum(gaps) / len(gaps) if hot[b, k].any() else 0.0)
+    return sum(values) / len(values)
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+def test_against_loops(lacking: bool, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    if lacking:
+        labels[0] = labels[0].clamp_max(1)
+    p = logits.softmax(1)
+    hot = torch.nn.functional.one_hot(labels[:, 0], CLASSES).movedim(-1, 1)
+    assert DicePlusPlus()(logits, labels).item() == pytest.approx(dice_plus_plus(p, hot), rel=1e-9)
+    assert ace()(logits, labels).item() == pytest.approx(mean_ace(p, hot, soft=True), rel=1e-9)
+    assert ace(bins="hard")(logits, labels).item() == pytest.approx(mean_ace(p, hot, soft=False), rel=1e-9)
+
+
+def test_hard_bins_are_right_closed() -> None:
+    # p = 0.5 belongs to (0.45, 0.5] with 0.46, not to (0.5, 0.55] with 0.53
+    p = torch.tensor([[[0.5, 0.46, 0.53]]], dtype=torch.float64)
+    hot = torch.tensor([[[1.0, 0.0, 1.0]]], dtype=torch.float64)
+    value = ace(bins="hard", regions=True).image_loss(p, hot, torch.ones_like(p))
+    assert value.item() == pytest.approx((abs(0.96 - 1) / 2 + abs(0.53 - 1)) / 2)
+
+
+def test_soft_bins_by_hand() -> None:
+    # Centers 0.475 and 0.525 share p = 0.5 alike. p = 0.01 lies below the first center, 0.025, and all goes there.
+    p = torch.tensor([[[0.5, 0.01]]], dtype=torch.float64)
+    hot = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
+    value = ace(regions=True).image_loss(p, hot, torch.ones_like(p))
+    assert value.item() == pytest.approx((0.5 + 0.5 + 0.01) / 3)
+
+
+def test_hard_bins_have_gradients_through_the_mean_probability_alone() -> None:
+    logits = torch.zeros(1, 1, 1, 2, dtype=torch.float64, requires_grad=True)
+    ace(bins="hard", regions=True)(logits, torch.ones(1, 1, 1, 2)).backward()
+    # One bin, mean p 1/2 below 1: d|mean p - 1| / dl = -p (1 - p) / 2 for each voxel
+    torch.testing.assert_close(logits.grad, torch.full_like(logits, -0.125))
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_dice_and_ace_are_added(weight: float, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    logits = logits.float()
+    both = DiceACE(nnunets_dice(), ace_weight=weight)(logits, labels)
+    torch.testing.assert_close(both, nnunets_dice()(logits, labels) + weight * ace()(logits, labels))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DicePlusPlus(gamma=0.5), "gamma must be a number of at least 1; got 0.5."),
+        (lambda: DiceACE(NoDice(), ace_weight=-1), "ace_weight must be a number of at least 0; got -1."),
+        (lambda: DiceACE(NoDice(), bins="all"), "bins must be one of 'soft', 'hard'; got 'all'."),
+    ],
+)
+def test_wrong_settings(make: Callable[[], ImageTerm], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        make()
+    assert str(error.value) == message
+
+
+class Tversky(ImageTerm):
+    """Of one's own: 1 - hits / (hits + 0.3 missed + 0.7 false)."""
+
+    def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+        hits, false, missed = (self.total(x * valid) for x in (p * target, p * (1 - target), (1 - p) * target))
+        return 1 - self.structures(hits / (hits + 0.3 * missed + 0.7 * false)).mean()
+
+
+def test_a_term_of_ones_own(generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    alone, both = losses.CrossEntropyLoss(), losses.CrossEntropyLoss(term=Tversky())
+    torch.testing.assert_close(both(logits, labels) - alone(logits, labels), Tversky()(logits, labels))

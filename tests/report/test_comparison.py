@@ -53,7 +53,7 @@ def test_what_must_be_alike() -> None:
     with pytest.raises(ValueError, match=r"different numbers of bins \(one: 15; other: 10\); evaluate them alike"):
         compare({"one": one, "other": make_result(1.0, settings=Settings(num_bins=10))})
     other = make_result(1.0, labels={"background": 0, "a": 1, "b": 2, "c": 3})
-    with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\); they are"):
+    with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\); evaluate"):
         compare({"one": one, "other": other})
     with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
         compare({"one": one, "other": make_result(cases=NAMED[1:3])})

@@ -90,6 +90,13 @@ def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:
         read_results([folders[0], again], names=["a"])
 
 
+def test_missing_records_are_named(copied: Path) -> None:
+    summary = copied / "predictions" / "soft" / "calibration_summary.json"
+    shutil.rmtree(copied / "predictions" / "soft" / "calibration")
+    with pytest.raises(FileNotFoundError, match=r"case_00\.npz does not exist"):
+        read_results([summary])
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_only_pages_of_ours_are_replaced(
     runs: dict[str, Path], page_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

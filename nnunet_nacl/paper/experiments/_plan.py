@@ -1,6 +1,5 @@
 """From a study to its jobs, with every check that is possible before one starts."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,7 +157,13 @@ def plan_experiment(
     methods = [method for method in study.methods if _is_suitable(method, data, options.suffix)]
     if not methods:
         raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
-    configured = [_with_network(data, method.network) for method in methods]
+    # Networks are those of configurations, which must have been added
+    configured = [
+        PreprocessedDataSet.find(dataset, f"{configuration}_{method.network}", options.plans)
+        if method.network
+        else data
+        for method in methods
+    ]
     splits = list(data.splits)
     jobs = []
     for fold in dict.fromkeys(options.folds):
@@ -334,18 +339,3 @@ def _is_suitable(method: Method, data: PreprocessedDataSet, suffix: str) -> bool
         )
         return False
     return True
-
-
-def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:
-    """The same data set in a configuration with another network."""
-    if network is None:
-        return data
-    name = f"{data.configuration}_{network}"
-    plans = PlansJson.find(data.name, data.configuration, data.plans)
-    if name not in plans.configurations:
-        command = ["nnunet_nacl", "paper", "networks", network, "-d", data.name]
-        command += ["-c", data.configuration, "-p", data.plans]
-        raise ValueError(
-            f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"
-        )
-    return PreprocessedDataSet.find(data.name, name, data.plans)

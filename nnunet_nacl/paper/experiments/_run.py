@@ -34,7 +34,7 @@ from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
 # What nnU-Net and our trainers print about their progress
 _PROGRESS = re.compile(
-    r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE over near .*|"
+    r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE \d.*|"
     r"[Pp]redicting \S+"
 )
 

@@ -103,12 +103,12 @@ def run(program: str, log: Path) -> None:
 def test_output_is_logged_and_progress_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = (
         "import sys; sys.stdout.reconfigure(encoding='utf-8'); print('x: Epoch 3'); print('σ and more'); "
-        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE over near 0.0123 (y)')"
+        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE 0.0123 (y)')"
     )
     run(program, tmp_path / "log")
     command, _, progress = capsys.readouterr().out.partition("\n")
     assert command == f"A: $ {shlex.join([sys.executable, '-c', program])}"
-    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE over near 0.0123 (y)\n"
+    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE 0.0123 (y)\n"
     with pytest.raises(RuntimeError, match=r"(?s)failed with status 7\. .* is in .*log, which ends with:\n.*\nbye$"):
         run("print('bye'); raise SystemExit(7)", tmp_path / "log")
     assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")  # of the first attempt

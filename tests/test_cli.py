@@ -202,28 +202,25 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_from_predictions_to_a_list_of_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One call of each command that reads predictions, as users type them; parts are read as one."""
+    """One call of each command that reads predictions, as users type them."""
     monkeypatch.setenv("nnUNet_def_n_proc", "1")
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "val", "abcdef")
     write_folder(tmp_path / "new", "xyz", first=100)
-    write_folder(tmp_path / "other", "xyz", first=100, temperature=1.5)
     for line in (
         "calibrate val/labels val/predictions -o fit.json --method temperature",
         "apply fit.json new/predictions -o calibrated",
         "evaluate new/labels calibrated",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 0",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 1",
+        "evaluate new/labels new/predictions -o all.json",
         "report all.json calibrated --names before after",
         "table all.json calibrated --names before after --table ece",
         "plot reliability all.json -o plot.svg",
         "review calibrated -gt new/labels",
         "decode calibrated -o decoded",
         "maps calibrated -o maps --what confidence entropy",
-        "members new/predictions other/predictions -o ensemble",
     ):
         assert cli.main(line.split()) == 0, line
-    made = {"report.html", "plot.svg", "decoded", "maps", "ensemble", "calibrated/review.csv"}
+    made = {"report.html", "plot.svg", "decoded", "maps", "calibrated/review.csv"}
     assert all((tmp_path / name).exists() for name in made)
     assert "| before" in capsys.readouterr().out
     assert cli.main(["report", "maps"]) == 1

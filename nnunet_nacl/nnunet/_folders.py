@@ -334,7 +334,7 @@ def validation_cases(
     training = {*split["train"]} - {*split["val"]}
     seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
     if seen:
-        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder), "--chill"])
+        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder)])
         raise ValueError(
             f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
             "the fold was trained with these splits, they are left over from an earlier training: remove them. "
@@ -429,7 +429,7 @@ class Predictions:
             raise FileNotFoundError(
                 f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
                 "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
-                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')} --chill"
+                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')}"
             )
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():

@@ -4,9 +4,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-from pydantic import ConfigDict, with_config
+from pydantic import BeforeValidator, ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import FileState, read_json
@@ -22,7 +22,7 @@ CUT_SHORT_NAME = ".nnunet_nacl_cut_short"
 
 @with_config(ConfigDict(extra="allow"))
 class FittedMethod(TypedDict):
-    """A calibration: the name of its method, such as ``vector``, and its parameters."""
+    """A calibration: the name of its method, such as ``temperature``, and its parameters."""
 
     method: str
 
@@ -38,7 +38,10 @@ class Applied:
 class CalibratedFrom:
     """The checkpoint that was calibrated; None of a folder of predictions, and in what earlier versions wrote."""
 
-    checkpoint_file: FileState | None = None
+    # An earlier version added a checksum
+    checkpoint_file: Annotated[
+        FileState | None, BeforeValidator(lambda state: state and state[:3])
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class CalibratedMark:
 
     @property
     def method(self) -> str:
-        """Such as ``vector``."""
+        """Such as ``temperature``."""
         return self.calibration["method"]
 
     @property
@@ -115,12 +118,10 @@ class DecodedCase:
 
     Attributes:
         thresholds: one per class k ≥ 1, or region.
-        expected_dice: of each of them, if decoded for Dice.
-        shared_voxels: in which several structures reach their thresholds, if decoded for recall.
+        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
     """
 
     thresholds: list[float]
-    expected_dice: list[float] | None = None
     shared_voxels: int | None = None
 
 
@@ -129,7 +130,7 @@ class DecodedMark:
     """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
 
     Attributes:
-        metric: what it was decoded for.
+        metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.
         alpha: the share of each structure that may be missed, for recall.
         fit: the file with the recall's thresholds.
         pred_folder: where the probabilities were.
@@ -137,7 +138,7 @@ class DecodedMark:
         cases: those of the folder.
     """
 
-    metric: Literal["dice", "recall"]
+    metric: str
     alpha: float | None
     fit: str | None
     pred_folder: str

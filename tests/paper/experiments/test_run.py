@@ -70,6 +70,14 @@ def test_what_another_process_trains_is_left_to_it(
     assert begun == ["other"]
     assert "[1/2] Dataset901_Labels: NACL, fold 0: another process is at it" in capsys.readouterr().out
     assert set(run_experiments([experiment(job)])) == {job}
+    begun.clear()
+
+    def without_locks(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(_run.FileLock, "acquire", without_locks)
+    run_experiments([experiment(job)])
+    assert begun == [job.trainer]
 
 
 def test_folds_are_appended_to_the_splits(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_each_case_once(num_processes: int) -> None:
 
 
 def test_a_process_is_given_the_work_once() -> None:
-    """It may be large: that of ``members`` knows the files of all cases."""
+    """It may be large: that of ``review --members`` knows the files of all cases."""
     cases = {f"{number}": f"item {number}" for number in range(20)}
     done, _ = each_case(cases, Upper(), doing="x", num_processes=2)
     assert len(done) == 20

@@ -28,7 +28,6 @@ from nnunet_nacl.nnunet._folders import (
 )
 from nnunet_nacl.nnunet._marks import (
     CALIBRATED_NAME,
-    CUT_SHORT_NAME,
     DECODED_NAME,
     Applied,
     AppliedCalibration,
@@ -73,7 +72,6 @@ from nnunet_nacl.nnunet._probabilities import (
 __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
-    "CUT_SHORT_NAME",
     "DECODED_NAME",
     "DEFAULT_TRAINER",
     "SPLITS_NAME",

@@ -22,7 +22,7 @@ from nnunet_nacl.nnunet._case_files import (
     description_of,
 )
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, Reader, read_dataset_json
-from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, CUT_SHORT_NAME, CalibratedMark, Model
+from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, CalibratedMark, Model
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     cases_in,
@@ -389,10 +389,6 @@ class Predictions:
         predictions = existing_folder(pred_folder)
         if ground_truth is not None and ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
-        if (predictions / CUT_SHORT_NAME).is_dir():
-            raise ValueError(
-                f"{predictions} is not whole: the command that wrote it was stopped. Run that command again."
-            )
         described = description_of(predictions)
         groups = {"": cases_of(predictions, ground_truth, described)}
         check_probabilities(predictions)

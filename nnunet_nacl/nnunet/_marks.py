@@ -4,7 +4,6 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
@@ -16,13 +15,11 @@ from nnunet_nacl.nnunet._names import names_in
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
 DECODED_NAME = "decoded.json"
-# In a folder into which files were being moved when the command that wrote it was stopped
-CUT_SHORT_NAME = ".nnunet_nacl_cut_short"
 
 
 @with_config(ConfigDict(extra="allow"))
 class FittedMethod(TypedDict):
-    """A calibration: the name of its method, such as ``vector``, and its parameters."""
+    """A calibration: the name of its method, such as ``temperature``, and its parameters."""
 
     method: str
 
@@ -57,7 +54,7 @@ class CalibratedMark:
 
     @property
     def method(self) -> str:
-        """Such as ``vector``."""
+        """Such as ``temperature``."""
         return self.calibration["method"]
 
     @property
@@ -115,12 +112,10 @@ class DecodedCase:
 
     Attributes:
         thresholds: one per class k ≥ 1, or region.
-        expected_dice: of each of them, if decoded for Dice.
-        shared_voxels: in which several structures reach their thresholds, if decoded for recall.
+        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
     """
 
     thresholds: list[float]
-    expected_dice: list[float] | None = None
     shared_voxels: int | None = None
 
 
@@ -129,7 +124,7 @@ class DecodedMark:
     """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
 
     Attributes:
-        metric: what it was decoded for.
+        metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.
         alpha: the share of each structure that may be missed, for recall.
         fit: the file with the recall's thresholds.
         pred_folder: where the probabilities were.
@@ -137,7 +132,7 @@ class DecodedMark:
         cases: those of the folder.
     """
 
-    metric: Literal["dice", "recall"]
+    metric: str
     alpha: float | None
     fit: str | None
     pred_folder: str

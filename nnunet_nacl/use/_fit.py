@@ -15,16 +15,19 @@ from nnunet_nacl.calibrate import (
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
+from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import AppliedCalibration, Model, Predictions, calibration_of, decoding_of
 from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, interval_rank
-from nnunet_nacl.use._judging import (
+from nnunet_nacl.use._structures import (
     ALL,
     Judgement,
+    StructureFit,
+    check_label_map,
     ignored_text,
     judge_structures,
     judgement_table,
+    outcomes_of,
 )
-from nnunet_nacl.use._structures import StructureFit, outcomes_of
 
 FIT_NAME = "review_fit.json"
 
@@ -41,6 +44,7 @@ class ReviewFit:
         structures: what was fitted, by the structure's name.
         held_out: judges each part of the cases, say a fold, by a fit to the rest; empty if a rest is too small.
         cases: names of the cases that it is fitted to.
+        patients: how many patients they are of, if one case of each is used; None if each case is taken for a patient.
         ignored: the share of ignored voxels in each of them.
         gt_folder: their ground truth.
         pred_folders: several, if the folds of a model are fitted together.
@@ -61,6 +65,7 @@ class ReviewFit:
     gt_folder: str
     pred_folders: list[str]
     skipped: list[Skipped]
+    patients: int | None = None
     version: str = __version__
     format: Literal["review fit of nnunet_nacl"] = "review fit of nnunet_nacl"
     file: Path | None = field(default=None, compare=False)
@@ -138,6 +143,13 @@ class ReviewFit:
             note += " Volumes have no intervals, since too few cases are labelled as a whole."
         return [note]
 
+    @property
+    def size(self) -> str:
+        """Such as ``20 cases``, or ``one case of each of 20 patients``."""
+        if self.patients is None:
+            return f"{len(self.cases)} cases"
+        return f"one case of each of {self.patients} patients"
+
     def quality_notes(self) -> list[str]:
         """How well the Dice to expect, bounds and intervals work on held-out cases."""
         ranks = [one.spearman for one in self._held_out_structures if one.spearman is not None]
@@ -147,7 +159,7 @@ class ReviewFit:
                 "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
                 f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
-        return [f"The fit uses {len(self.cases)} cases; {told}.", *self.shortfalls()]
+        return [f"The fit uses {self.size}; {told}.", *self.shortfalls()]
 
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
@@ -178,7 +190,7 @@ class ReviewFit:
         if self.held_out:
             lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
             held_out = "\n".join(lines)
-        fitted = f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}."
+        fitted = f"Fitted to {self.size}, for a coverage of {self.coverage:g}."
         return "\n".join([fitted, held_out, *self.ignored_notes()])
 
 
@@ -186,6 +198,7 @@ def fit_review(
     predictions: Predictions,
     *,
     coverage: float = 0.9,
+    by_patient: bool | str = False,
     output: str | Path | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
@@ -198,11 +211,14 @@ def fit_review(
     Args:
         predictions: with ground truth: a folder, or the validation cases of a model, but not of fold ``all``.
         coverage: of the volume intervals and of the lower bound of the Dice, in (0, 1).
+        by_patient: fit to one case of each patient, drawn by its name (``names.cases_of_patients``). Guarantees need
+            independent cases, and hold for a case of a new patient.
         output: the file; by default ``review_fit.json`` in the folder of predictions, or of the model.
         num_processes: how many cases are counted at a time.
         overwrite: replace an output that exists.
     """
     check_coverage(coverage)
+    check_label_map(predictions.data_set.meaning)
     if predictions.are_of_training_cases:
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
@@ -219,23 +235,26 @@ def fit_review(
     )
     assert counted.counts.truth is not None
     assert predictions.gt_folder is not None
-    counted_cases = set(counted.cases)
+    patients = cases_of_patients(counted.cases, by_patient)
+    one_of_each = {shuffled(cases)[0] for cases in patients.values()}
+    used = counted.take([row for row, case in enumerate(counted.cases) if case in one_of_each])
     groups = [{case.name for case in cases} for cases in predicted.groups.values()]
-    parts = [sorted(counted_cases & group) for group in groups if counted_cases & group]
+    parts = [sorted(one_of_each & group) for group in groups if one_of_each & group]
     if len(parts) == 1:
-        parts = split_cases(counted.cases)
+        parts = split_cases(used.cases)
     result = ReviewFit(
         model=predictions.model,
         calibration=calibration,
         decoded=decoded.pop(),
         coverage=coverage,
-        structures=_fit_structures(counted, coverage),
-        held_out=_hold_out(counted, parts, coverage),
+        structures=_fit_structures(used, coverage),
+        held_out=_hold_out(used, parts, coverage),
         cases=counted.cases,
         ignored=counted.counts.truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
         pred_folders=list(map(str, folders)),
         skipped=counted.skipped,
+        patients=len(patients) if by_patient else None,
     )
     write_json(file, asdict(result))
     return replace(result, file=file)

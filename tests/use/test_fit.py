@@ -170,6 +170,28 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         fit_review(mixed, output=tmp_path / "mixed.json")
 
 
+def test_one_case_of_each_patient_is_fitted(
+    calibration: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four patients with five images each are no 20 independent cases."""
+    names = [f"patient{number // 5}_{number}" for number in range(20)]
+    truth, predictions = write_folder(tmp_path / "few", names, structure=True)
+    assert main(["review", "fit", str(truth), str(predictions), "--by_patient"]) == 1
+    assert "4 calibration cases are too few: a coverage of 0.9 needs at least 19" in capsys.readouterr().err
+    for folder in calibration:  # 24 cases of 12 patients
+        shutil.copytree(folder, tmp_path / folder.name)
+        for number, name in enumerate(NAMES):
+            for file in list((tmp_path / folder.name).glob(f"{name}.*")):
+                file.rename(file.with_name(file.name.replace(name, f"p{number // 2}_{number}", 1)))
+    twice = Predictions.of_folder(*(tmp_path / folder.name for folder in calibration))
+    fit = fit_review(twice, coverage=0.8, by_patient=True, output=tmp_path / "fit.json")
+    assert "Fitted to one case of each of 12 patients" in fit.summary()
+    assert len(fit.cases) == 24  # none of them is a new one
+    assert all(structure.num_present == 12 for structure in fit.structures.values())
+    assert fit.held_out[0].num_cases == 12
+    assert fit == ReviewFit.read(tmp_path / "fit.json")
+
+
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     folders = Predictions.of_folder(*write_folder(tmp_path, "abcd", structure=True))
     with pytest.raises(ValueError, match=r"^4 calibration cases are too few: a coverage of 0.9 needs at least 19"):

@@ -11,10 +11,10 @@ import pytest
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate, read_result
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.report import compare
-from nnunet_nacl.use import REVIEW_NAME, fit_review, ranked_cases, read_outcomes, review_folder
+from nnunet_nacl.use import REVIEW_NAME, fit_review, mean_pairwise_dice, ranked_cases, read_outcomes, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -121,13 +121,10 @@ def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
         assert row.agreement == pytest.approx(
             np.mean([true_dice(*pair, STRUCTURES[0][row.structure]) for pair in pairs])
         )
-    for file, reason in (
-        (f"b{ENDING}", f"{folders[2] / 'b'}{ENDING} does not exist."),
-        ("b.npz", f"{folders[2]} has neither b{ENDING} nor b.npz."),
-    ):
-        (folders[2] / file).unlink()
-        review = review_folder(folders[0], members=folders)
-        assert (review.cases, review.skipped) == (["a"], [Skipped("b", reason)])
+    (folders[2] / f"b{ENDING}").unlink()
+    review = review_folder(folders[0], members=folders)
+    reason = f"{folders[2] / 'b'}{ENDING} does not exist."
+    assert (review.cases, review.skipped) == (["a"], [Skipped("b", reason)])
 
 
 def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
@@ -356,6 +353,8 @@ def test_a_review_replaces_a_review_and_nothing_else(
     earlier = json.loads(written.read_text())
     written.write_text(json.dumps({"format": earlier["format"], "version": "0.1"}))  # as another version might
     (folders[1] / "review.csv").unlink()  # as a process that was killed leaves it
+    with pytest.raises(ValueError, match="another version wrote the review; review the predictions again"):
+        read_outcomes(folders[1])
     assert main(command) == 0
     assert json.loads(written.read_text()) == earlier
     assert (folders[1] / "review.csv").is_file()
@@ -395,3 +394,19 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     assert note.startswith(
         "one: the expected volumes add up to 1.55 times the segmented ones. Either segmentations are too small, "
     )
+
+
+def test_agreement_by_hand() -> None:
+    meaning = LabelMeaning((0, 1, 2))
+    labels = [np.array(one, np.uint8) for one in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1])]
+    assert mean_pairwise_dice(labels, meaning) == pytest.approx(((2 / 3 + 0 + 0) / 3, 1))  # 1: absent from all
+
+
+def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    for members, message in (
+        (folders[1:], r"^members: expected 2 or more folders, each once; got \S+predictions\.$"),
+        ([folders[1], folders[1] / ".." / "predictions"], "expected 2 or more folders, each once; got "),
+        ([folders[1], write_folder(tmp_path / "regions", "a", regions=True)[1]], "has the labels .*, not .* as"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            review_folder(folders[1], members=members)

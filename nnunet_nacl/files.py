@@ -30,26 +30,18 @@ def unresolved(path: str | Path) -> Path:
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
-    Raises an OSError: a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced;
-    another if a folder is where a file is written or the reverse, if the folder that it lies in does not exist, or if
-    the user may not write there.
+    Raises a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced, and a
+    PermissionError if the folder that it lies in is missing or may not be written to.
     """
     output = Path(output)
-    if output.is_dir() and not is_folder:
-        raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
-    if is_folder and output.exists() and not output.is_dir():
-        raise NotADirectoryError(f"{output} is a file; expected the name of a folder.")
-    parent = output.absolute().parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"{parent} is not a folder.")
-    written_to = output if output.is_dir() else parent
-    if not os.access(written_to, os.W_OK):
-        raise PermissionError(f"{written_to} may not be written to.")
-    if (
-        not overwrite
-        and os.path.lexists(output)
-        and not (output.is_dir() and not any(output.iterdir()))
-    ):
+    parent = output if output.is_dir() else output.absolute().parent
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"{parent} does not exist or may not be written to.")
+    if output.exists() and output.is_dir() != is_folder:
+        expected = "folder" if is_folder else "file"
+        raise FileExistsError(f"{output} exists; expected the name of a {expected}.")
+    is_new = not os.path.lexists(output) or (output.is_dir() and not any(output.iterdir()))
+    if not overwrite and not is_new:
         raise FileExistsError(
             f"{output} exists. Choose another name, or replace it with --overwrite."
         )
@@ -75,18 +67,6 @@ def whole_file(file: str | Path) -> Iterator[Path]:
         raise
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left.
-
-    A BlockingIOError if another process is writing it.
-    """
-    unfinished = folder.with_name(f".{folder.name}.partial")
-    with only_writer(folder), hidden_folder(unfinished) as partial:
-        yield partial
-        partial.rename(folder)
 
 
 @contextmanager
@@ -226,12 +206,10 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        ]
-        if len(problems) > _LISTED:
-            problems[_LISTED:] = [f"and {len(problems) - _LISTED} more"]
-        found = "; ".join(problems)
+        found = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            for problem in error.errors()[:_LISTED]
+        )
         raise ValueError(f"{file} is not as expected: {found}") from error
 
 

@@ -21,7 +21,6 @@ from nnunet_nacl.files import (
     only_writer,
     read_json,
     whole_file,
-    whole_folder,
     write_csv,
     write_json,
 )
@@ -86,27 +85,21 @@ def test_a_link_that_leads_elsewhere_has_changed(tmp_path: Path) -> None:
 
 def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_output(str(tmp_path / "new")) == tmp_path / "new"
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+    with pytest.raises(PermissionError, match="nowhere does not exist or may not be written to"):
         check_output(tmp_path / "nowhere" / "file", overwrite=True)
     (tmp_path / "folder").mkdir()
     check_output(tmp_path / "folder", is_folder=True)
-    with pytest.raises(IsADirectoryError, match=r"folder is a folder; expected the name of a file\.$"):
-        check_output(tmp_path / "folder", overwrite=True)
     (tmp_path / "folder" / "file").write_text("")
     (tmp_path / "link").symlink_to("nothing")
-    for overwrite in (False, True):
-        with pytest.raises(NotADirectoryError, match=r"folder/file is a file; expected the name of a folder\.$"):
-            check_output(tmp_path / "folder" / "file", overwrite=overwrite, is_folder=True)
-    for name in ("folder", "link"):
+    for name, is_folder in (("folder", False), ("folder/file", True)):
+        with pytest.raises(FileExistsError, match=rf"{name} exists; expected the name of a f"):
+            check_output(tmp_path / name, overwrite=True, is_folder=is_folder)
+    for name, is_folder in (("folder", True), ("folder/file", False), ("link", False)):
         with pytest.raises(FileExistsError, match=rf"{name} exists\. Choose another name, or .* --overwrite\."):
-            check_output(tmp_path / name, is_folder=True)
-        check_output(tmp_path / name, overwrite=True, is_folder=True)
-    mounted = tmp_path / "mounted"  # in a folder of root's, as in a container
-    mounted.mkdir()
-    monkeypatch.setattr(os, "access", lambda path, _: path == mounted)
-    assert check_output(mounted, is_folder=True) == mounted
+            check_output(tmp_path / name, is_folder=is_folder)
+        check_output(tmp_path / name, overwrite=True, is_folder=is_folder)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
-    with pytest.raises(PermissionError, match=rf"{tmp_path} may not be written to"):
+    with pytest.raises(PermissionError, match=rf"{tmp_path} does not exist or may not be written to"):
         check_output(tmp_path / "new")
 
 
@@ -119,9 +112,8 @@ def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"here\n"
-        for writing in (only_writer(output), whole_folder(output)):
-            with pytest.raises(BlockingIOError, match=rf"{output}: another process is writing it\."), writing:
-                pytest.fail("nothing is written")
+        with pytest.raises(BlockingIOError, match=rf"{output}: another process is writing it\."), only_writer(output):
+            pytest.fail("nothing is written")
         other.communicate()
     assert list(tmp_path.iterdir()) == []
 
@@ -177,7 +169,7 @@ def test_json(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"{file} is not as expected: bins: Input should be a valid integer"):
         read_json(file, Settings)
     file.write_text('{"bins": 15, "voxels": [1, 2, 3, 4, 5]}')  # say, by another version: a page of errors helps nobody
-    with pytest.raises(ValueError, match=r"voxels\.0: [^;]*; voxels\.1: [^;]*; voxels\.2: [^;]*; and 2 more$"):
+    with pytest.raises(ValueError, match=r"voxels\.0: [^;]*; voxels\.1: [^;]*; voxels\.2: [^;]*$"):
         read_json(file, Settings)
     with pytest.raises(FileNotFoundError, match=r"b\.json does not exist\."):
         read_json(tmp_path / "b.json", Settings)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NEARLY_ALL = 0.95
 """The share of the images' voxels above which the voxel set near is nearly all of them."""
 _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
-    *((metric, "") for metric in ("Dice", "HD95", "NSD", "Dice_mask")),
+    *((metric, "") for metric in ("Dice", "HD95", "NSD")),
     ("NLL_per_foreground", "image"),
     ("ECE", "near"),
     ("over_confidence", "near"),
@@ -217,6 +217,9 @@ class FolderResult:
                 "the background, too. Either the model is unsure everywhere, or that is far in these images: then give "
                 "evaluate a smaller --margin."
             )
+        lost = self.meaning.what_is_lost
+        if lost is not None:
+            notes.append(f"{lost} Dice, like nnU-Net's, is that of the label map.")
         return notes + self.notes_on_empty_cases
 
     @property
@@ -367,11 +370,4 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     about_pooled = "Means over cases."
     if pooled:
         about_pooled = f"{', '.join(pooled)}: all cases pooled; the others are means over cases."
-    lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
-    notes = [
-        f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "
-        "is that of p > ½."
-        for of_regions in lost
-        if of_regions is not None
-    ]
-    return "\n".join([table, about_pooled, *notes])
+    return f"{table}\n{about_pooled}"

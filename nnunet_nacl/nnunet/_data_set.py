@@ -383,21 +383,9 @@ class DataSet:
         return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
 
     def check_regions(self) -> None:
-        """Raise a ValueError if a label map cannot hold the regions: each must lie in one before it, or meet none."""
-        regions = list(map(region_of, self.meaning.regions or ()))
-        innermost: dict[int, tuple[int, ...]] = {}
-        is_held = True
-        for region in regions:
-            is_held &= len({innermost.get(label) for label in region}) == 1
-            innermost |= dict.fromkeys(region, region)
-        for region, label in zip(regions, self.meaning.written, strict=True):
-            is_held &= innermost[label] == region
-        if not is_held:
-            raise ValueError(
-                f"A label map cannot hold the regions {', '.join(self.meaning.names)} as regions_class_order "
-                f"{list(self.meaning.written)} writes them: expected regions that are nested or disjoint, larger ones "
-                "first, each with a label of its own."
-            )
+        """Raise a ValueError if a label map cannot hold the regions."""
+        if lost := self.meaning.what_is_lost:
+            raise ValueError(f"{lost} Expected nested or disjoint regions, larger ones first.")
 
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":

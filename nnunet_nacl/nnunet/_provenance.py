@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnunet_nacl.files import read_json
+from nnunet_nacl.files import read_json, unresolved
 from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import names_in
 from nnunet_nacl.typing import ByName
@@ -69,7 +69,9 @@ class Provenance:
             )
             raise ValueError(f"The folders are not calibrated and decoded alike: {listed}.")
         calibrations = {calibration for calibration, _ in found.values() if calibration}
-        if len(calibrations) > 1 or all(folder.name == FOLD_VALIDATION for folder in folders):
+        if len(calibrations) > 1 or all(
+            unresolved(folder).name == FOLD_VALIDATION for folder in folders
+        ):
             calibrations = _methods(calibrations)
         meaning = data_set.meaning
         return cls(
@@ -96,11 +98,10 @@ class Provenance:
                 return f"the {name} {mine}, not {theirs}"
         if self.decoded != other.decoded:
             mine, theirs = (_told("decoded", one.decoded) for one in (self, other))
-            return f"predictions that are {mine}; these are {theirs}"
+            return f"{mine}; these are {theirs}"
         by_own_fits = other.calibration and _methods(other.calibration) <= {*self.calibration}
         if self.calibration != other.calibration and not by_own_fits:
-            mine, theirs = (_told("calibrated", one.calibrated_by) for one in (self, other))
-            return f"predictions that are {mine}; these are {theirs}"
+            return f"{self.how_calibrated}; these are {other.how_calibrated}"
         if seen := sorted({*self.cases} & {*other.cases}):
             return (
                 f"{len(seen)} of its cases, such as {seen[0]}, which would look better than they are. If they are "
@@ -114,10 +115,10 @@ class Provenance:
         return any("@" not in calibration for calibration in self.calibration)
 
     @property
-    def calibrated_by(self) -> str | None:
-        """Such as ``temperature@1a2b3c``; None if they are not calibrated."""
-        methods = " or ".join(self.calibration)
-        return f"{methods}, each fold by its own fit" if self.has_own_fits else methods or None
+    def how_calibrated(self) -> str:
+        """A phrase, such as "predictions that are calibrated (temperature@1a2b3c)"."""
+        methods = " or ".join(self.calibration) + ", each fold by its own fit" * self.has_own_fits
+        return _told("calibrated", methods or None)
 
 
 def calibration_of(folder: Path) -> str | None:
@@ -143,7 +144,7 @@ def _methods(calibrations: Iterable[str]) -> set[str]:
 
 
 def _told(done: str, how: str | None) -> str:
-    return f"not {done}" if how is None else f"{done} ({how})"
+    return f"predictions that are {f'not {done}' if how is None else f'{done} ({how})'}"
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ class ReviewFit:
         if not made.calibration and self._has_calibrated_checkpoint():
             one = "calibrated one" if fitted_to.calibration else "one as trained"
             warnings.append(
-                f"The fit is to predictions that are {fitted_to.calibrated_by or 'not calibrated'}. The folder "
-                f"{predictions.home} does not say which checkpoint made it: the fit is valid only for the {one}."
+                f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
+                f"checkpoint made it: the fit is valid only for the {one}."
             )
             fitted_to = replace(fitted_to, calibration=[])
         if mismatch := fitted_to.mismatch(made):

@@ -43,7 +43,6 @@ def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.Captu
         ("--num_parts 0", "num_parts must be 1 or more; got 0."),
         ("--part_id 1", "part_id must be from 0 to 0, one of 1 parts; got 1."),
         ("--num_parts 2 --part_id -1", "part_id must be from 0 to 1, one of 2 parts; got -1."),
-        ("-np 0", "-np: expected 1 or more processes; got 0."),
     ],
 )
 def test_numbers_out_of_range(folders: Folders, options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,14 +62,6 @@ def test_nnunets_ensembling_finds_cases_only(folders: Folders) -> None:
     assert sorted(folders[1].glob("*.npz")) == before
     with np.load(folders[1] / "calibration_bins.zip") as tables:
         assert tables["calibration.near.top.count"].shape == (3, 1, 15)
-
-
-def test_nnunets_number_of_processes(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("nnUNet_def_n_proc", "abc")
-    assert main(["evaluate", *map(str, folders)]) == 1
-    assert "nnUNet_def_n_proc: expected a whole number of processes; got 'abc'." in capsys.readouterr().err
 
 
 def test_two_at_once(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles, CaseStates
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Comparison, Table, View
+from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
@@ -75,7 +75,7 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
 
 def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """A table of one data set."""
-    (table,) = TABLES[name]([View(comparison, voxels)])
+    (table,) = TABLES[name]([comparison.over(voxels)])
     return table
 
 

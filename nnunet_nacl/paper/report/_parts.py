@@ -25,27 +25,27 @@ from nnunet_nacl.paper.report._ranks import (
     rank_methods,
 )
 from nnunet_nacl.paper.studies import Study
-from nnunet_nacl.report import Comparison, PageParts, Table, View, of_each
+from nnunet_nacl.report import Comparison, PageParts, Table, of_each
 from nnunet_nacl.report.plots import Panel
 
 _NO_RANKING = "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
 
 
-def _table_by_scores(views: Sequence[View]) -> list[Table]:
+def _table_by_scores(comparisons: Sequence[Comparison]) -> list[Table]:
     """Ranks by the metrics that judge methods."""
-    ranking = rank_by_scores(views)
+    ranking = rank_by_scores(comparisons)
     if ranking is None:
         raise ValueError(_NO_RANKING)
     return [ranking.table()]
 
 
-def _table_by_scheme(views: Sequence[View], scheme: Scheme) -> list[Table]:
+def _table_by_scheme(comparisons: Sequence[Comparison], scheme: Scheme) -> list[Table]:
     """Ranks by the paper's metrics and one of its schemes."""
-    return [rank_methods(views, scheme).table()]
+    return [rank_methods(comparisons, scheme).table()]
 
 
-def _heatmaps(views: Sequence[View]) -> list[list[Panel]]:
-    rankings = all_rankings(views)
+def _heatmaps(comparisons: Sequence[Comparison]) -> list[list[Panel]]:
+    rankings = all_rankings(comparisons)
     if not rankings:
         raise ValueError(_NO_RANKING)
     return [[partial(rank_heatmap, ranking) for ranking in rankings]]
@@ -105,8 +105,7 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> OfDataSet:
     shown = _shown_study(comparison, study)
     if len(comparison.names) < 3:
         return OfDataSet(shown, radar=[], rankings=[])
-    view = View(comparison)
-    return OfDataSet(shown, radar_panels(view), _shown_ranks([view]))
+    return OfDataSet(shown, radar_panels(comparison), _shown_ranks([comparison]))
 
 
 def _shown_study(comparison: Comparison, study: Study | None) -> ShownStudy | None:
@@ -116,14 +115,14 @@ def _shown_study(comparison: Comparison, study: Study | None) -> ShownStudy | No
     figure = study_figure(comparison, study)
     caption = "No plot: no two variants here can be compared with each other."
     if figure is not None:
-        caption = figure.caption_of(study)
+        caption = figure.caption.format(setting=study.setting, groups=list(study.groups))
     missing = [method.name for method in study.methods if method.name not in comparison.names]
     return ShownStudy(study.title, caption, study_panels(comparison, study), missing)
 
 
 def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> OfAll:
     published = [
-        published_table(View(comparison), study)
+        published_table(comparison, study)
         for comparison in comparisons
         if published_data_set(comparison.dataset)
         and any(published_methods(comparison, study).values())
@@ -132,11 +131,13 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> OfAll:
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     if len(comparisons) < 2 or len(names) < 2 or not voxels:
         return OfAll([], [], published)
-    alike = [View(comparison.of_methods(names)) for comparison in comparisons]
-    radar = [panel for view in alike for panel in radar_panels(view)] if len(names) > 2 else []
+    alike = [comparison.of_methods(names) for comparison in comparisons]
+    radar = [panel for one in alike for panel in radar_panels(one)] if len(names) > 2 else []
     return OfAll(_shown_ranks(alike), radar, published)
 
 
-def _shown_ranks(views: Sequence[View]) -> list[ShownRanking]:
+def _shown_ranks(comparisons: Sequence[Comparison]) -> list[ShownRanking]:
     """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
-    return [(ranking.table(), partial(rank_heatmap, ranking)) for ranking in all_rankings(views)]
+    return [
+        (ranking.table(), partial(rank_heatmap, ranking)) for ranking in all_rankings(comparisons)
+    ]

@@ -11,11 +11,10 @@ from nnunet_nacl.metrics import BY_LABEL, LABEL_FREE, PAPER_METRICS, Estimate, V
 from nnunet_nacl.metrics.counting import case_weights, ratio
 from nnunet_nacl.report import (
     DICE,
-    Column,
     Comparison,
     Metric,
     Table,
-    View,
+    column,
     voxels_text,
 )
 from nnunet_nacl.typing import Floats
@@ -61,10 +60,10 @@ class Ranking:
     def table(self) -> Table:
         """The ranks, and how often a method comes first when cases are resampled."""
         digits = self.scheme.digits
-        columns = [
-            Column(title, list(values), digits=digits) for title, values in self.ranks.items()
-        ]
-        columns.append(Column("first in resamples (%)", list(100 * self.first), digits=0))
+        columns = {
+            str(title): column(values, digits=digits) for title, values in self.ranks.items()
+        }
+        columns["first in resamples (%)"] = column(100 * self.first, digits=0)
         *metrics, _ = self.ranks.columns
         title = f"{self.scheme.name.capitalize()} by {', '.join(metrics)}"
         note = (
@@ -75,48 +74,47 @@ class Ranking:
         return Table(title, datasets, note, list(self.ranks.index), columns)
 
 
-def rank_by_scores(views: Sequence[View]) -> Ranking | None:
+def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
     """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
-    judging, *others = (view.judging_metrics for view in views)
+    judging, *others = (comparison.judging_metrics for comparison in comparisons)
     alike = judging and all(metrics == judging for metrics in others)
     if not alike:
         return None
-    return _rank_by([DICE, *judging], views, SUM_RANK, "judging metrics")
+    return _rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")
 
 
-def rank_methods(views: Sequence[View], scheme: Scheme) -> Ranking:
+def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
-    voxels = _paper_voxels(views)
-    metrics = min((view.comparison.segmentation_metrics for view in views), key=len)
+    voxels = _paper_voxels(comparisons)
+    metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], views, scheme, "paper's metrics")
+    return _rank_by([*metrics, *of_paper], comparisons, scheme, "paper's metrics")
 
 
-def _paper_voxels(views: Sequence[View]) -> Voxels:
+def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
     """The set that is asked for, or the first that labels choose and all data sets have, or any that all have."""
-    if asked := views[0].asked:
-        return asked
-    first, *others = (view.comparison for view in views)
+    first, *others = comparisons
+    if first.asked:
+        return first.asked
     shared = [one for one in first.voxels if all(one in other.voxels for other in others)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
     return next((voxels for voxels in shared if voxels in BY_LABEL), shared[0])
 
 
-def all_rankings(views: Sequence[View]) -> list[Ranking]:
+def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
-    if _paper_voxels(views) in LABEL_FREE:  # whose ECE no single case has
-        schemes = [SUM_RANK] if views[0].asked else []
-    by_scores = rank_by_scores(views)
-    by_paper = [rank_methods(views, scheme) for scheme in schemes]
+    if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
+        schemes = [SUM_RANK] if comparisons[0].asked else []
+    by_scores = rank_by_scores(comparisons)
+    by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
     return by_paper if by_scores is None else [by_scores, *by_paper]
 
 
 def _rank_by(
-    metrics: Sequence[Metric], views: Sequence[View], scheme: Scheme, whose: str
+    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme, whose: str
 ) -> Ranking:
-    comparisons = [view.comparison for view in views]
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):

@@ -62,10 +62,6 @@ def test_sums_by_hand(tmp_path: Path) -> None:
     assert found["voxels"].tolist()[::3] == [2, 2, 0]
     assert found["mean"].tolist() == [-1, 1, -1, -2, 2, -2, 0, 0, 0]
     assert found["mean_absolute"].tolist()[::3] == [3, 8, 0]
-    with pytest.raises(ValueError, match=r"^the logits are not finite: the training has diverged\.$"):
-        _sums(logits, labels.clip(0), classes)
-    with pytest.raises(ValueError, match=r"^expected the labels 0 to 2; got 4\.$"):
-        _sums(logits, labels + (labels > 2), classes)
     # in half precision a sum of 2 would end at 4096
     long = np.full((3, 1, 40_000), 2, np.float16)
     assert _sums(long, np.zeros((1, 40_000), int), classes)["mean"].iloc[0] == 80_000

@@ -154,7 +154,9 @@ def apply_folder(
         )
     predictions = Predictions.of_folder(None, pred_folder)
     _check_uncalibrated(predictions)
-    if mismatch := fit.provenance.mismatch(predictions.provenance):
+    # Whose segmentations play no part
+    made = replace(predictions.provenance, decoded=fit.provenance.decoded)
+    if mismatch := fit.provenance.mismatch(made):
         raise ValueError(
             f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {mismatch}."
         )

@@ -247,7 +247,7 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     printed = capfd.readouterr().err
     assert "skipped b: " in printed
     assert "temperature does NOT lower the held-out NLL significantly" in printed
-    assert Fit.read(tmp_path / "fit.json").cases == list("acdef")
+    assert Fit.read(tmp_path / "fit.json").provenance.cases == list("acdef")
     main([*command, "--overwrite"])
     assert "No method lowered the held-out NLL significantly and kept the Dice: the" in capfd.readouterr().out
     assert Fit.read(tmp_path / "fit.json").calibration == Unchanged()

@@ -63,7 +63,7 @@ OURS: dict[str, Callable[..., losses.SegmentationLoss]] = {
     "FLSD": losses.FLSDLoss,
     "DualFL": losses.DualFocalLoss,
     "FCL": losses.FocalCalibrationLoss,
-    "DicePP CE": partial(losses.CrossEntropyLoss, term=losses.DicePlusPlus(batch=True)),
+    "DicePPCE": partial(losses.CrossEntropyLoss, term=losses.DicePlusPlus(batch=True)),
 }
 PEERS = ("F.cross_entropy", "nnU-Net Dice + CE", "MONAI NACLLoss")
 CELL = {2: 26, 3: 20}  # voxels, so that about a tenth of all are near a boundary

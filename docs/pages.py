@@ -54,7 +54,6 @@ _ONLY = {
         "SavedCase",
         "evaluate",
         "format_table",
-        "read_parts",
         "read_result",
         "write_result",
     ],

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 Typed = TypeVar("Typed")
 _LISTED = 3  # problems of a file, in its error
-_BLOCK = 1 << 20
-_END = 1 << 16  # bytes in which a compressed file's checksums lie
 # Not of numbers
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
 
@@ -119,59 +116,34 @@ def printable(text: str) -> str:
 
 
 class FileState(NamedTuple):
-    """A file at a time: path, size in bytes, time of change in nanoseconds, and checksum (see ``_checksum``).
+    """A file at a time: path, size in bytes, time of change in nanoseconds.
 
     A link's path is its own, since names tell cases, and it may come to lead elsewhere.
-    What earlier versions wrote has no checksum.
     """
 
     path: str
     size: int
     changed: int
-    checksum: int | None = None
 
     @classmethod
     def of(cls, file: Path) -> "FileState | None":
         """The state of a file now; None if it is missing."""
         try:
             status = file.stat()
-            checksum = _checksum(file)
         except OSError:
             return None
-        return cls(str(file.absolute()), status.st_size, status.st_mtime_ns, checksum)
+        return cls(str(file.absolute()), status.st_size, status.st_mtime_ns)
 
     def is_of(self, file: Path) -> bool:
-        """Whether a file holds what this one held: in its place by its time, else by its checksum."""
-        try:
-            status = file.stat()
-            if status.st_size != self.size:
-                return False
-            is_untouched = status.st_mtime_ns == self.changed and str(file.absolute()) == self.path
-            # A link may lead elsewhere by now
-            return (is_untouched and not file.is_symlink()) or _checksum(file) == self.checksum
-        except OSError:
-            return False
-
-    def at(self, file: Path) -> "FileState":
-        """The state of another file that holds the same."""
-        return self._replace(path=str(file.absolute()), changed=file.stat().st_mtime_ns)
+        """Whether a file, perhaps moved, has kept its size and its time of change."""
+        now = FileState.of(file)
+        return now is not None and now[1:] == self[1:]
 
     @property
     def has_changed(self) -> bool:
         """Whether another file is there now; a missing one has not changed."""
         file = Path(self.path)
         return file.exists() and not self.is_of(file)
-
-
-def _checksum(file: Path) -> int:
-    """CRC-32 of a file; of a gzip or zip file, which ends with checksums of what it holds, of the end alone."""
-    checksum = 0
-    with file.open("rb") as stream:
-        if file.suffix in {".gz", ".npz"}:
-            stream.seek(max(0, file.stat().st_size - _END))
-        while block := stream.read(_BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
 
 
 def is_full(error: OSError) -> bool:

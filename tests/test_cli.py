@@ -152,7 +152,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("experiment main -d 4 -c 2d --epochs 0", 1, "epochs: expected 1 or more; got 0."),
         ("experiment main -d 4 -c 2d --iterations -5", 1, "iterations: expected 1 or more; got -5."),
         ("experiment mian -d 901 -c 2d", 1, "mian does not exist; there are main, hyperparameters"),
-        ("experiment mine.yml -d 901 -c 2d", 1, "backbones, and your own as FILE.yaml."),
+        ("experiment mine.yml -d 901 -c 2d", 1, "since, and your own as FILE.yaml."),
         ("experiment mine.yaml -d 901 -c 2d", 1, "mine.yaml does not exist; there are main, hyperparameters"),
         ("evaluate -d 4 -c 2d -f 0 -f 1", 2, "argument -f: given twice; put all values after one -f."),
         ("experiment main -d 4 -d 27 -c 2d", 2, "argument -d: given twice; put all values after one -d."),
@@ -202,7 +202,7 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_from_predictions_to_a_list_of_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One call of each command that reads predictions, as users type them; parts are read as one."""
+    """One call of each command that reads predictions, as users type them."""
     monkeypatch.setenv("nnUNet_def_n_proc", "1")
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "val", "abcdef")
@@ -211,8 +211,7 @@ def test_from_predictions_to_a_list_of_cases(
         "calibrate val/labels val/predictions -o fit.json --method temperature",
         "apply fit.json new/predictions -o calibrated",
         "evaluate new/labels calibrated",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 0",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 1",
+        "evaluate new/labels new/predictions -o all.json",
         "report all.json calibrated --names before after",
         "table all.json calibrated --names before after --table ece",
         "plot reliability all.json -o plot.svg",

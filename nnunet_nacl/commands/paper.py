@@ -43,8 +43,8 @@ def experiment(
     to read or to copy (not of all, which is several studies).
 
     Args:
-        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
-            FILE.yaml
+        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, since,
+            or FILE.yaml
         d: DATASET or data sets, by name or number
         methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)
@@ -57,7 +57,7 @@ def experiment(
         checkpoint: predict test cases with the last epoch, or with nnU-Net's best by its validation patches' Dice, much
             as in the paper
         by_patient: REGEX: the report resamples patients, not cases, and a share of the training cases (study samples)
-            counts them; they are told from the cases' names as in 'paper split'
+            counts them; the cases' names give them as in 'paper split'
         o: FOLDER, parent of predictions, logs and reports
         dry_run: only print what is done and left to do, as shell commands; folds and configurations that are added go
             into splits_final.json and the plans all the same

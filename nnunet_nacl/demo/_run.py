@@ -1,14 +1,13 @@
 """The demo from start to end: two losses side by side on generated data, compared with the true posterior."""
 
 import os
-import shlex
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.demo._generated import DATASET, write_data_set
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, format_table, read_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
 from nnunet_nacl.paper.experiments import (
@@ -76,27 +75,21 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     alone = [replace(experiment, jobs=(job,)) for job in experiment.jobs]
     with ThreadPoolExecutor() as threads:  # which wait for commands
         calibrated = dict(threads.map(_train_and_calibrate, alone))
-    for predictions in calibrated.values():
-        evaluate(Predictions.of_folder(raw / "labelsTs", predictions))
 
+    print("[4/4] Report", flush=True)
+    predicted = {job.method: job.test for job in experiment.jobs} | calibrated
+    results = {
+        name: evaluate(Predictions.of_folder(raw / "labelsTs", predictions))
+        for name, predictions in predicted.items()
+    }
     page = folder / "report.html"
-    results = _report({job.method: job.test for job in experiment.jobs} | calibrated, page)
+    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
     results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
     print(
         "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
-
-
-def _report(predicted: dict[str, Path], page: Path) -> dict[str, FolderResult]:
-    """Write the page of evaluated folders by their methods, as the command that it prints does; returns the results."""
-    results = {name: read_result(folder / SUMMARY_NAME) for name, folder in predicted.items()}
-    command = ["nnunet_nacl", "report", *map(str, predicted.values())]
-    command += ["--names", *results, "-o", str(page)]
-    print(f"[4/4] Report\n$ {shlex.join(command)}", flush=True)
-    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
-    return results
 
 
 def _plan(folder: Path) -> None:

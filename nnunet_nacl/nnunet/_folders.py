@@ -315,7 +315,7 @@ def check_validated(folder: Path, fold: str) -> None:
     if state is None:
         return
     checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
-    if checkpoint.is_file() and not FileState(*state).is_of(checkpoint):
+    if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
         raise ValueError(
             f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. Calibrate it "
             "again, with --npz --overwrite."
@@ -338,7 +338,7 @@ def validation_cases(
     training = {*split["train"]} - {*split["val"]}
     seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
     if seen:
-        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder), "--chill"])
+        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder)])
         raise ValueError(
             f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
             "the fold was trained with these splits, they are left over from an earlier training: remove them. "
@@ -429,7 +429,7 @@ class Predictions:
             raise FileNotFoundError(
                 f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
                 "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
-                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')} --chill"
+                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')}"
             )
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():

@@ -291,23 +291,20 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
 
     Raises a ValueError if they have different structures, bins or ground truth, or no common case or voxel set.
     """
-
-    def check_alike(what: str, texts: dict[str, str], advice: str = "evaluate them alike") -> None:
-        if len(set(texts.values())) > 1:
-            shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
-            raise ValueError(f"the methods have different {what} ({shown}); {advice}.")
-
-    structures = {
-        name: ", ".join(f"{result.meaning.name_of(one)} {one}" for one in result.structures)
-        for name, result in results.items()
+    read: dict[str, Callable[[FolderResult], str]] = {
+        "structures": lambda result: ", ".join(
+            f"{result.meaning.name_of(one)} {one}" for one in result.structures
+        ),
+        "numbers of bins": lambda result: str(result.settings.num_bins),
     }
-    check_alike("structures", structures, "they are of different data sets")
-    bins = {name: str(result.settings.num_bins) for name, result in results.items()}
-    check_alike("numbers of bins", bins)
     voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
     if not voxels:
-        sets = {name: ", ".join(result.voxels) for name, result in results.items()}
-        check_alike("voxel sets", sets)
+        read["voxel sets"] = lambda result: ", ".join(result.voxels)
+    for what, text in read.items():
+        texts = {name: text(result) for name, result in results.items()}
+        if len({*texts.values()}) > 1:
+            shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
+            raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
     cases = sorted(set.intersection(*(set(result.cases) for result in results.values())))
     if not cases:
         shown = "; ".join(f"{name}: {_first_few(one.cases)}" for name, one in results.items())

@@ -1,6 +1,8 @@
 """The page: one self-contained HTML file. Its sentences stand in ``templates/report.html.j2``."""
 
+import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,18 +239,6 @@ def _reviews(comparison: Comparison, folder: Path) -> dict[str, str]:
 
 def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
     """Method -> its calibration, settings and versions as texts."""
-
-    def text(value: object) -> str:
-        """``background: 0, whole: [1, 2]``; – for nothing."""
-        if isinstance(value, dict):
-            return ", ".join(f"{key}: {bracketed(one)}" for key, one in value.items())
-        if isinstance(value, (list, tuple)):
-            return ", ".join(map(bracketed, value)) or "–"
-        return "–" if value is None else str(value)
-
-    def bracketed(value: object) -> str:
-        return f"[{text(value)}]" if isinstance(value, (list, tuple)) else text(value)
-
     settings = {}
     for name, result in comparison.results.items():
         values = {
@@ -256,5 +246,12 @@ def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
             **result.origin.settings_json(),
             "versions": result.origin.versions,
         }
-        settings[name] = {key: text(value) for key, value in values.items()}
+        settings[name] = {key: _setting_text(value) for key, value in values.items()}
     return settings
+
+
+def _setting_text(value: object) -> str:
+    """``background: 0, whole: [1, 2]``; – for nothing."""
+    if isinstance(value, (dict, list, tuple)):
+        value = re.sub(r'^[\[{]|[\]}]$|"', "", json.dumps(value, ensure_ascii=False)) or None
+    return "–" if value is None else str(value)

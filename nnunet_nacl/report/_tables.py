@@ -21,7 +21,6 @@ from nnunet_nacl.report._comparison import (
     voxels_text,
 )
 from nnunet_nacl.report._statistics import LEVEL
-from nnunet_nacl.typing import Mask
 
 _BOLD = "Bold: significantly better than all others on these cases."
 _EXPECTED = (
@@ -115,32 +114,29 @@ class Table:
             return f"{self.note} In parentheses: 95 % bootstrap intervals."
         return self.note
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The cells by row and head."""
+        return pd.DataFrame(self.columns, pd.Index(self.rows, name=self.index), dtype=object)
+
     def values(self) -> pd.DataFrame:
         """The unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
-        found: dict[str, list[float]] = {}
-        for head, cells in self.columns.items():
-            title = head.rstrip(" ↑↓")
-            found[title] = [cell.number for cell in cells]
-            if cells[0].is_short:
-                continue
+        found = {}
+        for head, cells in self.frame.items():
+            title = str(head).rstrip(" ↑↓")
+            found[title] = cells.map(lambda cell: cell.number)
             further = {
-                f"{title} low": [cell.interval[0] for cell in cells],
-                f"{title} high": [cell.interval[1] for cell in cells],
-                f"{title} p": [cell.p for cell in cells],
+                f"{title} low": cells.map(lambda cell: cell.interval[0]),
+                f"{title} high": cells.map(lambda cell: cell.interval[1]),
+                f"{title} p": cells.map(lambda cell: cell.p),
             }
-            found |= {
-                one: numbers for one, numbers in further.items() if not np.isnan(numbers).all()
-            }
-        return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
+            if not cells.iloc[0].is_short:
+                found |= {name: own for name, own in further.items() if not own.isna().all()}
+        return pd.DataFrame(found, dtype=np.float64)
 
-    def shown(self) -> pd.DataFrame:
-        """The texts of the cells."""
-        texts = {head: [str(cell) for cell in cells] for head, cells in self.columns.items()}
-        return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
-
-    def bold(self) -> Mask:
+    def bold(self) -> pd.DataFrame:
         """Which cells are bold."""
-        return np.array([[cell.is_bold for cell in cells] for cells in self.columns.values()]).T
+        return self.frame.map(lambda cell: cell.is_bold)
 
 
 def to_markdown(table: Table) -> str:
@@ -149,7 +145,7 @@ def to_markdown(table: Table) -> str:
     def escaped(text: str) -> str:
         return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
 
-    texts = table.shown().map(escaped)
+    texts = table.frame.map(str).map(escaped)
     texts = texts.mask(table.bold(), "**" + texts + "**").rename(escaped).reset_index()
     rows = [
         [escaped(head) for head in texts.columns],
@@ -162,7 +158,7 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     r"""A LaTeX table for ``\usepackage{booktabs}``."""
-    style = table.shown().style.format(escape="latex")
+    style = table.frame.map(str).style.format(escape="latex")
     style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
     caption = f"{table.heading}. {table.caption}".translate(_LATEX_SPECIAL)
@@ -259,8 +255,6 @@ def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
 def differences_table(comparison: Comparison) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
     baseline, *others = comparison.names
-    if not others:
-        raise ValueError(f"differences need two methods; got only {baseline}.")
     columns = {
         metric.head: [
             Cell(gap.value, gap.interval, gap.p_holm, metric.definition.digits, signed=True)
@@ -372,16 +366,13 @@ def table_text(
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."
         )
+
+    def styled(cell: Cell) -> Cell:
+        shown = cell.digits if digits is None else digits
+        return replace(cell, digits=shown, is_short=not intervals)
+
     texts = []
     for table in made:
-        columns = {
-            head: [
-                replace(
-                    cell, is_short=not intervals, digits=cell.digits if digits is None else digits
-                )
-                for cell in cells
-            ]
-            for head, cells in table.columns.items()
-        }
+        columns = {head: [*map(styled, cells)] for head, cells in table.columns.items()}
         texts.append(FORMATS[form](replace(table, columns=columns)))
     return printable("\n".join(texts))

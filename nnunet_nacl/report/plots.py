@@ -200,27 +200,27 @@ def _adapted(tag: str, prefix: str) -> str:
 
 
 def reliability_curves(
-    data: Sequence[Curve], ax: Axes, *, names: Sequence[str], title: str, where: str
+    comparison: Comparison, curves: Sequence[Curve], title: str, ax: Axes
 ) -> None:
-    """The curves of several methods in one diagram, and each bin's share of the voxels below.
+    """Curves of methods in one diagram, and each bin's share of the voxels below.
 
-    ``title`` and the region, if any, stand above, ``where`` the voxels lie, below.
-    Dashed lines: where the curves would lie if perfectly calibrated. Colors go by the ``names`` of all methods.
+    Dashed lines: where the curves would lie if perfectly calibrated.
     """
+    names = comparison.names
     whole: Any = ax.get_subplotspec()
     grid = whole.subgridspec(2, 1, height_ratios=(1, 0.27))
     ax.set_subplotspec(grid[0])
     below = ax.figure.add_subplot(grid[1])
     perfect: Any = {"linestyle": "--", "linewidth": 0.8, "label": "_perfect"}
-    if any(curve.expected is None for curve in data):
+    if any(curve.expected is None for curve in curves):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
-    for curve in data:
+    for curve in curves:
         color = method_color(names, curve.name)
         solid = ~curve.is_faint
         if curve.expected is not None:
             x, y = curve.expected
             known = ~np.isnan(y)
-            ax.plot(x[known], y[known], color=color if len(data) > 1 else INK, **perfect)
+            ax.plot(x[known], y[known], color=color if len(curves) > 1 else INK, **perfect)
         x = curve.confidence[solid]
         ax.fill_between(
             x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0
@@ -233,15 +233,15 @@ def reliability_curves(
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
-        below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
-    titles = "\n".join(wrapped(text, 40) for text in (title, data[0].what) if text)
+        below.stairs(curve.share, curve.edges, color=color, fill=len(curves) == 1, linewidth=1.3)
+    titles = "\n".join(wrapped(text, 40) for text in (title, curves[0].what) if text)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=titles)
     ax.tick_params(labelbottom=False)
     below.set(
         xlim=(0, 1),
         ylim=(0, 1),
         yticks=(0, 1),
-        xlabel=f"confidence, {where}",
+        xlabel=f"confidence, {voxels_text(comparison.main)}",
         ylabel="share of\nvoxels",
     )
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
@@ -285,20 +285,11 @@ def reliability_panels(
 ) -> list[Panel]:
     """A diagram for each method, or one of all of them; with regions, for each region."""
     of_methods = [method.curves for method in comparison.reliability[comparison.main].values()]
-    of_panels = (
-        zip(*of_methods, strict=True)
-        if overlaid
-        else ([curve] for curves in of_methods for curve in curves)
-    )
+    alone = ([curve] for curves in of_methods for curve in curves)
+    title = comparison.dataset if title is None else title
     return [
-        partial(
-            reliability_curves,
-            curves,
-            names=comparison.names,
-            title=comparison.dataset if title is None else title,
-            where=voxels_text(comparison.main),
-        )
-        for curves in of_panels
+        partial(reliability_curves, comparison, curves, title)
+        for curves in (zip(*of_methods, strict=True) if overlaid else alone)
     ]
 
 

@@ -68,12 +68,8 @@ class ReviewFit:
         """The largest threshold λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
 
         Raises:
-            ValueError: no such structure, or fewer than 1/alpha − 1 calibration cases have it.
+            ValueError: fewer than 1/alpha − 1 calibration cases have it.
         """
-        if structure not in self.structures:
-            raise ValueError(
-                f"{self.file} has no structure {structure!r}; it has {', '.join(self.structures)}."
-            )
         try:
             return self.structures[structure].recall_threshold(alpha)
         except ValueError as error:
@@ -133,7 +129,11 @@ class ReviewFit:
 
     def quality_notes(self) -> list[str]:
         """How well the Dice to expect, bounds and intervals work on held-out cases."""
-        ranks = [one.spearman for one in self._held_out_structures if one.spearman is not None]
+        ranks = [
+            one.spearman
+            for one in self.held_out
+            if one.structure != ALL and one.spearman is not None
+        ]
         told = "the rank correlation on other cases is unknown"
         if ranks:
             told = (
@@ -145,13 +145,13 @@ class ReviewFit:
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
-        for judgement in self._held_out_structures:
+        for judgement in self.held_out:
             shares = {
                 "bound of the Dice": (judgement.bound_coverage, judgement.num_bounds),
                 "interval of the volume": (judgement.interval_coverage, judgement.num_intervals),
             }
             for what, (held, count) in shares.items():
-                if held is None or count is None:
+                if held is None or count is None or judgement.structure == ALL:
                     continue
                 variance = self.coverage * (1 - self.coverage) / count
                 if held < self.coverage - 2 * math.sqrt(variance):
@@ -160,10 +160,6 @@ class ReviewFit:
                         f"held-out cases, not in {100 * self.coverage:.0f} %."
                     )
         return notes
-
-    @property
-    def _held_out_structures(self) -> list[Judgement]:
-        return [one for one in self.held_out if one.structure != ALL]
 
     def summary(self) -> str:
         """A text: what was fitted, and how well it works on held-out cases."""

@@ -56,10 +56,6 @@ def write_maps(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
             )
-    if len(set(map(_name, what))) < len(set(what)):
-        raise ValueError(
-            f"maps: two of {', '.join(what)} have one file name; write them to two folders."
-        )
     largest = {kind: math.log(meaning.num_outcomes) if kind == "entropy" else 1.0 for kind in what}
     dtype = data_set.image_dtype
     folder = new_folder(predictions, output, overwrite=overwrite)
@@ -83,11 +79,6 @@ def write_maps(
     return written
 
 
-def _name(of_map: str) -> str:
-    """Its name in files."""
-    return re.sub(r"[^\w.-]+", "_", of_map)
-
-
 def _write_case(
     files: CaseFiles, *, folder: Path, largest: Mapping[str, float], data_set: DataSet
 ) -> None:
@@ -98,8 +89,9 @@ def _write_case(
             whole = np.iinfo(data_set.image_dtype).max
             scaled = np.rint(values.astype(np.float64) * (whole / largest[name]))
             values = scaled.clip(0, whole).astype(data_set.image_dtype)
+        map_name = re.sub(r"[^\w.-]+", "_", name)
         data_set.reader.write_image(
-            values, case.geometry, folder / f"{files.name}_{_name(name)}{data_set.file_ending}"
+            values, case.geometry, folder / f"{files.name}_{map_name}{data_set.file_ending}"
         )
 
 

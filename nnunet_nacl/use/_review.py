@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -118,7 +118,17 @@ def review_folder(
     file = Path(output or predictions.home / REVIEW_NAME)
     page = None if html is None else Path(html)
     data_set.check_regions()
-    _check_outputs(file, page, fit, is_default=output is None, overwrite=overwrite)
+    described = file.with_suffix(".json")
+    if len({file, described, page}) < 3:
+        raise ValueError(
+            f"{file}, {described} and {page}: expected three names, the first a .csv file."
+        )
+    # The default list replaces that of an earlier review
+    replaces = overwrite or (output is None and _is_of_a_review(described))
+    for one in (file, described):
+        check_output(one, overwrite=replaces)
+    if page is not None:
+        check_output(page, overwrite=overwrite)
     member_folders = _read_members(members, predictions)
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
@@ -178,30 +188,6 @@ def review_folder(
     return review
 
 
-def _check_outputs(
-    table: Path, page: Path | None, fit: str | Path | None, *, is_default: bool, overwrite: bool
-) -> None:
-    """Raise an error if one of the files that a review writes has an unsuitable name or exists already.
-
-    The default list replaces that of an earlier review. No file replaces the fit.
-    """
-    described = table.with_suffix(".json")
-    for file in filter(None, (table, described, page)):
-        if fit is not None and file.resolve() == Path(fit).resolve():
-            raise ValueError(f"{file} would replace the fit; choose another name.")
-    replaces = overwrite or (is_default and _is_of_a_review(described))
-    check_output(table, overwrite=replaces)
-    if table.suffix.lower() in {".json", ".html"}:
-        raise ValueError(
-            f"{table}: expected a name that ends with .csv, since other files are written beside it."
-        )
-    check_output(described, overwrite=replaces)
-    if page is not None:
-        check_output(page, overwrite=overwrite)
-    if page in {table, described}:
-        raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
-
-
 @dataclass(frozen=True)
 class _Look:
     """What a review sees in a case's files: agreement of members on each structure (NaN without), slices to show."""
@@ -257,7 +243,7 @@ class _Stored:
     """The part of a review's JSON file that is read again."""
 
     format: Literal["review of nnunet_nacl"]
-    judged: list[Outcome] | None = None
+    judged: list[Outcome] = field(default_factory=list)
 
 
 def _is_of_a_review(file: Path) -> bool:
@@ -272,13 +258,9 @@ def read_outcomes(folder: Path) -> "DataFrame":
     """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
 
     A row for each ``Outcome``, whose index is case and structure. A FileNotFoundError says that the folder has no
-    review, a ValueError that another version wrote it.
+    review, a ValueError that the file is another one.
     """
     stored = read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored)
-    if stored.judged is None:
-        raise ValueError(
-            f"{folder}: another version wrote the review; review the predictions again."
-        )
     return outcome_frame(map(vars, stored.judged))
 
 
@@ -332,10 +314,7 @@ def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None
 
 
 def _read_members(members: Sequence[str | Path], like: Predictions) -> list[Predictions]:
-    """Folders of predictions, none or 2 or more and each once, of the labels and data set of others."""
-    if members and len({Path(member).resolve() for member in members}) < max(2, len(members)):
-        listed = ", ".join(map(str, members))
-        raise ValueError(f"members: expected 2 or more folders, each once; got {listed}.")
+    """Folders of predictions; a ValueError unless they are of the labels and data set of others."""
     folders = [Predictions.of_folder(None, folder) for folder in members]
     for folder in folders:
         # They may be trained differently

@@ -275,12 +275,7 @@ def judge_outcomes(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
     """Judge the Dice to expect, volumes and intervals of one structure's outcomes, or of those of all structures.
 
     ``outcomes`` is a data frame with a row for each ``Outcome``, as ``read_outcomes`` returns it.
-
-    Raises:
-        ValueError: there are no outcomes.
     """
-    if outcomes.empty:
-        raise ValueError("expected the outcome of at least one case; got none.")
     dice_error = outcomes.dice_to_expect - outcomes.dice
     risk = 1 - outcomes.dice
     trust = trust_of(outcomes.dice_to_expect, outcomes.fitted_dice)

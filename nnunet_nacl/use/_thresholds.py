@@ -58,12 +58,11 @@ def decode_folder(
         num_processes: how many cases are decoded at a time.
         overwrite: write into a folder that is not empty, and replace these cases there.
     """
-    if fit is None and alpha is not None:
+    if (alpha is not None and fit is None) or (thresholds and fit is not None):
         raise ValueError(
-            "alpha goes with a fit (--fit FIT.json): no recall is guaranteed without one."
+            "expected either a fit (--fit FIT.json), with or without alpha, or thresholds: without a fit, no recall is "
+            "guaranteed."
         )
-    if fit is not None and thresholds:
-        raise ValueError("expected either a fit or thresholds; got both.")
     predictions = Predictions.of_folder(None, pred_folder)
     meaning = predictions.data_set.meaning
     predictions.data_set.check_regions()
@@ -81,8 +80,6 @@ def decode_folder(
         if unknown := set(thresholds) - set(names):
             raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
         of_names = [thresholds.get(name, 0.5) for name in names]
-        if not all(0 < threshold <= 1 for threshold in of_names):
-            raise ValueError(f"thresholds: expected above 0 and at most 1; got {thresholds}.")
         metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
         decode = partial(_by_thresholds, thresholds=of_names)
     else:

@@ -171,7 +171,7 @@ def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, me
 def test_without_preprocessed_data(model: tuple[Path, Path]) -> None:
     write_splits(model[1], ("c", "ab"))
     (model[1] / "gt_segmentations").rename(model[1] / "elsewhere")
-    expected = r"gt_segmentations is not a folder; .* nnunet_nacl evaluate LABELS .*/fold_0/validation --chill"
+    expected = r"gt_segmentations is not a folder; .* nnunet_nacl evaluate LABELS .*/fold_0/validation"
     with pytest.raises(FileNotFoundError, match=expected):
         Predictions.of_validation(*model, [0])
 

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin
+from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin, write_result
+from nnunet_nacl.evaluation._paths import record_file
+from nnunet_nacl.evaluation._record import write_record
 from nnunet_nacl.evaluation._result import CountedCase
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
@@ -117,6 +119,13 @@ def _folder_result(
     meaning = LabelMeaning.of_names(labels, regions)
     origin = Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"})
     return FolderResult(counted, Counts.joined(found), [], origin)
+
+
+def write_summary(result: FolderResult, summary: Path) -> None:
+    """What ``evaluate`` writes, of a result without files."""
+    for row, files in enumerate(result.files):
+        write_record(result.take([row]), record_file(files, summary))
+    write_result(result, summary)
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

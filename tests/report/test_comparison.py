@@ -42,7 +42,7 @@ def test_shared_cases() -> None:
 def test_cases_of_one_name_with_different_ground_truth() -> None:
     one, other, strange = make_result(0.4), make_result(1.0), make_result(1.0, seed=5)
     with pytest.raises(ValueError, match=r"the methods' ground truth differs in case_00; evaluate them alike"):
-        compare({"one": one, "mixed": FolderResult.joined([strange.take([0]), other.take(range(1, 8))], other.origin)})
+        compare({"one": one, "mixed": FolderResult.merged([strange.take([0]), other.take(range(1, 8))])})
     # Which voxels of a structure are near depends on the prediction: they cannot tell.
     near = Settings(voxels=("near",), margin_mm=0)
     assert compare({"one": make_blurred(0.2, settings=near), "other": make_blurred(2.0, settings=near)}).notes == []
@@ -53,11 +53,11 @@ def test_what_must_be_alike() -> None:
     with pytest.raises(ValueError, match=r"different numbers of bins \(one: 15; other: 10\); evaluate them alike"):
         compare({"one": one, "other": make_result(1.0, settings=Settings(num_bins=10))})
     other = make_result(1.0, labels={"background": 0, "a": 1, "b": 2, "c": 3})
-    with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\); they are"):
+    with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\); evaluate"):
         compare({"one": one, "other": other})
     with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
         compare({"one": one, "other": make_result(cases=NAMED[1:3])})
-    nothing = replace(one.take([]), skipped=[Skipped("a", "no reference.", missing=False)])
+    nothing = replace(one.take([]), skipped=[Skipped("a", "no reference.")])
     with pytest.raises(ValueError, match=r"share no case \(nothing: ; one: "):
         compare({"nothing": nothing, "one": one})
 
@@ -65,7 +65,7 @@ def test_what_must_be_alike() -> None:
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
     other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3))
-    other = replace(other, skipped=[Skipped("x", "gone", missing=True)])
+    other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare({"one": one, "other": other})
     assert comparison.scores == []  # the paper's protocol drops voxels
     assert comparison.segmentation_metrics == [DICE]

@@ -95,7 +95,7 @@ def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -
 def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     page = page_of(page_file)
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    for text in table_of("methods", comparison).shown().to_numpy().ravel():
+    for text in table_of("methods", comparison).frame.map(str).to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
     # Curves and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings; 4 cases with
     # image, ground truth, 2 pictures of each method and their curves.
@@ -117,7 +117,7 @@ def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], p
     assert not page.is_folded[title]
     assert page.is_folded["Structures: Dataset004_Demo"]  # on request
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).shown().columns]
+    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).frame.map(str).columns]
     assert columns[1:4] == ["HD95 (mm)\u00a0↓", "ECE foreground\u00a0↓", "ECE foreground if perfectly calibrated"]
     above = page.text.partition("Further tables")[0]
     assert all(one in above for one in columns[1:])

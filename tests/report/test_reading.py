@@ -9,11 +9,11 @@ import pytest
 from nnunet_nacl import cli
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
 from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot, write_report
 from nnunet_nacl.report._slices import read_slices
-from tests.report.generated import NAMED, make_result
+from tests.report.generated import NAMED, make_result, write_summary
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from tests.report.generated import NAMED, make_result
 def test_default_names(tmp_path: Path, summary: str, name: str) -> None:
     file = tmp_path / summary
     file.parent.mkdir(parents=True)
-    write_result(make_result(cases=NAMED[:1]), file)
+    write_summary(make_result(cases=NAMED[:1]), file)
     assert [list(methods) for methods in read_results([file]).values()] == [[name]]
 
 
@@ -77,7 +77,7 @@ def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:
     for number, plans in enumerate(["nnUNetPlans", "nnUNetResEncUNetMPlans"]):
         folders.append(tmp_path / f"nnUNetTrainerNACL__{plans}__2d" / f"fold_{number}" / "validation")
         folders[-1].mkdir(parents=True)
-        write_result(make_result(1.8, cases=NAMED[number::2]), folders[-1] / SUMMARY_NAME)
+        write_summary(make_result(1.8, cases=NAMED[number::2]), folders[-1] / SUMMARY_NAME)
     with pytest.raises(ValueError, match=r"__2d would both be called 'NACL'; name them with --names"):
         read_results(folders)
     assert [*read_results(folders, names=["a", "b"])[""]] == ["a", "b"]
@@ -88,6 +88,13 @@ def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:
     assert len(read_results([folders[0], again])[""]["NACL"].cases) == 8  # folds of one model
     with pytest.raises(ValueError, match="expected one for each of the 2 summaries; got 1"):
         read_results([folders[0], again], names=["a"])
+
+
+def test_missing_records_are_named(copied: Path) -> None:
+    summary = copied / "predictions" / "soft" / "calibration_summary.json"
+    shutil.rmtree(copied / "predictions" / "soft" / "calibration")
+    with pytest.raises(FileNotFoundError, match=r"case_00\.npz does not exist"):
+        read_results([summary])
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -126,9 +133,6 @@ def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[st
     comparison = compare(results)
     assert (comparison.names, comparison.calibrated) == (["soft", "old"], {"old": "temperature"})
     assert read_slices(comparison, "case_00").missing == []
-    for file in (copied / "labelsTs").iterdir():
-        os.utime(file, (1, 1))  # as after a download
-    assert list(*read_results([soft, old]).values()) == ["soft", "old"]
     shutil.copyfile(soft / "case_01.npz", old / "case_01.npz")
     with pytest.raises(ValueError, match=rf"old/{SUMMARY_NAME}: cases have changed"):
         read_results([old])

@@ -78,7 +78,7 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison, results
     )
     same = make_result(0.4)
     table = table_of("methods", compare({"one": same, "same": same, "other": make_result(0.1)}))
-    assert not table.bold().any()
+    assert not table.bold().to_numpy().any()
 
 
 def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
@@ -124,7 +124,7 @@ def test_one_case_has_no_intervals_and_no_p() -> None:
     comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
     for table in (table_of("methods", comparison), table_of("differences", comparison)):
         assert not any(" low" in title or title.endswith(" p") for title in table.values().columns)
-        assert not table.shown().map(lambda text: " to " in text or "p =" in text).to_numpy().any()
+        assert not table.frame.map(str).map(lambda text: " to " in text or "p =" in text).to_numpy().any()
 
 
 def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
@@ -158,6 +158,8 @@ def test_a_voxel_set_that_was_not_evaluated(results: dict[str, FolderResult]) ->
 def test_structures_are_means_over_images_also_by_patient() -> None:
     images = [f"{patient}_{image}" for patient in "abcd" for image in (1, 2)]
     results = {"soft": make_result(2.0, cases=images, settings=FOREGROUND)}
-    by_image, by_patient = (table_of("structures", compare(results, by_patient=how)).shown() for how in (False, True))
+    by_image, by_patient = (
+        table_of("structures", compare(results, by_patient=how)).frame.map(str) for how in (False, True)
+    )
     assert by_image.columns[-1].startswith("class ECE foreground soft")
     assert by_patient.equals(by_image)

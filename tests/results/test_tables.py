@@ -105,4 +105,4 @@ def test_rows_of_the_main_study_are_its_losses() -> None:
 
 
 def loss_of(recipe: Recipe) -> tuple[object, ...]:
-    return recipe.loss, recipe.dice, recipe.settings
+    return recipe.loss, recipe.term, recipe.settings, recipe.term_settings

@@ -100,8 +100,6 @@ def test_thresholds_of_ones_own(folder: Path, tmp_path: Path, capsys: pytest.Cap
     command = ["decode", str(folder), "-o", str(output), "--threshold"]
     assert main([*command, "three=0.2"]) == 1
     assert "no structure three; there are one, two." in capsys.readouterr().err
-    assert main([*command, "two=30"]) == 1
-    assert "thresholds: expected above 0 and at most 1" in capsys.readouterr().err
     assert not output.exists()
     assert main([*command, "two=0.2"]) == 0
     assert DecodedMark.read(output) is not None
@@ -205,7 +203,7 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_share_without_a_fit_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It would decode for Dice, without a guarantee."""
     assert main(["decode", str(folder), "-o", str(tmp_path / "out"), "--alpha", "0.1"]) == 1
-    assert "alpha goes with a fit (--fit FIT.json)" in capsys.readouterr().err
+    assert "without a fit, no recall is guaranteed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -129,9 +129,9 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
     for place, own in values.groupby("place"):
         line = list(lines.loc[place])
-        told = ", ".join(own["group"] + " " + own["label"])
+        values_of_line = ", ".join(own["group"] + " " + own["label"])
         style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
-        label = wrapped(f"{names[place]}: {told}", 44, 6)
+        label = wrapped(f"{names[place]}: {values_of_line}", 44, 6)
         ax.plot(angles, [*line, line[0]], label=label, **style)
     least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
     low = 0.0

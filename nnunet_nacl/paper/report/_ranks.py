@@ -74,13 +74,12 @@ class Ranking:
         return Table(title, datasets, note, list(self.ranks.index), columns)
 
 
-def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
-    """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
+def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
+    """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
     judging, *others = (comparison.judging_metrics for comparison in comparisons)
-    alike = judging and all(metrics == judging for metrics in others)
-    if not alike:
-        return None
-    return _rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")
+    if not judging or any(metrics != judging for metrics in others):
+        return []
+    return [_rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")]
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
@@ -107,9 +106,8 @@ def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     schemes = [SUM_RANK, MEAN_CASE_RANK]
     if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
         schemes = [SUM_RANK] if comparisons[0].asked else []
-    by_scores = rank_by_scores(comparisons)
     by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
-    return by_paper if by_scores is None else [by_scores, *by_paper]
+    return [*rank_by_scores(comparisons), *by_paper]
 
 
 def _rank_by(
@@ -120,35 +118,25 @@ def _rank_by(
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-    on_data_sets = [
-        _places_on(comparison, names, metrics, scheme, seed)
-        for seed, comparison in enumerate(comparisons)
-    ]
+    on_data_sets = []
+    for seed, comparison in enumerate(comparisons):
+        drawn = case_weights(comparison.patients, _RESAMPLES, seed)
+        weights = np.vstack([np.ones(len(comparison.cases)), drawn])  # first of all cases
+        places = []
+        for metric in metrics:
+            estimates = comparison.by_metric[metric].estimates
+            places.append(scheme.places(metric, [estimates[name] for name in names], weights))
+        on_data_sets.append(np.stack(places, axis=-1))
     combined = scheme.combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
     overall = scheme.combine(combined, axis=-1)
     table = pd.DataFrame(combined[0], names, [metric.title for metric in metrics])
     table["overall"] = overall[0]
-    first = _shares_of_first(overall[1:])
+    # Sums of the same ranks in another order may differ in their last bit
+    rounded = overall[1:].round(9)
+    is_first = rounded == rounded.min(-1, keepdims=True)
+    first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     datasets = [comparison.dataset for comparison in comparisons]
     return Ranking(scheme, whose, table, first, datasets)
-
-
-def _places_on(
-    comparison: Comparison,
-    names: Sequence[str],
-    metrics: Sequence[Metric],
-    scheme: Scheme,
-    seed: int,
-) -> Floats:
-    """(1 + resamples, methods, metrics) places on a data set: of all cases, and of each bootstrap resample of them."""
-    drawn = case_weights(comparison.patients, _RESAMPLES, seed)
-    weights = np.vstack([np.ones(len(comparison.cases)), drawn])
-    by_metric = []
-    for metric in metrics:
-        estimates = comparison.by_metric[metric].estimates
-        of_methods = [estimates[name] for name in names]
-        by_metric.append(scheme.places(metric, of_methods, weights))
-    return np.stack(by_metric, axis=-1)
 
 
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
@@ -185,15 +173,6 @@ def _places(values: Floats, higher_is_better: bool | None) -> Floats:
     """
     signed = -values if higher_is_better else values
     return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))
-
-
-def _shares_of_first(overall: Floats) -> Floats:
-    """(methods,) in which share of the resamples a method's overall rank (resamples, methods) is the lowest."""
-    # Sums of the same ranks in another order may differ in their last bit
-    rounded = overall.round(9)
-    is_first = rounded == rounded.min(-1, keepdims=True)
-    share: Floats = is_first / is_first.sum(-1, keepdims=True)
-    return np.asarray(share.mean(0))
 
 
 SUM_RANK = Scheme(

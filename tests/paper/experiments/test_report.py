@@ -5,10 +5,10 @@ from functools import cache
 
 import pytest
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
 from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
 from nnunet_nacl.paper.studies import read_study
-from tests.report.generated import make_result
+from tests.report.generated import make_result, write_summary
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
 
@@ -28,7 +28,7 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
         trainer = f"nnUNetTrainer{method[-2:]}"
         jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, options=options))
         jobs[-1].test.mkdir(parents=True)
-        write_result(result_of(method), jobs[-1].test / SUMMARY_NAME)
+        write_summary(result_of(method), jobs[-1].test / SUMMARY_NAME)
     return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
 
 

@@ -46,6 +46,11 @@ def test_whatever_goes_wrong_is_that_runs_failure_alone(
     monkeypatch.setattr(_run, "run_command", lambda *_, **__: None)
     (failure,) = run_experiments([experiment(job)]).values()
     assert "train ended without an error, but did not finish all cases" in failure
+    # A step that is done all the same, as an evaluation that names cases without a label
+    left = iter([{"evaluate_test": ["nnunet_nacl"]}, {}, {}, {}])
+    monkeypatch.setattr(_run, "steps_left", lambda _: next(left))
+    monkeypatch.setattr(_run, "run_command", fail)
+    assert run_experiments([experiment(job)]) == {}
 
 
 def test_what_another_process_trains_is_left_to_it(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import (
@@ -24,6 +24,7 @@ from nnunet_nacl.paper.studies import read_study
 from tests.conftest import write_summary
 from tests.paper.experiments.conftest import TRAINER
 from tests.report.generated import make_result
+from tests.report.generated import write_summary as write_evaluated
 
 
 def archive(*files: Path) -> None:
@@ -42,7 +43,7 @@ def predicted(folder: Path, *cases: str) -> None:
 
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_result(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
+    write_evaluated(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
 
 
 def experiment(jobs: list[Job]) -> Experiment:
@@ -149,7 +150,7 @@ def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
     result = make_result(cases=job.data.test_cases, settings=Settings())
     truth = FileState.of(labels)
     counted = [case._replace(states=replace(case.states, ground_truth=truth)) for case in result.counted]
-    write_result(replace(result, counted=counted), job.test / SUMMARY_NAME)
+    write_evaluated(replace(result, counted=counted), job.test / SUMMARY_NAME)
     assert steps(job) == []
     labels.write_bytes(b"\0" + labels.read_bytes()[1:])
     os.utime(labels, (1, 1))

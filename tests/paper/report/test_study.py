@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,8 +97,8 @@ def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dic
     assert study_figure(two_groups, RADAR) is FIGURES["curves"]
     figure = study_figure(losses, SIGMA)
     assert figure is FIGURES["differences"]
-    parts = page_parts(SIGMA).of_data_set(losses)
-    assert parts.study.caption.startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
+    parts: Any = page_parts(SIGMA).of_data_set(losses)
+    assert parts["study"]["caption"].startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
     assert study_panels(losses, replace(RADAR, figure=None)) == []
 
 

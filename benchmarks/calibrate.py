@@ -4,7 +4,7 @@
 
 Writes a line for each method into the CSV file, in place of the model's earlier ones: scores on held-out validation
 cases and on the test cases (imagesTs, labelsTs of the raw data), with 95 % intervals by a bootstrap over cases. Beside
-the methods of ``nnunet_nacl calibrate`` there are isotonic regression, and vector and head fitted by cross-entropy
+the methods of ``nnunet_nacl calibrate`` there are isotonic regression, and head fitted by cross-entropy
 alone; ``written`` is the method that the command writes, ``held_out_NLL_written`` what it prints of it, and
 ``nested_NLL`` the NLL of that choice on cases that neither the fits nor the choice have seen. Of several folds, it
 averages their logits, as nnUNetv2_predict does. nnU-Net preprocesses, mirrors and predicts test cases, and every voxel
@@ -38,7 +38,6 @@ from nnunet_nacl.calibrate import (
     Temperature,
     TrainedFold,
     Unchanged,
-    Vector,
     calibrated_logits,
     judge,
     nll_of_cases,
@@ -80,7 +79,6 @@ class Isotonic:
 def fits(sample: Sample, layer: Any) -> dict[str, Any]:
     """What is not in the package: isotonic regression, and cross-entropy alone."""
     return {
-        "vector by CE alone": Vector.of(sample, keeping=0),
         "head by CE alone": Head.of(sample, layer, keeping=0),
         "isotonic": Isotonic(sample),
     }
@@ -242,7 +240,7 @@ def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:
         for draw in range(DRAWS):
             chosen = np.sort(np.random.default_rng(draw).permutation(len(sample.names))[:count])
             part = only(sample, chosen)
-            for method in (Temperature.of(part), Vector.of(part), Head.of(part, layer)):
+            for method in (Temperature.of(part), Head.of(part, layer)):
                 fitted[f"{method.method} of {count} cases, {draw}"] = method
     return fitted
 

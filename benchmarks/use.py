@@ -35,7 +35,7 @@ def main() -> None:
     commands = {
         "evaluate": [labels, predictions, "--overwrite"],
         "review": [predictions, "--overwrite"],
-        "decode": [predictions, "-o", str(options.o / "decode")],
+        "decode": [predictions, "-o", str(options.o / "decode"), "--threshold", "structure 1=0.5"],
         "maps": [predictions, "-o", str(options.o / "maps")],
     }
     print(

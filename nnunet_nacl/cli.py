@@ -17,14 +17,14 @@ from nnunet_nacl.commands.paper import (
 )
 from nnunet_nacl.commands.report import plot, report, table
 from nnunet_nacl.commands.train import demo, export, link
-from nnunet_nacl.commands.use import decode, maps, members, review, review_fit
+from nnunet_nacl.commands.use import decode, maps, review, review_fit
 
 _GROUPS: dict[str, Sequence[Callable[..., int]]] = {
     "train with NACL and other losses": (link, export, demo),
     "measure": (evaluate, report, table, plot),
     "benchmark": (experiment, paper_convert, paper_split, paper_networks, paper_logits),
     "calibrate a trained nnU-Net, or its predictions": (calibrate, apply),
-    "use the confidences": (review, review_fit, decode, maps, members),
+    "use the confidences": (review, review_fit, decode, maps),
 }
 
 COMMANDS = {command.name: command for group in _GROUPS.values() for command in map(Command, group)}

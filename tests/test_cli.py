@@ -207,7 +207,6 @@ def test_from_predictions_to_a_list_of_cases(
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "val", "abcdef")
     write_folder(tmp_path / "new", "xyz", first=100)
-    write_folder(tmp_path / "other", "xyz", first=100, temperature=1.5)
     for line in (
         "calibrate val/labels val/predictions -o fit.json --method temperature",
         "apply fit.json new/predictions -o calibrated",
@@ -219,10 +218,9 @@ def test_from_predictions_to_a_list_of_cases(
         "review calibrated -gt new/labels",
         "decode calibrated -o decoded",
         "maps calibrated -o maps --what confidence entropy",
-        "members new/predictions other/predictions -o ensemble",
     ):
         assert cli.main(line.split()) == 0, line
-    made = {"report.html", "plot.svg", "decoded", "maps", "ensemble", "calibrated/review.csv"}
+    made = {"report.html", "plot.svg", "decoded", "maps", "calibrated/review.csv"}
     assert all((tmp_path / name).exists() for name in made)
     assert "| before" in capsys.readouterr().out
     assert cli.main(["report", "maps"]) == 1

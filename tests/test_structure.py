@@ -38,7 +38,7 @@ IMPORTS = {
     "evaluation": _BASE,
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
     "calibrate": {*_BASE, "names", "evaluation", "folders", "trainers"},
-    "use": {*_BASE, "evaluation", "folders", "calibrate", "pages", "pictures"},
+    "use": {*_BASE, "names", "evaluation", "folders", "calibrate", "pages", "pictures"},
     "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
     "export": {"nnunet"},
@@ -104,7 +104,8 @@ def test_the_package_requires_what_it_imports() -> None:
     networks = set(files_of("paper/networks"))
     others = set(PACKAGE.rglob("*.py")) - networks
     extras = PROJECT["optional-dependencies"]
-    assert distributions(others) - {"nnunet-nacl"} == declared(PROJECT["dependencies"])
+    required = declared([*PROJECT["dependencies"], *extras["rankseg"]])
+    assert distributions(others) - {"nnunet-nacl"} == required
     of_networks = distributions(networks) - declared(PROJECT["dependencies"]) - {"nnunet-nacl"}
     assert of_networks == declared(extras["networks"])
 

@@ -1,32 +1,46 @@
-"""A fold of a trained model: its cases, the voxels drawn from them, and a checkpoint with another last layer."""
+"""Calibrate a fold of a trained nnU-Net in its own checkpoint: only the last layer changes.
 
-from collections.abc import Callable
+nnU-Net averages logits over windows, mirrorings and folds, and applies the softmax last. The last layer is linear, so
+calibrated logits are the logits of a network with another last layer: features averaged in the same way, times the new
+layer, give what a prediction with that layer gives, but for rounding.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
+from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
+from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.cases import Skipped, each_case
-from nnunet_nacl.files import FileState
+from nnunet_nacl.files import FileState, check_output
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.metrics.counting import canonical_labels
 from nnunet_nacl.nnunet import (
+    CALIBRATED_NAME,
     DEFAULT_TRAINER,
+    FOLD_VALIDATION,
     DataSet,
     LabelledImages,
-    Model,
     PreprocessedCases,
+    Provenance,
     build_predictor,
     cases_to_predict,
     defines_trainer,
     find_checkpoint,
     read_checkpoint,
+    save_prediction,
     write_checkpoint,
 )
 from nnunet_nacl.trainers import parse_name
@@ -37,8 +51,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
+FOLD_FIT = "calibration.json"
 _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""
+_OF_PREDICTIONS = "calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,7 +64,7 @@ class TrainedFold:
 
     Attributes:
         folder: ``fold_X`` of the model.
-        model: the model that the fold is of.
+        provenance: the model that the fold is of.
         meaning: of the model's labels and channels.
         ignore_label: None if there is none.
         settings: how the model predicts.
@@ -57,7 +74,7 @@ class TrainedFold:
     """
 
     folder: Path
-    model: Model
+    provenance: Provenance
     meaning: LabelMeaning
     ignore_label: int | None
     settings: ByName
@@ -77,12 +94,17 @@ class TrainedFold:
         unseen: LabelledImages | None = None,
     ) -> "TrainedFold":
         """Look for all that a calibration needs; of it, the checkpoint is loaded, and tried on one patch."""
+        if str(fold) == "all" and unseen is None:
+            raise ValueError(
+                "fold all is validated on the cases that it was trained with: give cases that it has not seen with -i "
+                f"IMAGES -gt LABELS, or {_OF_PREDICTIONS}"
+            )
         source = find_checkpoint(model_folder, fold, checkpoint)
         content = read_checkpoint(source)
         if _MARK in content:
             raise ValueError(
                 f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
-                "trained, such as checkpoint_final.pth."
+                "trained."
             )
         predictor = build_predictor(
             model_folder,
@@ -106,7 +128,7 @@ class TrainedFold:
         settings["fold"] = str(fold)
         return cls(
             folder=model_folder / f"fold_{fold}",
-            model=Model.of_folder(model_folder, model_folder / "plans.json", data_set),
+            provenance=Provenance.read(model_folder, model_folder / "plans.json", data_set),
             meaning=data_set.meaning,
             ignore_label=data_set.ignore_label,
             settings=settings,
@@ -115,7 +137,9 @@ class TrainedFold:
             checkpoint=content,
         )
 
-    def sample(self, kept: FeatureStore | None = None) -> tuple[Sample, list[Skipped]]:
+    def sample(
+        self, kept: FeatureStore | None = None, by_patient: bool | str = False
+    ) -> tuple[Sample, list[Skipped]]:
         """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
         cases = self.cases
         layer = self.reader.output_layer
@@ -148,7 +172,11 @@ class TrainedFold:
             return sample
 
         found, skipped = self._each_case(sample_of, "features")
-        check_enough([sample.has_structure for sample in found.values()], skipped)
+        check_enough(
+            {name: sample.has_structure for name, sample in found.items()},
+            skipped,
+            by_patient=by_patient,
+        )
         # mps has no double precision
         fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
         return replace(Sample.join(list(found.values())), device=fits_on), skipped
@@ -181,7 +209,7 @@ class TrainedFold:
         names = {name: name for name in self.cases.names}
         return each_case(names, work, doing=f"{self.folder.name}: {doing}")
 
-    def check_labels(self) -> None:
+    def check_labels(self, by_patient: bool | str = False) -> None:
         """Raise a ValueError unless there are enough cases with a structure."""
         structures = [label for label in self.meaning.known if label != 0]
 
@@ -189,7 +217,7 @@ class TrainedFold:
             return bool(np.isin(self.cases.labels(name), structures).any())
 
         found, skipped = self._each_case(has_structure, "labels")
-        check_enough(found.values(), skipped, f"{self.folder.name}: ")
+        check_enough(found, skipped, f"{self.folder.name}: ", by_patient=by_patient)
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
@@ -221,24 +249,128 @@ def _cases_to_calibrate_on(
     """``cases_to_predict``; a ValueError if a fold has seen an unseen one, as far as the model's data set is here."""
     try:
         cases = cases_to_predict(predictor, model, fold, unseen)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         if unseen is not None:
             raise
-        raise FileNotFoundError(
-            f"{error} Or, without the training data, calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS "
-            "-o FIT.json."
+        raise type(error)(
+            f"{error} Or give cases that the fold has not seen with -i IMAGES -gt LABELS, or {_OF_PREDICTIONS}"
         ) from error
     if unseen is not None:
-        _check_unseen(predictor, cases, unseen)
+        trained: list[str] = []
+        with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
+            trained = PreprocessedCases.of_fold(predictor, "all").names
+        if seen := sorted(set(trained) & set(cases.names)):
+            raise ValueError(
+                f"{unseen.images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
+            )
     return cases
 
 
-def _check_unseen(predictor: Any, cases: PreprocessedCases, unseen: LabelledImages) -> None:
-    """Raise a ValueError if one of the cases is of the model's own data set, as far as that is here."""
-    trained: list[str] = []
-    with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
-        trained = PreprocessedCases.of_fold(predictor, "all").names
-    if seen := sorted(set(trained) & set(cases.names)):
-        raise ValueError(
-            f"{unseen.images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
+def calibrate_model(
+    model_folder: str | Path,
+    folds: Sequence[int | str],
+    *,
+    images: str | Path | None = None,
+    gt_folder: str | Path | None = None,
+    checkpoint: str = "checkpoint_final.pth",
+    device: str = "cpu",
+    use_mirroring: bool = True,
+    method: str | None = None,
+    by_patient: bool | str = False,
+    save_probabilities: bool = False,
+    overwrite: bool = False,
+) -> Iterator[tuple[Fit, Path]]:
+    """Calibrate each fold on its validation cases, or on images that it has not seen.
+
+    The call checks everything that may be missing; each step of what it returns calibrates a fold and writes its
+    ``checkpoint_calibrated.pth``, last, and ``calibration.json``. If no method improves on the layer as trained, that
+    layer stays. Calibrating a fold replaces or removes everything that an earlier calibration wrote for it.
+
+    Args:
+        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
+        folds: the numbers of the folds; ``all``, which has no validation cases, needs ``images``.
+        images: a folder of images of cases that no fold has seen, ``CASE_0000<file_ending>``.
+        gt_folder: folder of their ground truth, ``CASE<file_ending>``.
+        checkpoint: the checkpoint to calibrate.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        use_mirroring: calibrate for predictions with test-time augmentation, or for those without (``--disable_tta``).
+        method: ``temperature`` or ``head``; by default the best on held-out cases.
+        by_patient: hold out and resample patients, not their cases (see ``names.cases_of_patients``).
+        save_probabilities: also predict each validation case with a fit that has not seen it, into
+            ``fold_X/validation_calibrated``.
+        overwrite: replace what an earlier calibration wrote.
+
+    Returns:
+        An iterator: the calibration of each fold when it is done, and its checkpoint. If a fold cannot be calibrated,
+        the next step goes on with the next fold.
+
+    Raises:
+        FileExistsError: folds have been calibrated.
+        FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
+        ValueError: no such method, fold ``all`` without images, a calibrated checkpoint, too few cases, or a network
+            whose last layer is not a convolution.
+    """
+    if method not in {None, *METHODS}:
+        raise ValueError(f"method: expected {' or '.join(METHODS)}; got {method!r}.")
+    unseen = LabelledImages.given(images, gt_folder)
+    if unseen is not None and save_probabilities:
+        raise ValueError("--npz predicts validation cases: expected no -i IMAGES -gt LABELS.")
+    # Look for everything that may be missing before any work.
+    opened = [
+        TrainedFold.open(
+            Path(model_folder),
+            fold,
+            checkpoint=checkpoint,
+            device=device,
+            mirroring=use_mirroring,
+            unseen=unseen,
         )
+        for fold in dict.fromkeys(folds)
+    ]
+    if method == Head.method and not all(fold.reader.has_features for fold in opened):
+        raise ValueError("The last convolution is larger than 1×1: expected --method temperature.")
+    for fold in opened:
+        check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
+        fold.check_labels(by_patient)
+    of_fold = partial(
+        _calibrate_fold, method=method, by_patient=by_patient, save_probabilities=save_probabilities
+    )
+    return map(of_fold, opened)  # no generator, which an error would end
+
+
+def _calibrate_fold(
+    fold: TrainedFold, *, method: str | None, by_patient: bool | str, save_probabilities: bool
+) -> tuple[Fit, Path]:
+    """The fit of a fold, and the checkpoint that was written."""
+    reader = fold.reader
+    checkpoint = fold.folder / FOLD_CHECKPOINT
+    validation = fold.folder / FOLD_VALIDATION
+    with TemporaryDirectory(prefix="features_", dir=fold.folder) as temporary:
+        kept = FeatureStore(Path(temporary) / "features") if save_probabilities else None
+        sample, skipped = fold.sample(kept, by_patient)
+        layer = reader.output_layer if reader.has_features else None
+        trials = try_methods(sample, layer, by_patient=by_patient)
+        fit = Fit.of(trials, method, fold.provenance, fold.settings, skipped)
+        # The checkpoint leaves first and comes last: while it is there, so is all that belongs to it.
+        checkpoint.unlink(missing_ok=True)
+        if validation.exists():
+            shutil.rmtree(validation)
+        fit.write(fold.folder / FOLD_FIT)
+        if kept is not None:
+            _predict_validation(fold, trials, fit, kept, validation)
+        fold.write(fit.calibration.layer(*reader.last_layer), fit.method, checkpoint)
+    return fit, checkpoint
+
+
+def _predict_validation(
+    fold: TrainedFold, trials: Trials, fit: Fit, kept: FeatureStore, folder: Path
+) -> None:
+    """Predict each validation case with the fit that was made without it."""
+    folder.mkdir()
+    fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
+    doing = f"{fold.folder.name}: calibrated validation cases"
+    for name in tqdm(fit.provenance.cases, desc=doing, unit="case"):
+        image, _, properties = fold.cases.load(name)
+        layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
+        logits = (kept.load(name) or fold.reader.features(image)).logits(layer)
+        save_prediction(fold.reader.predictor, logits, properties, folder / name)

@@ -4,22 +4,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from scipy.optimize import minimize
 
-from nnunet_nacl.calibrate._methods import (
-    KEEPING,
-    Layer,
-    Temperature,
-    calibrated,
-    check_finite,
-    layer_of,
-)
-from nnunet_nacl.calibrate._sample import Sample
-from nnunet_nacl.calibrate._search import Objective, minimum, on_device, with_gradients
+from nnunet_nacl.calibrate._methods import Layer, Temperature, flat_layer
+from nnunet_nacl.calibrate._sample import Objective, Sample, channels_first
 from nnunet_nacl.typing import Array, Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+KEEPING = 30.0
+"""μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
+OPTIONS = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
+"""Of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
 STRENGTH = 1e-4
 """λ, which pulls the last layer toward the layer of the best temperature."""
 
@@ -48,50 +45,22 @@ class Head:
     keeps_labels: ClassVar[bool] = False
     needs_features: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_finite(self.bias, self.num_channels)
-        check_finite(self.weight, self.num_channels, *np.shape(self.weight)[1:])
-
-    @property
-    def num_channels(self) -> int:
-        return len(self.bias)
-
     @classmethod
-    def fit(
-        cls,
-        features: Array,
-        labels: Array,
-        layer: tuple[Array, Array],
-        *,
-        weights: Array | None = None,
-        ignore_label: int | None = None,
-        channel_axis: int = 0,
-    ) -> "Head":
+    def fit(cls, features: Array, labels: Array, layer: tuple[Array, Array]) -> "Head":
         """Fit to the features that enter a network's last layer, a 1×1 convolution.
 
         Args:
-            features: like the logits of ``compare``, with F instead of K channels.
-            labels: as for ``compare``.
+            features: (N, F, *spatial), an array or a tensor.
+            labels: (N, *spatial), whole numbers from 0 to K − 1.
             layer: its weight (K, F) or (K, F, 1, ...) and bias (K,), as trained.
-            weights: as for ``compare``.
-            ignore_label: as for ``compare``.
-            channel_axis: as for ``compare``.
         """
-        last = layer_of(*layer, num_features=np.shape(features)[channel_axis])
-        trained = cls(last.weight.tolist(), last.bias.tolist())
-        logits = calibrated(features, channel_axis, trained.logits)
-        sample = Sample.of_arrays(
-            logits,
-            labels,
-            features=features,
-            weights=weights,
-            ignore_label=ignore_label,
-            channel_axis=channel_axis,
-        )
-        return cls.of(sample, last)
+        weight, bias = flat_layer(*layer)
+        logits = cls(weight.tolist(), bias.tolist()).logits(channels_first(features))
+        shape = np.shape(features)
+        of_images = np.moveaxis(logits.reshape(len(logits), shape[0], *shape[2:]), 0, 1)
+        return cls.of(Sample.of_arrays(of_images, labels, features=features), Layer(weight, bias))
 
     @classmethod
-    @with_gradients
     def of(
         cls,
         sample: Sample,
@@ -112,27 +81,39 @@ class Head:
 
         assert sample.features is not None
         assert layer is not None
-        objective = sample.objective()
-        features = on_device(sample.features, sample.device)
-        standard = _Standardized.of(features, objective.share)
-        start = standard.rows_of(Temperature.of(sample).layer(*layer))
-        pull = torch.full_like(start[0], strength)
-        pull[-1] = 0  # the bias is free
-        is_present = on_device(sample.present(), sample.device)
-        directions = _even_directions(objective, standard.inputs, start, pull)
+        with torch.inference_mode(mode=False):  # which a caller may have switched on
+            objective = sample.objective()
+            features = sample.on_device(sample.features)
+            standard = _Standardized.of(features, objective.share)
+            start = standard.rows_of(Temperature.of(sample).layer(*layer))
+            pull = torch.full_like(start[0], strength)
+            pull[-1] = 0  # the bias is free
+            is_present = sample.on_device(sample.present())
+            directions = _even_directions(objective, standard.inputs, start, pull)
 
-        def away_from_start(coordinates: "Tensor") -> "Tensor":
-            rows = (coordinates[:, None] @ directions)[:, 0]
-            # A class without a voxel keeps its row
-            return torch.where(is_present[:, None], rows, 0)
+            def away_from_start(coordinates: "Tensor") -> "Tensor":
+                rows = (coordinates[:, None] @ directions)[:, 0]
+                # A class without a voxel keeps its row
+                return torch.where(is_present[:, None], rows, 0)
 
-        def loss(coordinates: "Tensor") -> "Tensor":
-            away = away_from_start(coordinates)
-            logits = (start + away).float() @ standard.inputs
-            return objective(logits, keeping) + (pull * away.square()).sum()
+            def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
+                place = torch.from_numpy(flat).to(start.device).reshape(start.shape)
+                away = away_from_start(place.requires_grad_())
+                logits = (start + away).float() @ standard.inputs
+                value = objective(logits, keeping) + (pull * away.square()).sum()
+                (gradient,) = torch.autograd.grad(value, place)
+                return value.item(), gradient.reshape(-1).cpu().numpy()
 
-        found, remark = minimum(loss, torch.zeros_like(start))
-        last = standard.layer_of(start + away_from_start(found))
+            found = minimize(
+                value_and_gradient,
+                np.zeros(start.numel()),
+                jac=True,
+                method="L-BFGS-B",
+                options=OPTIONS,
+            )
+            place = torch.from_numpy(found.x).to(start.device).reshape(start.shape)
+            last = standard.layer_of(start + away_from_start(place))
+        remark = "" if found.success else "the search did not converge"
         return cls(last.weight.tolist(), last.bias.tolist(), remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:
@@ -176,7 +157,7 @@ class _Standardized:
         """(C, F + 1) weights of ``inputs`` that give the same logits as a layer."""
         import torch
 
-        of_features, offset = (on_device(part, str(self.mean.device)) for part in layer)
+        of_features, offset = (torch.from_numpy(part).to(self.mean) for part in layer)
         of_bias = offset + of_features @ self.mean
         return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
 

@@ -1,39 +1,78 @@
 """The voxels that fit and judge a calibration, drawn from each case and weighted by how many each represents."""
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from nnunet_nacl.calibrate._arrays import (
-    check_all_finite,
-    flattened,
-    near_rows,
-    numbered_cases,
-    shaped,
-    truth_of,
-)
-from nnunet_nacl.calibrate._search import TEMPERATURES, Objective, on_device
 from nnunet_nacl.cases import Skipped, reasons
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
+    NLL_CLIP,
     Activation,
     LabelMeaning,
     Truth,
     near_core,
 )
+from nnunet_nacl.metrics.counting import to_numpy
+from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.typing import Array, ByName, Floats, Labels, Mask, Singles
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NUM_VALUES = 4_000_000
 """About how many logits and features are held in total: 16 MB. Each case has 1000 voxels, whatever that takes."""
+TEMPERATURES = (0.05, 100.0)
+"""Between which the best one is searched for."""
+MIN_CASES = 5
+"""How many cases with a structure a calibration needs."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
+_MOST_NLL = -float(np.log(NLL_CLIP))
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """The loss of a sample's voxels, on the device where a calibration is fitted.
+
+    Attributes:
+        activation: softmax or sigmoid.
+        truth: (n,) classes, or bool (R, n).
+        as_trained: likewise, the labels as trained.
+        share: (n,) the voxels' weights, whose sum is 1.
+    """
+
+    activation: Activation
+    truth: "Tensor"
+    as_trained: "Tensor"
+    share: "Tensor"
+
+    def __call__(self, logits: "Tensor", keeping: float) -> "Tensor":
+        """CE + μ · hinge of logits z (C, n): the weighted mean over voxels; for regions, summed over them.
+
+        CE is at most −ln NLL_CLIP, as in ``evaluate``, so that voxels without a hope do not decide. The hinge says how
+        far logits are from giving the labels to be kept, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR
+        2001), which is ``max_k z_k - z_ŷ``; of a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no
+        label has changed. ``keeping`` is μ.
+        """
+        import torch
+
+        if self.activation.exclusive:
+            below = logits - logits.amax(0)  # the highest
+            nll = below.exp().sum(0).log() - below.gather(0, self.truth[None])[0]
+            gap = -below.gather(0, self.as_trained[None])
+        else:
+            nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
+            gap = torch.where(self.as_trained, -logits, logits).relu()
+        loss = (nll.clamp(max=_MOST_NLL) + keeping * gap).sum(0)
+        return (loss * self.share).sum(dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,17 +114,23 @@ class Sample:
     def objective(self) -> Objective:
         """What a calibration minimizes over these voxels."""
         share = self.weights / self.weights.sum()
-        parts = (on_device(values, self.device) for values in (self.truth, self.as_trained, share))
+        parts = (self.on_device(values) for values in (self.truth, self.as_trained, share))
         return Objective(self.activation, *parts)
+
+    def on_device(self, values: NDArray[Any]) -> "Tensor":
+        """A tensor of an array's values where calibrations are fitted."""
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
     @cached_property
     def best_temperature(self) -> float:
-        """The T with the smallest NLL, which is convex in 1/T. The searches of all methods begin there."""
+        """The T with the smallest NLL. The searches of all methods begin there."""
         import torch
 
         objective = self.objective()
         # In single precision, the NLL of a perfect model would not fall down to the bound
-        logits = on_device(self.logits, self.device).double()
+        logits = self.on_device(self.logits).double()
 
         def nll(log: float) -> float:
             with torch.no_grad():
@@ -149,53 +194,36 @@ class Sample:
         *,
         cases: Array | None = None,
         features: Array | None = None,
-        weights: Array | None = None,
-        near: Array | None = None,
-        ignore_label: int | None = None,
-        channel_axis: int = 0,
     ) -> "Sample":
-        """See ``compare``."""
-        whole = np.shape(logits)
-        spatial = tuple(np.delete(whole, channel_axis).tolist())
-        rows = flattened(logits, channel_axis)
-        voxels = rows.shape[1]
-        meaning, truth, counted = truth_of(labels, whole, channel_axis, ignore_label)
-        names, number = numbered_cases(cases, spatial, spatial[:1] if channel_axis == 1 else ())
-        around = (
-            np.ones((1, voxels), bool) if near is None else near_rows(near, whole, channel_axis)
-        )
-        given = np.ones(spatial) if weights is None else weights
-        represented = shaped("weights", given, spatial).reshape(-1).astype(np.float32)
-        used = represented[counted]
-        if not (0 < used.sum() < np.inf and used.min() >= 0):
+        """All voxels of logits (N, K, *spatial), labels (N, *spatial), features (N, F, *spatial); see ``compare``."""
+        rows = channels_first(logits)
+        truth = to_numpy(labels)
+        images = np.arange(len(truth)) if cases is None else to_numpy(cases)
+        expected = (np.shape(logits)[0], *np.shape(logits)[2:])
+        if truth.shape != expected or images.shape != expected[:1]:
             raise ValueError(
-                "expected a voxel that counts: all are ignored or have weight 0, or a weight is negative, NaN, or too "
-                "large for single precision."
+                f"expected labels {expected} and cases {expected[:1]} for logits {np.shape(logits)}, which are (N, K, "
+                f"*spatial); got {truth.shape} and {images.shape}."
             )
-        # Cases without such a voxel are none
-        is_case = np.bincount(number[counted], used, len(names)) > 0
-        counted &= is_case[number]
-        names = names[is_case]
-        number = (np.cumsum(is_case) - 1)[number]
-        of_features = None
-        if features is not None:
-            expected = list(whole)
-            expected[channel_axis] = np.shape(features)[channel_axis]
-            of_features = flattened(shaped("features", features, tuple(expected)), channel_axis)
-            check_all_finite("features", of_features[:, counted])
-        check_all_finite("logits", rows[:, counted])
-        sample = cls(
+        meaning = LabelMeaning(tuple(range(len(rows))))
+        if not np.isin(truth, meaning.known).all():
+            raise ValueError(
+                f"labels: expected the whole numbers 0 to {len(rows) - 1}; got others."
+            )
+        if not np.isfinite(rows).all():
+            raise ValueError("expected finite numbers; got NaN or infinity.")
+        names, number = np.unique(images, return_inverse=True)
+        size = truth.size
+        return cls(
             meaning=meaning,
             logits=meaning.activation.centered(rows),
-            truth=truth,
-            weights=represented,
-            near=np.broadcast_to(around, (meaning.num_tops, voxels)),
-            case=number.astype(np.int32),
+            truth=truth.reshape(-1).astype(np.int64),
+            weights=np.ones(size, np.float32),
+            near=np.ones((1, size), bool),
+            case=np.repeat(number.astype(np.int32), size // len(number)),
             names=tuple(map(str, names.tolist())),
-            features=of_features,
+            features=None if features is None else channels_first(features),
         )
-        # take() changes the memory order, and then sums round differently.
-        return sample if counted.all() else sample.take(counted)
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
@@ -236,22 +264,29 @@ class Sample:
         return present
 
 
-MIN_CASES = 5
-"""How many cases with a structure a calibration needs."""
+def channels_first(values: Array) -> Singles:
+    """(C, N · voxels) of values (N, C, *spatial)."""
+    rows = np.moveaxis(to_numpy(values), 1, 0)
+    return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
 
 
 def check_enough(
-    have_structure: Collection[bool], skipped: Sequence[Skipped], where: str = ""
+    has_structure: Mapping[str, bool],
+    skipped: Sequence[Skipped],
+    where: str = "",
+    *,
+    by_patient: bool | str = False,
 ) -> None:
-    """Raise a ValueError unless five of the cases that can be used have a structure; it says why others cannot."""
-    if sum(have_structure) >= MIN_CASES:
-        return
-    needed = f"at least {MIN_CASES} cases with a structure in the ground truth"
-    total = len(have_structure) + len(skipped)
-    raise ValueError(
-        f"{where}a calibration needs {needed}; {sum(have_structure)} of {total} have one"
-        + (f". These cannot be used:{reasons(skipped)}" if skipped else ".")
-    )
+    """Raise a ValueError unless five of the cases, or patients, have a structure; it says why others cannot be used."""
+    patients = cases_of_patients(has_structure, by_patient)
+    number = sum(any(has_structure[case] for case in cases) for cases in patients.values())
+    if number < MIN_CASES:
+        kind = "patients" if by_patient else "cases"
+        raise ValueError(
+            f"{where}a calibration needs at least {MIN_CASES} {kind} with a structure in the ground truth; {number} of "
+            f"{len(patients) + len(skipped)} have one"
+            + (f". These cannot be used:{reasons(skipped)}" if skipped else ".")
+        )
 
 
 def voxels_per_case(values: int, cases: int) -> int:

@@ -1,32 +1,34 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Discriminator, TypeAdapter
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Discriminator, PlainSerializer, TypeAdapter
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._judge import Score, judge
-from nnunet_nacl.calibrate._methods import (
-    Calibration,
-    Layer,
-    Temperature,
-    Unchanged,
-    Vector,
-    calibrated_logits,
-    layer_of,
-)
+from nnunet_nacl.calibrate._methods import Calibration, Layer, Temperature, Unchanged
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
-from nnunet_nacl.names import shuffled
-from nnunet_nacl.nnunet import Applied, Model
-from nnunet_nacl.typing import Array, ByName, Floats
+from nnunet_nacl.metrics import (
+    NLL_CLIP,
+    BinCounts,
+    Estimate,
+    Interval,
+    expected_calibration_error,
+    segment,
+)
+from nnunet_nacl.metrics.counting import dice_of_sizes, mean_of_known, ratio
+from nnunet_nacl.names import cases_of_patients, shuffled
+from nnunet_nacl.nnunet import Provenance
+from nnunet_nacl.typing import Array, ByName, Floats, Mask
 
 if TYPE_CHECKING:
     import pandas
@@ -35,10 +37,114 @@ DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
 CHANGED = 0.1
 """The largest share of the predicted foreground that may change its label; fits to trained models change 0 to 0.04."""
-METHODS: dict[str, type[Calibration]] = {kind.method: kind for kind in (Temperature, Vector, Head)}
+METHODS: dict[str, type[Calibration]] = {kind.method: kind for kind in (Temperature, Head)}
 
 Calibrations = dict[str, Calibration]
 """By method."""
+
+Known = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    PlainSerializer(lambda value: None if math.isnan(value) else value),
+]
+"""A number, or NaN, which is null in JSON."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores of a sample: estimates of what ``nnunet_nacl evaluate`` would find for the whole images.
+
+    Attributes:
+        NLL: over the image, per foreground voxel of the ground truth.
+        NLL_change: 95 % interval of the difference from the NLL as trained, by a paired bootstrap over cases.
+        ECE: near the prediction as trained, pooled over cases; with regions, their mean. NaN if no voxel is near, as
+            of a model that sees nothing.
+        over_confidence: confidence − accuracy over the same voxels.
+        Dice: of the predicted labels, mean over cases, then over structures.
+        changed: number of voxels whose label differs from that as trained, as a share of the foreground as trained.
+        remark: what the fits say of themselves: at a bound, or a search that did not converge; usually nothing.
+    """
+
+    NLL: float
+    NLL_change: Interval
+    ECE: Known
+    over_confidence: Known
+    Dice: float
+    changed: float
+    remark: str = ""
+
+    @property
+    def improves(self) -> bool:
+        """Whether the NLL falls significantly: the interval of its change is below 0."""
+        return self.NLL_change[1] < 0
+
+
+def judge(sample: Sample, logits: Floats, *, by_patient: bool | str = False) -> Score:
+    """Score calibrated logits (C, n) of a sample's voxels; ``by_patient`` as for ``try_methods``."""
+    true = sample.structures(sample.truth)
+    as_trained = sample.structures(sample.as_trained)
+    predicted = sample.structures(sample.activation.predicted(logits))
+    foreground = _of_cases(sample, true.sum(0))
+    patients = cases_of_patients(sample.names, by_patient)
+    patient_of = {case: number for number, cases in enumerate(patients.values()) for case in cases}
+    numbers = np.array([patient_of[name] for name in sample.names])
+
+    def per_voxel(logits: Floats) -> Estimate:
+        sums = nll_of_cases(sample, logits)
+        return Estimate(
+            lambda draws: ratio(draws @ sums, draws @ foreground), numbers, np.ones(len(sums), bool)
+        )
+
+    nll = per_voxel(logits)
+    nll_as_trained = per_voxel(sample.logits)
+    tables = _near_tables(sample, logits)
+    changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
+    if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
+        p = sample.activation.probabilities(logits)
+        predicted = sample.meaning.masks(segment(p, sample.meaning))
+    return Score(
+        NLL=nll.value,
+        NLL_change=nll.minus(nll_as_trained).interval,
+        ECE=float(mean_of_known(expected_calibration_error(tables))),
+        over_confidence=float(mean_of_known(tables.over_confidence)),
+        Dice=_dice(sample, predicted, true),
+        changed=float(changed / max(_of_cases(sample, as_trained.max(0)).sum(), 1)),
+    )
+
+
+def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
+    """Each case's sum of −ln p of the truth, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
+    nll = sample.activation.nll(logits.astype(np.float64), sample.truth)
+    return _of_cases(sample, np.minimum(nll, -np.log(NLL_CLIP)).sum(0))
+
+
+def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
+    """Sums of values (n,) over the voxels of each case, by weight."""
+    weighted = values * sample.weights.astype(np.float64)
+    return np.bincount(sample.case, weighted, len(sample.names)).astype(np.float64)
+
+
+def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
+    """Top-label bin tables of the voxels near the prediction: one, or one for each region."""
+    p = sample.activation.probabilities(logits.astype(np.float64))
+    hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
+    confidence = sample.activation.confidences(p).clip(0, 1)
+    return BinCounts.stack(
+        [
+            BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
+            for top, near in enumerate(sample.near)
+        ]
+    )
+
+
+def _dice(sample: Sample, predicted: Mask, true: Mask) -> float:
+    """Mean over cases of the Dice of each structure (S, n), then over structures, as nnU-Net's ``foreground_mean``."""
+    of_structures = []
+    for found, own in zip(predicted, true, strict=True):
+        both = _of_cases(sample, found & own)
+        sizes = _of_cases(sample, found) + _of_cases(sample, own)
+        of_structures.append(mean_of_known(dice_of_sizes(both, sizes)))
+    return float(mean_of_known(of_structures))
 
 
 @dataclass(frozen=True)
@@ -47,44 +153,36 @@ class Fit:
 
     Attributes:
         calibration: a method with its parameters.
-        model: the model that it was fitted to.
-        cases: the names of the cases that it was fitted to.
+        provenance: of the predictions that it was fitted to.
         tried: each method's scores on held-out cases; ``as trained`` has no calibration.
         settings: how the model predicted.
         skipped: cases that could not be used.
     """
 
-    calibration: Annotated[Unchanged | Temperature | Vector | Head, Discriminator("method")]
-    model: Model
-    cases: list[str]
+    calibration: Annotated[Unchanged | Temperature | Head, Discriminator("method")]
+    provenance: Provenance
     tried: dict[str, Score]
     settings: ByName
     skipped: list[Skipped]
     version: str = __version__
-
-    def __post_init__(self) -> None:
-        channels = self.calibration.num_channels
-        if channels not in {None, self.model.channels}:
-            raise ValueError(
-                f"the {self.method} has {channels} channels, the model has {self.model.channels}"
-            )
 
     @classmethod
     def of(
         cls,
         trials: "Trials",
         method: str | None,
-        model: Model,
+        provenance: Provenance,
         settings: ByName,
         skipped: Sequence[Skipped],
     ) -> "Fit":
         """The fit of a method, or of the best one; see ``Trials.best``."""
         best: Any = trials.best(method)
-        return cls(best, model, sorted(trials.unseen), trials.scores, settings, list(skipped))
+        fitted_to = replace(provenance, cases=sorted(trials.unseen))
+        return cls(best, fitted_to, trials.scores, settings, list(skipped))
 
     @property
     def method(self) -> str:
-        """``temperature``, ``vector`` or ``head``; without a fit ``as trained``."""
+        """``temperature`` or ``head``; without a fit ``as trained``."""
         return self.calibration.method
 
     def shortcomings(self) -> list[str]:
@@ -95,7 +193,7 @@ class Fit:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
         content = TypeAdapter(Fit).dump_python(self, mode="json")
         if applied_to is not None:
-            content["applied"] = asdict(Applied(str(applied_to.absolute())))
+            content["applied"] = {"pred_folder": str(applied_to.absolute())}
         write_json(file, content)
 
     @classmethod
@@ -145,12 +243,7 @@ class Trials:
         The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
         there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
         foreground. A temperature changes no label.
-
-        Raises:
-            ValueError: the wanted method was not tried.
         """
-        if wanted is not None and wanted not in self.fitted:
-            raise ValueError(f"method: expected one of {', '.join(self.fitted)}; got {wanted!r}.")
         qualified = [
             method
             for method, calibration in self.fitted.items()
@@ -177,35 +270,25 @@ def _shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list
     return found
 
 
-def check_method(method: str | None, *, with_features: bool) -> None:
-    """Raise a ValueError unless ``try_methods`` tries this method, which may be any of them (None)."""
-    tried = [name for name, kind in METHODS.items() if with_features or not kind.needs_features]
-    if method is not None and method not in tried:
-        raise ValueError(
-            f"method: expected {', '.join(tried[:-1])} or {tried[-1]}; got {method!r}."
-        )
-
-
 def try_methods(
     sample: Sample,
     layer: Layer | None = None,
     methods: Sequence[type[Calibration]] = tuple(METHODS.values()),
+    *,
+    by_patient: bool | str = False,
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
-    Methods that need features are left out unless there is the last ``layer`` as trained.
+    Methods that need features are left out unless there is the last ``layer`` as trained. With ``by_patient`` (see
+    ``names.cases_of_patients``), patients are held out and resampled, not their cases.
     """
     kinds = [kind for kind in methods if layer is not None or not kind.needs_features]
 
     def fit_all(part: Sample) -> Calibrations:
         fitted = [Unchanged(), *(kind.of(part, layer) for kind in kinds)]
-        by_name = {calibration.method: calibration for calibration in fitted}
-        if len(by_name) < len(fitted):
-            names = ", ".join(calibration.method for calibration in fitted)
-            raise ValueError(f"methods: expected a name for each; got {names}.")
-        return by_name
+        return {calibration.method: calibration for calibration in fitted}
 
-    parts = split_cases(sample.names)
+    parts = split_cases(sample.names, by_patient)
     part_of_case = {name: number for number, part in enumerate(parts) for name in part}
     part_of_voxel = np.array([part_of_case[name] for name in sample.names])[sample.case]
     logits: dict[str, Floats] = {}
@@ -220,25 +303,22 @@ def try_methods(
             of_method = logits.setdefault(method, np.empty_like(sample.logits))
             of_method[:, is_held_out] = calibrated_logits(calibration, held_out)
     fitted = fit_all(sample)
-    return Trials(fitted, unseen, _scores(sample, logits, fitted, unseen))
-
-
-def _scores(
-    sample: Sample,
-    logits: Mapping[str, Floats],
-    fitted: Calibrations,
-    unseen: Mapping[str, Calibrations],
-) -> dict[str, Score]:
-    """Each method's score by its ``logits`` (C, n) of held-out voxels, with a remark of any of its fits."""
     scores = {}
     for method, of_method in logits.items():
-        score = judge(sample, of_method)
+        score = judge(sample, of_method, by_patient=by_patient)
         fits = [fitted[method], *(of_others[method] for of_others in unseen.values())]
-        remark = next((fit.remark for fit in fits if fit.remark), "")
+        remark = next((one.remark for one in fits if one.remark), "")
         if not remark and score.changed > CHANGED:
             remark = "changes too many labels"
         scores[method] = replace(score, remark=remark)
-    return scores
+    return Trials(fitted, unseen, scores)
+
+
+def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:
+    """Calibrated logits (C, n) of a sample's voxels."""
+    inputs = sample.features if calibration.needs_features else sample.logits
+    assert inputs is not None
+    return calibration.logits(inputs.copy())  # it may be of somebody's own, and work in place
 
 
 def compare(
@@ -246,65 +326,41 @@ def compare(
     labels: Array,
     *,
     cases: Array | None = None,
-    features: Array | None = None,
-    layer: tuple[Array, Array] | None = None,
-    weights: Array | None = None,
-    near: Array | None = None,
-    ignore_label: int | None = None,
-    channel_axis: int = 0,
-    methods: Sequence[type[Calibration]] = tuple(METHODS.values()),
+    methods: Sequence[type[Calibration]] = (Temperature,),
 ) -> "pandas.DataFrame":
     """Compare calibrations of logits on cases that their fit has not seen.
 
     Args:
-        logits: (K, *spatial) of K classes, the background first, or (R, *spatial) of regions; an array or a tensor.
-        labels: (*spatial), whole numbers from 0 to K − 1; for regions bool (R, *spatial).
-        cases: (*spatial), the case of each voxel, or (b,) of each image of a batch; by default, each image is a case.
-            Each fit is judged on a held-out fifth of the cases.
-        features: (F, *spatial), the input of the last layer, a 1×1 convolution; needed to fit ``head``.
-        layer: its weight (K, F) and bias (K,), as trained.
-        weights: (*spatial), how many voxels each voxel represents.
-        near: bool (*spatial), or like ``logits`` for each region, the voxels of the ECE, chosen by the prediction
-            alone; by default all.
-        ignore_label: the label of voxels that do not count.
-        channel_axis: the axis of the K channels; 1 for a batch (b, K, *spatial).
-        methods: ``Temperature``, ``Vector``, ``Head``, or a class of your own with the members of ``Calibration``.
+        logits: (N, K, *spatial) of K classes, the background first, as for PyTorch's ``cross_entropy``; an array or a
+            tensor.
+        labels: (N, *spatial), whole numbers from 0 to K − 1.
+        cases: (N,), the case of each image; by default, each image is a case. Each fit is judged on a held-out fifth of
+            the cases.
+        methods: ``Temperature``, or classes of your own with the members of ``Calibration``.
 
     Returns:
         A row for each method with the columns of ``Score``: NLL per foreground voxel and the 95 % interval of its
-        change, ECE, confidence − accuracy, Dice, the share of labels that change, and a remark on the fits, such as
-        that a search did not converge.
+        change, ECE of all voxels, confidence − accuracy, Dice, the share of labels that change, and a remark on the
+        fits, such as that a search did not converge.
 
     Raises:
         ValueError: shapes do not fit, a label is not a class, or there are fewer than two cases.
     """
     import pandas as pd
 
-    if not all(isinstance(kind, type) for kind in methods):
-        raise ValueError(f"methods: expected classes, such as Temperature; got {methods}.")
-    if (features is None) != (layer is None):
-        raise ValueError("features and layer go together: expected both, or none of them.")
-    sample = Sample.of_arrays(
-        logits,
-        labels,
-        cases=cases,
-        features=features,
-        weights=weights,
-        near=near,
-        ignore_label=ignore_label,
-        channel_axis=channel_axis,
-    )
+    sample = Sample.of_arrays(logits, labels, cases=cases)
     if len(sample.names) < 2:
         raise ValueError("cases: expected two or more, so that some can be held out; got one.")
-    last = None
-    if sample.features is not None and layer is not None:
-        last = layer_of(*layer, num_features=len(sample.features), num_channels=len(sample.logits))
-    scores = try_methods(sample, last, methods=methods).scores
+    scores = try_methods(sample, methods=methods).scores
     return pd.DataFrame(list(scores.values()), index=list(scores))
 
 
-def split_cases(cases: Sequence[str]) -> list[list[str]]:
-    """Five parts of nearly equal size, or one per case if there are fewer; drawn by the cases' names."""
-    drawn = shuffled(cases)
+def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:
+    """Five parts of nearly equal size, or one per case if there are fewer; drawn by the names of cases or patients."""
+    patients = cases_of_patients(cases, by_patient)
+    drawn = shuffled(patients)
     parts = min(5, len(drawn))
-    return [drawn[number::parts] for number in range(parts)]
+    return [
+        [case for patient in drawn[number::parts] for case in patients[patient]]
+        for number in range(parts)
+    ]

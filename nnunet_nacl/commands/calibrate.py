@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = "checkpoint_final.pth"
 _USAGE = (
-    "-d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
+    "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
     "-o FIT.json"
 )
 
@@ -29,8 +29,9 @@ def calibrate(
     chk: str = _CHECKPOINT,
     device: Device = "auto",
     disable_tta: bool = False,
-    method: Literal["temperature", "vector", "head"] | None = None,
+    method: Literal["temperature", "head"] | None = None,
     npz: bool = False,
+    by_patient: str | bool = False,
     i: str | None = None,
     gt: str | None = None,
     o: str | None = None,
@@ -49,7 +50,7 @@ def calibrate(
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
         method: force this method; temperature keeps the labels up to rounding, head (models only) refits the last layer
         npz: also predict each validation case with a fit that excluded it; writes fold_X/validation_calibrated
-        i: IMAGES of cases that fold all has not seen, to calibrate it (with -gt)
+        i: IMAGES of cases that no fold has seen, in place of validation cases (with -gt); needed for fold all
         gt: LABELS of these cases
         o: FIT.json, the file to write, with GT_FOLDER PRED_FOLDER
         overwrite: replace all that an earlier calibration wrote
@@ -71,7 +72,9 @@ def calibrate(
         }
     )
     if chosen.pred_folder is not None and o is not None:
-        return _of_predictions(chosen.predictions(), o, method, overwrite=overwrite)
+        return _of_predictions(
+            chosen.predictions(), o, method, by_patient=by_patient, overwrite=overwrite
+        )
     model = chosen.model(_USAGE)
     if o is not None or (i is None) != (gt is None):
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
@@ -80,7 +83,7 @@ def calibrate(
     on_device = find_device(device)
     fits = calibrate_model(
         model.folder, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
-        method=method, save_probabilities=npz, overwrite=overwrite,
+        method=method, by_patient=by_patient, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
     how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
     return _of_model(model, chosen.f, fits, how, npz=npz)
@@ -136,18 +139,28 @@ def _following(model: ChosenModel, done: Mapping[str, "Fit"], how: str, *, npz: 
         from nnunet_nacl.use import fewest_cases
 
         following.append(f"nnunet_nacl evaluate {selected} --calibrated")
-        if sum(len(fit.cases) for fit in done.values()) >= fewest_cases():
+        if sum(len(fit.provenance.cases) for fit in done.values()) >= fewest_cases():
             following.append(f"nnunet_nacl review fit {selected} --calibrated")
     return following
 
 
 def _of_predictions(
-    predictions: "Predictions", output: str, method: str | None, *, overwrite: bool
+    predictions: "Predictions",
+    output: str,
+    method: str | None,
+    *,
+    by_patient: str | bool,
+    overwrite: bool,
 ) -> int:
     from nnunet_nacl.calibrate import calibrate_folder
 
     fit = calibrate_folder(
-        predictions, output, method=method, num_processes=num_processes(), overwrite=overwrite
+        predictions,
+        output,
+        method=method,
+        by_patient=by_patient,
+        num_processes=num_processes(),
+        overwrite=overwrite,
     )
     _tell("predictions", fit, output)
     say_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
@@ -156,7 +169,7 @@ def _of_predictions(
 
 def _tell(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
-    print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
+    print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
     if fit.method == "as trained":
         print(
             "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
@@ -173,7 +186,7 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
     Args:
         fit: file that calibrate wrote
         o: FOLDER of the calibrated copy
-        overwrite: replace all that an earlier calibration wrote
+        overwrite: write into an existing folder, and replace these cases there
     """
     from nnunet_nacl.calibrate import apply_folder
 

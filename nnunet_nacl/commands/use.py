@@ -1,4 +1,4 @@
-"""The commands ``review``, ``review fit``, ``decode``, ``maps`` and ``members``."""
+"""The commands ``review``, ``review fit``, ``decode`` and ``maps``."""
 
 import shlex
 from collections.abc import Sequence
@@ -53,12 +53,17 @@ def review_fit(
     chosen: Chosen,
     *,
     calibrated: bool = False,
+    by_patient: str | bool = False,
     overwrite: bool = False,
 ) -> int:
     """Fit predicted Dice, volume intervals and recall thresholds to cases with ground truth.
 
     The cases are the validation cases of a model trained with --npz (-d -c -tr -p -f) or a folder of predictions made
     with --save_probabilities (GT_FOLDER PRED_FOLDER). Writes review_fit.json beside the model or in PRED_FOLDER.
+
+    Args:
+        by_patient: REGEX: fit to one case of each patient; the patient is the case's name up to the last underscore, or
+            REGEX's first group
 
     Examples:
         nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
@@ -67,7 +72,9 @@ def review_fit(
     predictions = chosen.predictions(calibrated=calibrated)
     from nnunet_nacl.use import fit_review
 
-    done = fit_review(predictions, num_processes=num_processes(), overwrite=overwrite)
+    done = fit_review(
+        predictions, by_patient=by_patient, num_processes=num_processes(), overwrite=overwrite
+    )
     file = shlex.quote(str(done.file))
     print(f"{done.summary()}\nWrote {file}, for: nnunet_nacl review PREDICTIONS --fit {file}")
     return print_skipped(done.skipped)
@@ -79,23 +86,31 @@ def decode(
     o: str,
     fit: str | None = None,
     alpha: float | None = None,
+    threshold: Sequence[str] = (),
     overwrite: bool = False,
 ) -> int:
-    """Write segmentations with the highest expected Dice, or with a guaranteed recall.
+    """Write segmentations with a guaranteed recall, by thresholds, or with the highest expected Dice.
+
+    For Dice, the library rankseg chooses them: pip install nnunet-nacl[rankseg].
 
     Args:
         o: FOLDER of the decoded copy; probabilities are hard links
         fit: FIT.json that 'review fit' wrote, for recall instead of Dice
         alpha: SHARE of each structure that may be missed at most, on average, with --fit (default: 0.1)
+        threshold: NAME=T for each structure: it is where p reaches T (default: 0.5 for structures that are not named)
 
     Examples:
         nnunet_nacl decode calibrated -o for_recall --fit review_fit.json --alpha 0.1
+        nnunet_nacl decode predictions -o sensitive --threshold tumour=0.3 liver=0.5
     """
     from nnunet_nacl.use import decode_folder
 
+    given = dict(one.rpartition("=")[::2] for one in threshold)
+    thresholds = {name: float(value) for name, value in given.items()}
     done = decode_folder(
-        pred_folder, o, fit=fit, alpha=alpha, num_processes=num_processes(), overwrite=overwrite
-    )
+        pred_folder, o, fit=fit, alpha=alpha, thresholds=thresholds, num_processes=num_processes(),
+        overwrite=overwrite,
+    )  # fmt: skip
     return tell(done)
 
 
@@ -114,22 +129,4 @@ def maps(
     from nnunet_nacl.use import write_maps
 
     done = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
-    return tell(done)
-
-
-def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
-    """Average the predictions of several folds or seeds, and print how well they agree.
-
-    Writes the mean of their probabilities, as nnUNetv2_ensemble does.
-
-    Args:
-        members: folder of each member's predictions of the same cases
-        o: FOLDER of the mean
-
-    Examples:
-        nnunet_nacl members fold_0 fold_1 fold_2 -o ensemble
-    """
-    from nnunet_nacl.use import combine_members
-
-    done = combine_members(members, o, num_processes=num_processes(), overwrite=overwrite)
     return tell(done)

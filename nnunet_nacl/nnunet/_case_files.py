@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, unresolved, whole_file
 from nnunet_nacl.nnunet._data_set import Reader, read_dataset_json
-from nnunet_nacl.nnunet._marks import DecodedMark
 from nnunet_nacl.nnunet._names import cases_in
+from nnunet_nacl.nnunet._provenance import DecodedMark
 from nnunet_nacl.typing import Labels
 
 HOW_TO_SAVE = (
@@ -105,24 +105,24 @@ class CaseFiles:
         labels: Labels | None = None,
         probabilities: NDArray[Any] | None = None,
     ) -> None:
-        """Write the case into another folder as nnU-Net does: segmentation, probabilities, properties.
+        """Write the case into another folder as nnU-Net does: probabilities, properties, and last the segmentation.
 
         By default, labels (Z, Y, X) and probabilities (C, Z, Y, X) are the case's own.
         """
-        copied = [self.probabilities.with_suffix(".pkl")]
-        if labels is not None:
-            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
-        else:
-            # Of a TIFF file's spacing
-            copied += [self.prediction, self.prediction.with_suffix(".json")]
         target = folder / self.probabilities.name
         if probabilities is None:
             link_or_copy(self.probabilities, target)
         else:
             with whole_file(target) as partial, partial.open("wb") as stream:
                 np.savez_compressed(stream, probabilities=probabilities)
+        copied = [self.probabilities.with_suffix(".pkl")]
+        if labels is None:
+            # Of a TIFF file's spacing
+            copied += [self.prediction.with_suffix(".json"), self.prediction]
         for file in filter(Path.is_file, copied):
             copy_file(file, folder / file.name)
+        if labels is not None:
+            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -54,10 +54,12 @@ class LiveCalibration:
         # After divergence 1/2, never right: it shows in the values
         p = (logits.sigmoid() if self.regions else logits.softmax(1)).nan_to_num(nan=0.5)
         if self.regions:
-            foreground, confidence = p, torch.maximum(p, 1 - p)
+            foreground = p
+            confidence = torch.maximum(p, 1 - p)
             hits = (logits > 0) == (target[:, : p.shape[1]] > 0)
         else:
-            foreground, confidence = 1 - p[:, :1], p.amax(1, keepdim=True)
+            foreground = 1 - p[:, :1]
+            confidence = p.amax(1, keepdim=True)
             hits = logits.argmax(1, keepdim=True) == target
         counted = foreground > CORE_PROBABILITY
         known = finite

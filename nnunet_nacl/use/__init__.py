@@ -1,4 +1,4 @@
-"""What the confidences are good for: which cases to look at, volumes, guarantees, better segmentations, ensembles."""
+"""What the confidences are good for: which cases to look at, volumes, guarantees, other segmentations, maps."""
 
 from nnunet_nacl.use._conformal import (
     TooFewCasesError,
@@ -7,23 +7,25 @@ from nnunet_nacl.use._conformal import (
     fit_volume,
     recall_threshold,
 )
-from nnunet_nacl.use._decode import decode_folder
-from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
-from nnunet_nacl.use._doubt import most_doubtful
 from nnunet_nacl.use._fit import ReviewFit, fit_review
-from nnunet_nacl.use._judging import (
+from nnunet_nacl.use._maps import most_doubtful, write_maps
+from nnunet_nacl.use._review import (
+    REVIEW_NAME,
+    mean_pairwise_dice,
+    ranked_cases,
+    read_outcomes,
+    review_folder,
+)
+from nnunet_nacl.use._structures import (
     JUDGEMENT_LABELS,
     Judgement,
+    Outcome,
     judge_outcomes,
     judge_structures,
     judgement_table,
     risk_coverage_area,
 )
-from nnunet_nacl.use._maps import write_maps
-from nnunet_nacl.use._members import combine_members, mean_pairwise_dice
-from nnunet_nacl.use._ranking import ranked_cases
-from nnunet_nacl.use._review import REVIEW_NAME, read_outcomes, review_folder
-from nnunet_nacl.use._structures import Outcome
+from nnunet_nacl.use._thresholds import decode_folder
 
 __all__ = [
     "JUDGEMENT_LABELS",
@@ -32,10 +34,7 @@ __all__ = [
     "Outcome",
     "ReviewFit",
     "TooFewCasesError",
-    "combine_members",
     "decode_folder",
-    "dice_optimal_labels",
-    "dice_optimal_mask",
     "fewest_cases",
     "fit_dice",
     "fit_review",

@@ -37,7 +37,7 @@ def recall_threshold(
 
     Raises:
         TooFewCasesError: fewer than 1/α − 1 cases; like every error here, a ValueError.
-        ValueError: not a known share for each threshold, or thresholds that do not ascend from 0.
+        ValueError: not a known share for each threshold.
 
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
@@ -52,11 +52,6 @@ def recall_threshold(
     if missed.shape != thresholds.shape or not ((missed >= 0) & (missed <= 1)).all():
         raise ValueError(
             f"mean_missed: expected a share for each of {thresholds.size} thresholds; got {missed}."
-        )
-    if thresholds[0] != 0 or missed[0] != 0 or (np.diff(thresholds) <= 0).any():
-        raise ValueError(
-            "thresholds: expected ascending ones, the first one 0, which misses nothing; got "
-            f"{thresholds}, of which the first misses a share of {missed[0]:g}."
         )
     bound = (num_cases * missed + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
@@ -125,17 +120,12 @@ def fit_volume(
 
     Raises:
         TooFewCasesError: fewer than 2/α − 1 cases.
-        ValueError: a volume that is below 0 or not known.
+        ValueError: a volume that is not known.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
     expected, true = _checked(expected_ml, true_ml, coverage)
-    for name, volumes in (("expected_ml", expected), ("true_ml", true)):
-        if (volumes < 0).any():
-            raise ValueError(f"{name}: expected volumes of at least 0; got {volumes.min():g}.")
-    if not 0 < epsilon_ml < math.inf:
-        raise ValueError(f"epsilon_ml must be above 0 and finite; got {epsilon_ml}.")
     rank = interval_rank(expected.size, coverage)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)

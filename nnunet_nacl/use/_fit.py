@@ -7,24 +7,22 @@ from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate import (
-    FOLD_CHECKPOINT,
-    FOLD_VALIDATION,
-    split_cases,
-)
+from nnunet_nacl.calibrate import FOLD_CHECKPOINT, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
-from nnunet_nacl.nnunet import AppliedCalibration, Model, Predictions, calibration_of, decoding_of
+from nnunet_nacl.names import cases_of_patients, shuffled
+from nnunet_nacl.nnunet import Predictions, Provenance
 from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, interval_rank
-from nnunet_nacl.use._judging import (
+from nnunet_nacl.use._structures import (
     ALL,
     Judgement,
+    StructureFit,
     ignored_text,
     judge_structures,
     judgement_table,
+    outcomes_of,
 )
-from nnunet_nacl.use._structures import StructureFit, outcomes_of
 
 FIT_NAME = "review_fit.json"
 
@@ -34,13 +32,11 @@ class ReviewFit:
     """What ``fit_review`` fits to predictions with ground truth, and writes as JSON.
 
     Attributes:
-        model: that made the predictions; the fit is for its predictions of other cases.
-        calibration: how the predictions were calibrated; None if they were not.
-        decoded: what the segmentations were decoded for, such as ``dice``; None if they are nnU-Net's own.
+        provenance: of the predictions that it is fitted to; it is for such predictions of other cases.
         coverage: of the volume intervals and of the lower bound of the Dice.
         structures: what was fitted, by the structure's name.
         held_out: judges each part of the cases, say a fold, by a fit to the rest; empty if a rest is too small.
-        cases: names of the cases that it is fitted to.
+        patients: how many patients they are of, if one case of each is used; None if each case is taken for a patient.
         ignored: the share of ignored voxels in each of them.
         gt_folder: their ground truth.
         pred_folders: several, if the folds of a model are fitted together.
@@ -50,17 +46,15 @@ class ReviewFit:
         file: where it was written, or read from.
     """
 
-    model: Model
-    calibration: AppliedCalibration | None
-    decoded: str | None
+    provenance: Provenance
     coverage: float
     structures: dict[str, StructureFit]
     held_out: list[Judgement]
-    cases: list[str]
     ignored: list[float]
     gt_folder: str
     pred_folders: list[str]
     skipped: list[Skipped]
+    patients: int | None = None
     version: str = __version__
     format: Literal["review fit of nnunet_nacl"] = "review fit of nnunet_nacl"
     file: Path | None = field(default=None, compare=False)
@@ -74,12 +68,8 @@ class ReviewFit:
         """The largest threshold λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
 
         Raises:
-            ValueError: no such structure, or fewer than 1/alpha − 1 calibration cases have it.
+            ValueError: fewer than 1/alpha − 1 calibration cases have it.
         """
-        if structure not in self.structures:
-            raise ValueError(
-                f"{self.file} has no structure {structure!r}; it has {', '.join(self.structures)}."
-            )
         try:
             return self.structures[structure].recall_threshold(alpha)
         except ValueError as error:
@@ -91,36 +81,28 @@ class ReviewFit:
         ``segmented`` says whether it is used for segmentations or for probabilities alone. Returns warnings to print,
         where the folder does not say how it was made.
         """
-        refused = f"{self.file} cannot be used for {predictions.home}: it was fitted to"
-        predictions.check_unseen(self.model, self.cases, refused)
-        decoded = decoding_of(predictions.home)
-        if segmented and decoded != self.decoded:
+        fitted_to = self.provenance
+        made = predictions.provenance
+        if not segmented:
+            fitted_to = replace(fitted_to, decoded=made.decoded)
+        warnings: list[str] = []
+        if not made.calibration and self._has_calibrated_checkpoint():
+            one = "calibrated one" if fitted_to.calibration else "one as trained"
+            warnings.append(
+                f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
+                f"checkpoint made it: the fit is valid only for the {one}."
+            )
+            fitted_to = replace(fitted_to, calibration=[])
+        if mismatch := fitted_to.mismatch(made):
             raise ValueError(
-                f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
+                f"{self.file} cannot be used for {predictions.home}: it was fitted to {mismatch}."
             )
-        made = calibration_of(predictions.home)
-        if made is None and self._has_calibrated_checkpoint():
-            one = "one as trained" if self.calibration is None else "calibrated one"
-            warning = (
-                f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.home} does not say "
-                f"which checkpoint made it: the fit is valid only for the {one}."
-            )
-            return [warning]
-        if not self._is_calibrated_like(made):
-            raise ValueError(
-                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
-            )
-        return []
-
-    def _is_calibrated_like(self, made: AppliedCalibration | None) -> bool:
-        if made is None or self.calibration is None:
-            return made is self.calibration
-        return self.calibration.includes(made)
+        return warnings
 
     def _has_calibrated_checkpoint(self) -> bool:
         """Whether nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder."""
-        if self.calibration is not None:
-            return self.calibration.per_fold
+        if self.provenance.calibration:
+            return self.provenance.has_own_fits
         return any(
             Path(predicted).with_name(FOLD_CHECKPOINT).exists() for predicted in self.pred_folders
         )
@@ -138,27 +120,38 @@ class ReviewFit:
             note += " Volumes have no intervals, since too few cases are labelled as a whole."
         return [note]
 
+    @property
+    def size(self) -> str:
+        """Such as ``20 cases``, or ``one case of each of 20 patients``."""
+        if self.patients is None:
+            return f"{len(self.provenance.cases)} cases"
+        return f"one case of each of {self.patients} patients"
+
     def quality_notes(self) -> list[str]:
         """How well the Dice to expect, bounds and intervals work on held-out cases."""
-        ranks = [one.spearman for one in self._held_out_structures if one.spearman is not None]
+        ranks = [
+            one.spearman
+            for one in self.held_out
+            if one.structure != ALL and one.spearman is not None
+        ]
         told = "the rank correlation on other cases is unknown"
         if ranks:
             told = (
                 "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
                 f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
-        return [f"The fit uses {len(self.cases)} cases; {told}.", *self.shortfalls()]
+        return [f"The fit uses {self.size}; {told}.", *self.shortfalls()]
 
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
-        for judgement in self._held_out_structures:
+        for judgement in self.held_out:
             shares = {
                 "bound of the Dice": (judgement.bound_coverage, judgement.num_bounds),
                 "interval of the volume": (judgement.interval_coverage, judgement.num_intervals),
             }
             for what, (held, count) in shares.items():
-                if held is None or count is None:
+                if held is None or count is None or judgement.structure == ALL:
                     continue
                 variance = self.coverage * (1 - self.coverage) / count
                 if held < self.coverage - 2 * math.sqrt(variance):
@@ -168,17 +161,13 @@ class ReviewFit:
                     )
         return notes
 
-    @property
-    def _held_out_structures(self) -> list[Judgement]:
-        return [one for one in self.held_out if one.structure != ALL]
-
     def summary(self) -> str:
         """A text: what was fitted, and how well it works on held-out cases."""
         held_out = "Too few cases to hold some out: the quality of the fit is unknown."
         if self.held_out:
             lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
             held_out = "\n".join(lines)
-        fitted = f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}."
+        fitted = f"Fitted to {self.size}, for a coverage of {self.coverage:g}."
         return "\n".join([fitted, held_out, *self.ignored_notes()])
 
 
@@ -186,6 +175,7 @@ def fit_review(
     predictions: Predictions,
     *,
     coverage: float = 0.9,
+    by_patient: bool | str = False,
     output: str | Path | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
@@ -198,11 +188,14 @@ def fit_review(
     Args:
         predictions: with ground truth: a folder, or the validation cases of a model, but not of fold ``all``.
         coverage: of the volume intervals and of the lower bound of the Dice, in (0, 1).
+        by_patient: fit to one case of each patient, drawn by its name (``names.cases_of_patients``). Guarantees need
+            independent cases, and hold for a case of a new patient.
         output: the file; by default ``review_fit.json`` in the folder of predictions, or of the model.
         num_processes: how many cases are counted at a time.
         overwrite: replace an output that exists.
     """
     check_coverage(coverage)
+    predictions.data_set.check_regions()
     if predictions.are_of_training_cases:
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
@@ -210,32 +203,29 @@ def fit_review(
     file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
     folders = [folder.absolute() for folder in predictions.pred_folders]
-    calibration = _shared_calibration(folders)
-    decoded = {decoding_of(folder) for folder in folders}
-    if len(decoded) > 1:
-        raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
+    provenance = predictions.provenance
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes
     )
     assert counted.counts.truth is not None
     assert predictions.gt_folder is not None
-    counted_cases = set(counted.cases)
+    patients = cases_of_patients(counted.cases, by_patient)
+    one_of_each = {shuffled(cases)[0] for cases in patients.values()}
+    used = counted.take([row for row, case in enumerate(counted.cases) if case in one_of_each])
     groups = [{case.name for case in cases} for cases in predicted.groups.values()]
-    parts = [sorted(counted_cases & group) for group in groups if counted_cases & group]
+    parts = [sorted(one_of_each & group) for group in groups if one_of_each & group]
     if len(parts) == 1:
-        parts = split_cases(counted.cases)
+        parts = split_cases(used.cases)
     result = ReviewFit(
-        model=predictions.model,
-        calibration=calibration,
-        decoded=decoded.pop(),
+        provenance=replace(provenance, cases=counted.cases),
         coverage=coverage,
-        structures=_fit_structures(counted, coverage),
-        held_out=_hold_out(counted, parts, coverage),
-        cases=counted.cases,
+        structures=_fit_structures(used, coverage),
+        held_out=_hold_out(used, parts, coverage),
         ignored=counted.counts.truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
         pred_folders=list(map(str, folders)),
         skipped=counted.skipped,
+        patients=len(patients) if by_patient else None,
     )
     write_json(file, asdict(result))
     return replace(result, file=file)
@@ -267,26 +257,3 @@ def _hold_out(
             return []
         outcomes.append(outcomes_of(counted.take(held_out), fits, coverage))
     return judge_structures(concat(outcomes))
-
-
-def _shared_calibration(folders: Sequence[Path]) -> AppliedCalibration | None:
-    """How the predictions were calibrated: all alike, or each folder by its own fit."""
-    found = {folder: calibration_of(folder) for folder in folders}
-    known = [how for how in found.values() if how is not None]
-    if not known:
-        return None
-    if len(known) < len(folders):
-        listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
-        raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
-    if len(set(known)) > 1 or all(folder.name == FOLD_VALIDATION for folder in folders):
-        methods = {method for how in known for method in how.methods}
-        return AppliedCalibration(tuple(sorted(methods)), None)
-    return known[0]
-
-
-def _told(done: str, how: AppliedCalibration | str | None) -> str:
-    return (
-        f"predictions that are not {done}"
-        if how is None
-        else f"predictions that are {done} ({how})"
-    )

@@ -1,9 +1,10 @@
-"""Review a folder of predictions: count its cases, list them, and judge them if there is ground truth."""
+"""Review a folder of predictions: count its cases, rank them, and judge them if there is ground truth."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,25 +14,27 @@ from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
-from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice
+from nnunet_nacl.metrics.counting import ratio, region_of
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.use._doubt import FULL_DOUBT, DoubtfulSlice, doubtful_slices
+from nnunet_nacl.typing import ByName, Floats, Labels
 from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._judging import (
+from nnunet_nacl.use._maps import FULL_DOUBT, DoubtfulSlice, doubtful_slices
+from nnunet_nacl.use._structures import (
     Judgement,
+    Outcome,
+    StructureFit,
     ignored_text,
     judge_structures,
     judgement_table,
-)
-from nnunet_nacl.use._members import case_of, mean_pairwise_dice, read_members
-from nnunet_nacl.use._ranking import ranked_cases, ranked_structures
-from nnunet_nacl.use._structures import (
-    Outcome,
     outcome_frame,
     outcomes_of,
+    predicted_columns,
     rows_of,
+    true_columns,
+    trust_of,
 )
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
@@ -40,6 +43,14 @@ if TYPE_CHECKING:  # takes half a second to import, which worker processes need 
 REVIEW_NAME = "review.csv"
 _LISTED = 10  # cases in the terminal
 _SLICES = 3  # of each case on the page
+_LOW_DICE = 0.5
+_PRESENT = 0.1  # a probability of a structure of which nothing is segmented that is worth a look
+_MAY_DIFFER: ByName = {
+    **dict.fromkeys(("trainer", "plans", "configuration", "decoded")),
+    "calibration": [],
+    "cases": [],
+}
+"""Of members."""
 _BIASED = 0.25  # a difference of expected and segmented volumes, in sum, that is worth a note
 
 
@@ -106,11 +117,35 @@ def review_folder(
     data_set = predictions.data_set
     file = Path(output or predictions.home / REVIEW_NAME)
     page = None if html is None else Path(html)
-    _check_outputs(file, page, fit, is_default=output is None, overwrite=overwrite)
-    member_folders = read_members(members, like=predictions) if members else []
-    chosen = None if fit is None else ReviewFit.read(fit)
-    fit_notes = _fit_notes(chosen, predictions)
-    image_folder = _checked_images(images, predictions.cases)
+    data_set.check_regions()
+    described = file.with_suffix(".json")
+    if len({file, described, page}) < 3:
+        raise ValueError(
+            f"{file}, {described} and {page}: expected three names, the first a .csv file."
+        )
+    # The default list replaces that of an earlier review
+    replaces = overwrite or (output is None and _is_of_a_review(described))
+    for one in (file, described):
+        check_output(one, overwrite=replaces)
+    if page is not None:
+        check_output(page, overwrite=overwrite)
+    member_folders = _read_members(members, predictions)
+    fit_notes = [
+        "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
+    ]
+    chosen = None
+    if fit is not None:
+        chosen = ReviewFit.read(fit)
+        fit_notes = [*chosen.quality_notes(), *chosen.ignored_notes(), *chosen.check(predictions)]
+    image_folder = None if images is None else Path(images).resolve()
+    if image_folder is not None:
+        expected = [
+            first_channel(image_folder, case.name, case.prediction) for case in predictions.cases
+        ]
+        if not any(file.exists() for file in expected):
+            raise FileNotFoundError(
+                f"{images} has no images of these cases: no {expected[0].name}."
+            )
     counted = count_for_review(
         predictions,
         output=None if output is None else file,
@@ -153,39 +188,6 @@ def review_folder(
     return review
 
 
-def _check_outputs(
-    table: Path, page: Path | None, fit: str | Path | None, *, is_default: bool, overwrite: bool
-) -> None:
-    """Raise an error if one of the files that a review writes has an unsuitable name or exists already.
-
-    The default list replaces that of an earlier review. No file replaces the fit.
-    """
-    described = table.with_suffix(".json")
-    for file in filter(None, (table, described, page)):
-        if fit is not None and file.resolve() == Path(fit).resolve():
-            raise ValueError(f"{file} would replace the fit; choose another name.")
-    replaces = overwrite or (is_default and _is_of_a_review(described))
-    check_output(table, overwrite=replaces)
-    if table.suffix.lower() in {".json", ".html"}:
-        raise ValueError(
-            f"{table}: expected a name that ends with .csv, since other files are written beside it."
-        )
-    check_output(described, overwrite=replaces)
-    if page is not None:
-        check_output(page, overwrite=overwrite)
-    if page in {table, described}:
-        raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
-
-
-def _fit_notes(fit: ReviewFit | None, predictions: Predictions) -> list[str]:
-    """What to know of the fit, if there is one; a ValueError if it must not be used for these predictions."""
-    if fit is None:
-        return [
-            "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
-        ]
-    return [*fit.quality_notes(), *fit.ignored_notes(), *fit.check(predictions)]
-
-
 @dataclass(frozen=True)
 class _Look:
     """What a review sees in a case's files: agreement of members on each structure (NaN without), slices to show."""
@@ -207,24 +209,13 @@ def _look(
     case = SavedCase(files, data_set)
     agreement = (np.nan,) * len(data_set.meaning.structures)
     if members:
-        of_members = [case_of(member, files).prediction for member in members]
-        labels = [case.read_like(file)[0] for file in of_members]
+        labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
     if not slices:
         return _Look(agreement, [], None)
     image = None if images is None else first_channel(images, files.name, files.prediction)
     shown, problem = doubtful_slices(case, data_set, image, number=slices)
     return _Look(agreement, shown, problem)
-
-
-def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> Path | None:
-    if images is None:
-        return None
-    folder = Path(images).resolve()
-    expected = [first_channel(folder, case.name, case.prediction) for case in cases]
-    if not any(file.exists() for file in expected):
-        raise FileNotFoundError(f"{images} has no images of these cases: no {expected[0].name}.")
-    return folder
 
 
 def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
@@ -236,9 +227,6 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
         notes.append(
             f"{ignored}. True volumes of these are unknown and left out; the Dice is that of labelled voxels."
         )
-    lost = counted.meaning.what_is_lost
-    if lost is not None:
-        notes.append(f"{lost} Segmented volumes and Dice are those of the label map.")
     sums = table.groupby("structure", sort=False)[["volume_ml", "segmented_ml"]].sum()
     shares = (sums.volume_ml / sums.segmented_ml - 1)[sums.segmented_ml > 0]
     for name, share in shares[shares.abs() > _BIASED].items():
@@ -251,23 +239,17 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Marked:
-    """What a review's JSON file of any version has."""
+class _Stored:
+    """The part of a review's JSON file that is read again."""
 
     format: Literal["review of nnunet_nacl"]
-
-
-@dataclass(frozen=True)
-class _Stored(_Marked):
-    """The part of the JSON file that ``read_outcomes`` returns."""
-
-    judged: list[Outcome]
+    judged: list[Outcome] = field(default_factory=list)
 
 
 def _is_of_a_review(file: Path) -> bool:
     """Whether a JSON file is a review's, and so the list beside it."""
     with suppress(OSError, ValueError):
-        read_json(file, _Marked)
+        read_json(file, _Stored)
         return True
     return False
 
@@ -276,7 +258,7 @@ def read_outcomes(folder: Path) -> "DataFrame":
     """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
 
     A row for each ``Outcome``, whose index is case and structure. A FileNotFoundError says that the folder has no
-    review, a ValueError that another version wrote it.
+    review, a ValueError that the file is another one.
     """
     stored = read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored)
     return outcome_frame(map(vars, stored.judged))
@@ -329,3 +311,101 @@ def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None
     # First, since it marks the list beside it as a review's, also if this process is killed in between
     write_json(review.file.with_suffix(".json"), content)
     write_csv(review.file, [table.columns, *table.to_numpy()])
+
+
+def _read_members(members: Sequence[str | Path], like: Predictions) -> list[Predictions]:
+    """Folders of predictions; a ValueError unless they are of the labels and data set of others."""
+    folders = [Predictions.of_folder(None, folder) for folder in members]
+    for folder in folders:
+        # They may be trained differently
+        own, expected = (replace(one.provenance, **_MAY_DIFFER) for one in (folder, like))
+        if mismatch := own.mismatch(expected):
+            raise ValueError(f"{folder.home} has {mismatch} as {like.home}.")
+    return folders
+
+
+def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
+    """Agreement of members: for each structure the mean over pairs of ``2 |A ∩ B| / (|A| + |B|)``, 1 for 0 / 0.
+
+    References:
+        Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations
+        most reliably.
+    """
+    found = []
+    for pair in combinations(segmentations, 2):
+        confusion = confusion_matrix(*pair, meaning.ignored + 1)
+        found.append([dice(confusion, region_of(one)) for one in meaning.structures])
+    return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())
+
+
+def ranked_structures(
+    counted: FolderResult,
+    fits: Mapping[str, StructureFit],
+    agreement: Floats,
+) -> "DataFrame":
+    """A row for each structure of each case, in the order of trust; ``agreement`` of members is (cases, structures)."""
+    from pandas import DataFrame, concat
+
+    tables = []
+    for number, name in enumerate(counted.meaning.names):
+        counts = counted.counts.of_structure(number)
+        sums = counts.sums
+        doubt = counts.doubt
+        voxel_ml = counts.voxel_ml
+        predicted = predicted_columns(sums, voxel_ml, fits.get(name, StructureFit()))
+        columns = {
+            "case": counted.cases,
+            "structure": name,
+            "predicted_dice": sums.predicted_dice,
+            **predicted,
+            "segmented_ml": voxel_ml * sums.segmented,
+            "max_probability": sums.max_probability,
+            "mean_error": ratio(doubt.errors, doubt.near),
+            "mean_entropy": ratio(doubt.entropy, doubt.near),
+            "unsure_ml": voxel_ml * doubt.unsure,
+            "agreement": agreement[:, number],
+            **true_columns(counts.truth, voxel_ml),
+            "trust": trust_of(sums.dice_to_expect, predicted["fitted_dice"]),
+        }
+        tables.append(DataFrame(columns))
+    table = concat(tables).sort_values(
+        ["trust", "predicted_dice", "volume_ml", "case", "structure"],
+        ascending=[True, True, False, True, True],
+        ignore_index=True,
+    )
+    table["reasons"] = list(map(_reasons, rows_of(table)))
+    table["rank"] = table.groupby("structure").cumcount() + 1
+    return table
+
+
+def _reasons(row: ByName) -> list[str]:
+    """Reasons to look at a structure."""
+    if row["segmented_ml"] == 0:
+        if row["max_probability"] < _PRESENT:
+            return []
+        return [
+            f"nothing is segmented, though the structure's probability reaches {row['max_probability']:.2f}"
+        ]
+    reasons = []
+    if row["trust"] < _LOW_DICE:
+        reasons.append(
+            f"the {'predicted' if row['fitted_dice'] is None else 'fitted'} Dice is below {_LOW_DICE:g}"
+        )
+    low = row["volume_low_ml"]
+    high = row["volume_high_ml"]
+    if low is not None and not low <= row["segmented_ml"] <= high:
+        side = "below" if row["segmented_ml"] < low else "above"
+        reasons.append(f"the segmented volume is {side} the interval of the expected volume")
+    return reasons
+
+
+def ranked_cases(table: "DataFrame") -> dict[str, list[ByName]]:
+    """The rows of each case, the structure with the lowest rank first; None where nothing is known.
+
+    Cases are in the order of their lowest rank, ties in the order of their mean rank.
+    """
+    ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
+    cases: dict[str, list[ByName]] = {name: [] for name in ranks.index}
+    for row in rows_of(table.sort_values("rank", kind="stable")):
+        cases[row["case"]].append(row)
+    return cases

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.calibrate import TrainedFold, _search
+from nnunet_nacl.calibrate import TrainedFold, _head
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
@@ -30,7 +30,7 @@ class Copy:
 @pytest.fixture
 def few_voxels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small sample and short searches: the tests are about layers, not about how well they are fitted."""
-    monkeypatch.setitem(_search.OPTIONS, "maxiter", 20)
+    monkeypatch.setitem(_head.OPTIONS, "maxiter", 20)
     monkeypatch.setattr("nnunet_nacl.calibrate._sample.NUM_VALUES", 50_000)
 
 

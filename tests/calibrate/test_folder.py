@@ -1,27 +1,26 @@
 import hashlib
 import json
-import re
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
+from scipy.special import softmax as softmax_along
 
 from nnunet_nacl.calibrate import (
     Fit,
-    Sample,
-    Score,
     Temperature,
     Unchanged,
     apply_folder,
     calibrate_folder,
-    judge,
 )
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.nnunet import AppliedCalibration, Predictions, calibration_of
+from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of, decoding_of
+from nnunet_nacl.use import decode_folder
 from tests.generated import (
     ENDING,
     add_case,
@@ -50,20 +49,13 @@ def fit_file(train: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return file
 
 
-@pytest.fixture(scope="module")
-def temperature_file(train: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("temperature") / "fit.json"
-    calibrate_folder(Predictions.of_folder(*train), file, method="temperature")
-    return file
-
-
 @pytest.fixture
 def new(tmp_path: Path) -> tuple[Path, Path]:
     return write_folder(tmp_path / "new", "xyz", first=100)
 
 
-def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], temperature_file: Path) -> None:
-    fit = Fit.read(temperature_file)
+def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], fit_file: Path) -> None:
+    fit = Fit.read(fit_file)
     p = np.concatenate([probabilities(train[1], name).reshape(3, -1) for name in NAMES], axis=1).astype(float)
     y = np.concatenate([read(train[0] / f"{name}{ENDING}").reshape(-1) for name in NAMES])
     oracle = minimize_scalar(
@@ -77,9 +69,7 @@ def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tempe
 
 
 @pytest.mark.parametrize("regions", [False, True])
-def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # no search for a vector
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, ""))
+def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path) -> None:
     folders = write_folder(tmp_path / "made", NAMES[:5], temperature=1.5, regions=regions, structure=True)
     fit = calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json")
     trained = fit.tried["as trained"]
@@ -98,7 +88,7 @@ def test_a_method_is_checked_before_any_case_is_read(method: str, train: tuple[P
     shutil.copytree(train[1], tmp_path / "predictions")
     for file in (tmp_path / "predictions").glob("*.npz"):
         file.write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=f"method: expected temperature or vector; got '{method}'"):
+    with pytest.raises(ValueError, match=f"method: expected temperature; got '{method}'"):
         calibrate_folder(
             Predictions.of_folder(train[0], tmp_path / "predictions"), tmp_path / "fit.json", method=method
         )
@@ -108,7 +98,7 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     done = apply_folder(fit_file, new[1], tmp_path / "calibrated")
     assert (list(done.results), done.skipped) == (["x", "y", "z"], [])
     assert done.summary() == f"Calibrated 3 of 3 cases into {tmp_path / 'calibrated'}."
-    assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json"} == {
+    assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json", "provenance.json"} == {
         file.name for file in (tmp_path / "calibrated").iterdir()
     }
     fit = Fit.read(fit_file)
@@ -127,8 +117,8 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
         calibrate_folder(Predictions.of_folder(new[0], tmp_path / "calibrated"), tmp_path / "fit.json")
 
 
-def test_temperature_keeps_each_label(temperature_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
-    apply_folder(temperature_file, new[1], tmp_path / "calibrated", num_processes=2)
+def test_temperature_keeps_each_label(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    apply_folder(fit_file, new[1], tmp_path / "calibrated", num_processes=2)
     for name in "xyz":
         before, after = (probabilities(folder, name) for folder in (new[1], tmp_path / "calibrated"))
         assert (before.argmax(0) == after.argmax(0)).all()
@@ -136,26 +126,32 @@ def test_temperature_keeps_each_label(temperature_file: Path, new: tuple[Path, P
 
 
 @pytest.mark.parametrize("regions", [False, True])
-def test_what_postprocessing_removed_stays_removed(
-    regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also by a method that may change labels; here it is a temperature, and changes none."""
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, ""))
-    folders = write_folder(tmp_path / "made", NAMES[:5], regions=regions, structure=True)
-    calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json", method="vector")
+def test_what_postprocessing_removed_stays_removed(regions: bool, fit_file: Path, tmp_path: Path) -> None:
     truth, predicted = write_folder(tmp_path / "new", "x", first=100, regions=regions, structure=True)
+    if regions:
+        folders = write_folder(tmp_path / "made", NAMES[:5], regions=True, structure=True)
+        fit_file = tmp_path / "fit.json"
+        calibrate_folder(Predictions.of_folder(*folders), fit_file)
     processed = read(predicted / f"x{ENDING}")
     processed[: len(processed) // 2] = 0
     write_labels(processed, predicted / f"x{ENDING}")
-    apply_folder(tmp_path / "fit.json", predicted, tmp_path / "calibrated")
+    apply_folder(fit_file, predicted, tmp_path / "calibrated")
     assert processed.any()
     assert np.array_equal(read(tmp_path / "calibrated" / f"x{ENDING}"), processed)
     assert evaluate(Predictions.of_folder(truth, tmp_path / "calibrated")).cases == ["x"]
 
 
-def test_a_model_that_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_segmentations_become_the_argmax(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    decode_folder(new[1], tmp_path / "decoded", thresholds={"one": 0.9})
+    apply_folder(fit_file, tmp_path / "decoded", tmp_path / "calibrated")
+    assert decoding_of(tmp_path / "calibrated") is None
+    labels = read(tmp_path / "calibrated" / f"x{ENDING}")
+    assert (labels == probabilities(tmp_path / "calibrated", "x").argmax(0)).all()
+    assert (labels != read(tmp_path / "decoded" / f"x{ENDING}")).any()
+
+
+def test_a_model_that_sees_nothing(tmp_path: Path) -> None:
     """No voxel is near, so that the ECE there is unknown."""
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, ""))
     truth, predicted = write_folder(tmp_path / "made", [])
     for seed, name in enumerate(NAMES[:5]):
         p, y = known_case(1, seed, repeats=1)
@@ -169,75 +165,49 @@ def test_a_model_that_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert repr(again.tried) == repr(fit.tried)
 
 
-def test_after_it_was_killed(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
-    (tmp_path / "calibrated" / ".nnunet_nacl_cases" / "x").mkdir(parents=True)
-    assert list(apply_folder(fit_file, new[1], tmp_path / "calibrated").results) == ["x", "y", "z"]
-    with pytest.raises(FileExistsError, match="calibrated exists"):
-        apply_folder(fit_file, new[1], tmp_path / "calibrated")
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_that_was_cut_short_is_refused_and_made_again(
-    overwrite: bool, fit_file: Path, new: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_was_stopped_leaves_whole_cases(
+    fit_file: Path, new: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "calibrated"
-    if overwrite:
-        apply_folder(fit_file, new[1], output)
-    replace_file = Path.replace
-    left = 6  # the marks, and some of the first two cases
+    write = CaseFiles.write
 
-    def stopped(self: Path, target: Path) -> Path:
-        nonlocal left
-        if target.parent == output:
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-        return replace_file(self, target)
+    def stopped(self: CaseFiles, *given: Any, **more: Any) -> None:
+        if self.name == "z":
+            raise KeyboardInterrupt
+        write(self, *given, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", stopped)
+        patch.setattr(CaseFiles, "write", stopped)
         with pytest.raises(KeyboardInterrupt):
-            apply_folder(fit_file, new[1], output, overwrite=overwrite)
-    assert len([*output.glob("*.npz")]) < 3
-    with pytest.raises(ValueError, match="calibrated is not whole: the command that wrote it was stopped"):
-        Predictions.of_folder(None, output)
-    assert list(apply_folder(fit_file, new[1], output).results) == ["x", "y", "z"]
-    assert len(Predictions.of_folder(None, output).cases) == 3
-    assert not any(file.name.startswith(".") for file in output.iterdir())
+            apply_folder(fit_file, new[1], output)
+    assert sorted(file.name for file in output.glob("*.n*")) == ["x.nii.gz", "x.npz", "y.nii.gz", "y.npz"]
+    assert calibration_of(output) is not None
+    with pytest.raises(FileExistsError, match="calibrated exists"):
+        apply_folder(fit_file, new[1], output)
+    assert list(apply_folder(fit_file, new[1], output, overwrite=True).results) == ["x", "y", "z"]
 
 
-def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_earlier_calibration_is_replaced(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "calibrated"
     output.mkdir()
     (output / "notes.txt").write_text("mine")
     shutil.copy(new[0] / f"x{ENDING}", output / f"mine{ENDING}")
     with pytest.raises(FileExistsError, match="calibrated exists"):
         apply_folder(fit_file, new[1], output)
-    apply_folder(fit_file, new[1], output, overwrite=True)
-    apply_folder(fit_file, new[1], output, overwrite=True)
+    for _ in range(2):
+        apply_folder(fit_file, new[1], output, overwrite=True)
     assert (output / "notes.txt").read_text() == "mine"
     assert (output / f"mine{ENDING}").exists()
-    with pytest.raises(FileExistsError, match="holds predictions that apply has not written"):
-        apply_folder(fit_file, new[1], new[1], overwrite=True)
-
-
-def test_an_earlier_calibration_is_replaced_whole(
-    fit_file: Path, temperature_file: Path, train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path
-) -> None:
-    output = tmp_path / "calibrated"
-    apply_folder(fit_file, new[1], output)
     (new[1] / "y.npz").write_bytes(b"damaged")
-    done = apply_folder(temperature_file, new[1], output, overwrite=True)
+    done = apply_folder(fit_file, new[1], output, overwrite=True)
     assert (list(done.results), [entry.case for entry in done.skipped]) == (["x", "z"], ["y"])
     assert not list(output.glob("y.*"))  # of the earlier calibration
-    assert str(calibration_of(output)).startswith("temperature")
-
-    with pytest.raises(FileExistsError, match="train/predictions holds predictions that apply has not written"):
-        apply_folder(fit_file, new[1], shutil.copytree(train[1], tmp_path / "train" / "predictions"), overwrite=True)
-    assert not (tmp_path / "train" / "predictions" / "calibration_applied.json").exists()
-    (output / "decoded.json").write_text("{}")
-    with pytest.raises(FileExistsError, match="calibrated holds predictions that apply has not written"):
-        apply_folder(fit_file, new[1], output, overwrite=True)
+    with pytest.raises(FileExistsError, match="is the folder that is read"):
+        apply_folder(fit_file, new[1], new[1], overwrite=True)
+    other = write_folder(tmp_path / "other", "vw", first=200)[1]
+    with pytest.raises(FileExistsError, match="predictions holds predictions of other cases, such as v"):
+        apply_folder(fit_file, new[1], other, overwrite=True)
+    assert not (other / "calibration_applied.json").exists()
 
 
 def test_what_does_not_belong_together(
@@ -256,7 +226,6 @@ def test_what_does_not_belong_together(
         ({"method": "temperature", "temperature": 0}, r"expected a temperature from 0\.05 to 100; got 0"),
         ({"method": "temperature", "temperature": "2"}, "Input should be a valid number"),
         ({"method": "isotonic"}, "'isotonic' found using 'method' does not match any of the expected tags"),
-        ({"method": "vector", "scale": [1], "shift": [0], "activation": "softmax"}, "the vector has 1 channels, the"),
     ):
         spoiled.write_text(json.dumps(content | {"calibration": calibration}))
         with pytest.raises(ValueError, match=r"spoiled\.json is not as expected: .*" + message):
@@ -278,7 +247,7 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     printed = capfd.readouterr().err
     assert "skipped b: " in printed
     assert "temperature does NOT lower the held-out NLL significantly" in printed
-    assert Fit.read(tmp_path / "fit.json").cases == list("acdef")
+    assert Fit.read(tmp_path / "fit.json").provenance.cases == list("acdef")
     main([*command, "--overwrite"])
     assert "No method lowered the held-out NLL significantly and kept the Dice: the" in capfd.readouterr().out
     assert Fit.read(tmp_path / "fit.json").calibration == Unchanged()
@@ -287,32 +256,67 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     assert probabilities(tmp_path / "applied", "x") == pytest.approx(probabilities(new, "x"), abs=1e-6)
 
 
-def test_a_forced_method_that_costs_dice_or_labels_is_told(
-    train: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("nnUNet_def_n_proc", "1")
+def logits_folder(
+    folder: Path, dtype: type, logits: np.ndarray, labels: np.ndarray, names: list[str], factor: float
+) -> tuple[Path, Path]:
+    """Cases of softmax(factor · logits) stored as a type; logits (cases, K, Z, Y, X)."""
+    truth, predicted = write_folder(folder, [])
+    for name, z, y in zip(names, logits, labels, strict=True):
+        p = softmax(factor * z).astype(dtype)
+        write_case(predicted, name, p)
+        write_labels(y, truth / f"{name}{ENDING}")
+    return truth, predicted
 
-    def spoiled(sample: Sample, logits: np.ndarray) -> Score:
-        score = judge(sample, logits)
-        is_trained = np.array_equal(logits, sample.logits)
-        return replace(score, Dice=0.8, changed=0) if is_trained else replace(score, Dice=0.6, changed=0.3)
 
-    monkeypatch.setattr("nnunet_nacl.calibrate._trials.judge", spoiled)
-    command = ["calibrate", *map(str, train), "-o", str(tmp_path / "fit.json")]
-    for method, said in (
-        ("temperature", ""),  # which keeps the labels, whatever the drawn voxels say
-        (
-            "vector",
-            (
-                "predictions: vector LOWERS the held-out Dice from 0.800 to 0.600.\n"
-                "predictions: vector CHANGES the labels of 30 % of the foreground.\n"
-            ),
-        ),
+def drawn_logits(spread: float, shape: tuple[int, ...] = (16, 16, 16)) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of eight cases, and labels drawn from their softmax."""
+    generator = np.random.default_rng(0)
+    z = generator.normal(0, spread, (8, 3, *shape))
+    y = (generator.random((8, 1, *shape)) > softmax_along(z, axis=1).cumsum(1)).sum(1).clip(0, 2)
+    return z, y
+
+
+def test_what_float16_rounds_to_0(tmp_path: Path) -> None:
+    """p = 0 may be any below 3e-8. Taken for 1e-38, T would be 14; so the table says that."""
+    z, y = drawn_logits(3)
+    for dtype, factor, tolerance, is_coarse in (
+        (np.float32, 6, 0.02, False),
+        (np.float16, 3, 0.05, False),
+        (np.float16, 6, 0.25, True),
     ):
-        assert main([*command, "--method", method, "--overwrite"]) == 0
-        assert "".join(re.findall("predictions: .*\n", capfd.readouterr().err)) == said
-        fit = Fit.read(tmp_path / "fit.json")
-        assert (fit.method, bool(fit.shortcomings())) == (method, bool(said))
+        folders = logits_folder(tmp_path / f"{dtype.__name__}_{factor}", dtype, z, y, list("abcdefgh"), factor)
+        fit = calibrate_folder(
+            Predictions.of_folder(*folders), tmp_path / "fit.json", method="temperature", overwrite=True
+        )
+        assert isinstance(fit.calibration, Temperature)
+        assert fit.calibration.temperature == pytest.approx(factor, rel=tolerance)
+        assert ("float16 rounds p to 0 or 1 in 7 % of the errors: T may be off" in fit.table()) == is_coarse
+
+
+def test_structures_where_nnunet_has_cropped(tmp_path: Path) -> None:
+    """p = (1, 0, 0) there, which no temperature changes: its NLL is clipped, in the fit as in evaluate."""
+    z, y = drawn_logits(2, (20, 20, 20))
+    inside = np.zeros((20, 20, 20), bool)
+    inside[4:-4, 4:-4, 4:-4] = True
+    z = np.where(inside, z, np.array([200.0, 0, 0])[:, None, None, None])
+    y = np.where(inside, y, 0)
+    y[:, 0, 0] = 1  # 20 voxels
+    folders = logits_folder(tmp_path / "made", np.float32, z, y, list("abcdefgh"), 2)
+    fit = calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json", method="temperature")
+    assert isinstance(fit.calibration, Temperature)
+    assert fit.calibration.temperature == pytest.approx(2, rel=0.03)
+
+
+def test_images_of_a_patient_are_no_independent_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = write_folder(tmp_path / "few", [f"patient{number // 5}_{number}" for number in range(20)])
+    command = ["calibrate", *map(str, few), "-o", str(tmp_path / "fit.json")]
+    assert main([*command, "--by_patient"]) == 1
+    assert "at least 5 patients with a structure in the ground truth; 4 of 4 have one" in capsys.readouterr().err
+    assert main(command) == 0
+    five = write_folder(tmp_path / "five", [f"{number % 2}_patient{number // 2}" for number in range(10)])
+    command = ["calibrate", *map(str, five), "-o", str(tmp_path / "fit5.json"), "--by_patient", "(patient.)"]
+    assert main(command) == 0
+    assert Fit.read(tmp_path / "fit5.json").method == "temperature"
 
 
 def test_a_fit_keeps_its_fingerprint(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
@@ -321,20 +325,18 @@ def test_a_fit_keeps_its_fingerprint(fit_file: Path, new: tuple[Path, Path], tmp
     fit = Fit.read(fit_file)
     parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
     expected = hashlib.sha256(parameters.encode()).hexdigest()[:12]
-    assert calibration_of(tmp_path / "out") == AppliedCalibration((fit.method,), expected)
+    assert calibration_of(tmp_path / "out") == f"{fit.method}@{expected}"
 
 
-ONE_FIT, OTHER_FIT = AppliedCalibration(("vector",), "1a"), AppliedCalibration(("vector",), "2b")
-BY_FOLD = AppliedCalibration(("temperature", "vector"), None)
-
-
-@pytest.mark.parametrize(("how", "other", "included"), [
-    (ONE_FIT, ONE_FIT, True),
-    (ONE_FIT, OTHER_FIT, False),
-    (BY_FOLD, ONE_FIT, True),
-    (BY_FOLD, AppliedCalibration(("head",), "3c"), False),
+@pytest.mark.parametrize(("calibration", "other", "is_alike"), [
+    ([], [], True),
+    ([], ["temperature@1a"], False),
+    (["temperature@1a"], ["temperature@1a"], True),
+    (["temperature@1a"], ["temperature@2b"], False),
+    (["head", "temperature"], ["temperature@1a"], True),
+    (["head", "temperature"], ["as trained@3c"], False),
+    (["head", "temperature"], [], False),
 ])  # fmt: skip
-def test_whether_two_folders_are_calibrated_alike(
-    how: AppliedCalibration, other: AppliedCalibration, included: bool
-) -> None:
-    assert how.includes(other) == included
+def test_whether_predictions_are_calibrated_alike(calibration: list[str], other: list[str], is_alike: bool) -> None:
+    fitted_to, made = (Provenance({}, None, calibration=one) for one in (calibration, other))
+    assert (fitted_to.mismatch(made) is None) == is_alike

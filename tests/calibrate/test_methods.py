@@ -16,8 +16,7 @@ from nnunet_nacl.calibrate import (
     Temperature,
     Trials,
     Unchanged,
-    Vector,
-    _search,
+    _head,
     calibrated_logits,
     compare,
     judge,
@@ -25,11 +24,10 @@ from nnunet_nacl.calibrate import (
     split_cases,
     try_methods,
 )
-from nnunet_nacl.calibrate._sample import check_enough
-from nnunet_nacl.calibrate._search import Objective
+from nnunet_nacl.calibrate._sample import Objective, check_enough
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import Model
+from nnunet_nacl.nnunet import Provenance
 
 SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
 
@@ -151,20 +149,19 @@ def test_the_range_of_temperatures() -> None:
         fit = Temperature.of(sample_of(SOFTMAX, logits, right))
         assert fit.temperature == pytest.approx(bound, rel=1e-3)
         assert fit.remark == f"T is at the bound of the search, {bound:g}"
-        table = compare(logits, right, cases=np.arange(20) // 2)
+        table = compare(logits.T, right, cases=np.arange(20) // 2)
         assert table.loc["temperature", "remark"] == fit.remark
     assert not Temperature(2.0).remark
 
 
-def test_an_inverted_model_gets_no_vector(features: np.ndarray) -> None:
+def test_an_inverted_model_gets_no_head(features: np.ndarray) -> None:
     right = LAYER[0] @ features[:, :4000] + LAYER[1][:, None]
-    sample = sample_of(SOFTMAX, -right, drawn(SOFTMAX, right))
-    trials = try_methods(sample)
-    assert trials.scores["vector"].changed > 0.1
-    assert trials.scores["vector"].NLL < trials.scores["temperature"].NLL
-    assert trials.scores["vector"].remark == "changes too many labels"
-    model = Model(labels={"background": 0, "one": 1, "two": 2}, regions_class_order=None, channels=3)
-    fit = Fit.of(trials, None, model, {}, [])
+    sample = sample_of(SOFTMAX, -right, drawn(SOFTMAX, right), features=features[:, :4000])
+    trials = try_methods(sample, (-LAYER[0], -LAYER[1]))
+    assert trials.scores["head"].changed > 0.1
+    assert trials.scores["head"].NLL < trials.scores["temperature"].NLL
+    assert trials.scores["head"].remark == "changes too many labels"
+    fit = Fit.of(trials, None, Provenance({"background": 0, "one": 1, "two": 2}, None), {}, [])
     assert fit.method == "temperature"
     assert "changes too many labels" in fit.table()
     assert "T is at the bound of the search, 100" in fit.table()
@@ -172,12 +169,10 @@ def test_an_inverted_model_gets_no_vector(features: np.ndarray) -> None:
 
 def test_a_search_that_does_not_converge_is_said(features: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     sample, layer = trained_badly(SOFTMAX, features[:, :2000])
-    assert not Vector.of(sample).remark
-    monkeypatch.setitem(_search.OPTIONS, "maxiter", 2)
-    for method in (Vector, Head):
-        assert method.of(sample, layer).remark == "the search did not converge"
+    assert not Head.of(sample, layer).remark
+    monkeypatch.setitem(_head.OPTIONS, "maxiter", 2)
     trials = try_methods(sample, layer)
-    assert [score.remark for score in trials.scores.values()] == ["", "", *["the search did not converge"] * 2]
+    assert [score.remark for score in trials.scores.values()] == ["", "", "the search did not converge"]
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -191,10 +186,6 @@ def test_a_class_without_a_voxel_keeps_its_row(activation: Activation, features:
         sample = replace(sample, truth=sample.truth & (np.arange(3) != absent)[:, None])
     temperature = Temperature.of(sample)
     for keeping in (0, 30):
-        vector = Vector.of(sample, keeping=keeping)
-        assert vector.scale[absent] == pytest.approx(1 / temperature.temperature)
-        assert vector.shift[absent] == 0
-        assert vector.shift[0] != 0
         head = Head.of(sample, layer, keeping=keeping)
         weight, bias = temperature.layer(*layer)
         assert head.weight[absent] == pytest.approx(weight[absent])
@@ -209,7 +200,6 @@ class Scaled:
     factor: float
     method: str = "scaled"
     remark: str = "of two factors"
-    num_channels: ClassVar[None] = None
     keeps_labels: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
@@ -233,12 +223,11 @@ class Scaled:
 def test_a_calibration_of_ones_own(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     own: Calibration = Scaled(1)
-    table = compare(right / 2, drawn(SOFTMAX, right), cases=np.arange(40_000) // 8000, methods=(Temperature, Scaled))
+    cases = np.arange(40_000) // 8000
+    table = compare(right.T / 2, drawn(SOFTMAX, right), cases=cases, methods=(Temperature, Scaled))
     assert list(table.index) == ["as trained", "temperature", own.method]
     assert table.loc["scaled", "NLL"] == pytest.approx(table.loc["temperature", "NLL"], rel=1e-3)
     assert table.loc["scaled", "remark"] == "of two factors"
-    with pytest.raises(ValueError, match="methods: expected a name for each; got as trained, scaled, scaled"):
-        compare(right / 2, drawn(SOFTMAX, right), cases=np.arange(40_000) // 8000, methods=(Scaled, Scaled))
 
 
 class InPlace(Scaled):
@@ -251,21 +240,12 @@ class InPlace(Scaled):
 
 def test_a_calibration_in_place_does_not_spoil_the_next(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
-    arrays = right / 2, drawn(SOFTMAX, right)
+    arrays = right.T / 2, drawn(SOFTMAX, right)
     after, alone = (
         compare(*arrays, cases=np.arange(40_000) // 8000, methods=methods).loc["temperature"]
         for methods in ((InPlace, Temperature), (Temperature,))
     )
     assert after.equals(alone)
-
-
-@pytest.mark.parametrize("activation", Activation)
-def test_vector_recovers(activation: Activation, features: np.ndarray) -> None:
-    trained = activation.centered(LAYER[0] @ features + LAYER[1][:, None])
-    right = trained * np.array([[0.4], [0.6], [0.5]]) + np.array([[0.3], [-0.5], [0.1]])
-    fitted = Vector.of(sample_of(activation, trained, drawn(activation, right)), keeping=0)
-    p, expected = (activation.probabilities(logits) for logits in (fitted.logits(trained), right))
-    assert np.abs(p - expected).mean() < 0.006
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -302,16 +282,11 @@ def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
     few = features[:, :4000]
     sample, layer = trained_badly(activation, few)
 
-    def changed(method: Vector | Head) -> float:
-        return judge(sample, calibrated_logits(method, sample)).changed
-
-    costs = (0, 3, 30, 1e6)
-    of_heads = [changed(Head.of(sample, layer, keeping=cost)) for cost in costs]
-    of_vectors = [changed(Vector.of(sample, keeping=cost)) for cost in costs]
-    for of_costs in (of_heads, of_vectors):
-        assert of_costs == sorted(of_costs, reverse=True)
-        assert of_costs[0] > 0.05
-        assert of_costs[-1] == 0
+    heads = (Head.of(sample, layer, keeping=cost) for cost in (0, 3, 30, 1e6))
+    changed = [judge(sample, calibrated_logits(head, sample)).changed for head in heads]
+    assert changed == sorted(changed, reverse=True)
+    assert changed[0] > 0.05
+    assert changed[-1] == 0
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -322,7 +297,6 @@ def test_never_behind_a_temperature_where_it_is_fitted(
     few = features[:, :4000]
     sample, layer = trained_badly(activation, few)
     of_temperature = judge(sample, Temperature.of(sample).logits(sample.logits)).NLL
-    assert of_temperature + 1e-6 >= judge(sample, Vector.of(sample, keeping=keeping).logits(sample.logits)).NLL
     head = Head.of(sample, layer, keeping=keeping)
     assert of_temperature + 1e-6 >= judge(sample, head.logits(few)).NLL
 
@@ -332,7 +306,7 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     right = LAYER[0] @ few + LAYER[1][:, None]
     sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=few)
     trials = try_methods(sample, layer=(2 * LAYER[0], 2 * LAYER[1]))
-    assert list(trials.scores) == ["as trained", "temperature", "vector", "head"]
+    assert list(trials.scores) == ["as trained", "temperature", "head"]
     assert trials.scores["temperature"].NLL < trials.scores["as trained"].NLL - 0.01
     assert trials.scores["temperature"].Dice == trials.scores["as trained"].Dice
     assert trials.scores["temperature"].changed == 0
@@ -342,14 +316,6 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     outside = np.isin(sample.case, [sample.names.index(name) for name in part])
     alone = Temperature.of(sample.take(~outside))
     assert trials.unseen[part[0]]["temperature"] == alone
-
-
-def test_a_method_that_was_not_tried(features: np.ndarray) -> None:
-    """The head is tried only with features."""
-    right = LAYER[0] @ features[:, :2000] + LAYER[1][:, None]
-    trials = try_methods(sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right)))
-    with pytest.raises(ValueError, match="method: expected one of as trained, temperature, vector; got 'head'"):
-        trials.best("head")
 
 
 def test_the_layer_as_trained_is_flat_too() -> None:
@@ -368,7 +334,6 @@ def choose(scores: dict[str, Score], wanted: str | None = None) -> str:
     methods = {
         "as trained": Unchanged(),
         "temperature": Temperature(2.0),
-        "vector": Vector([1.0, 1.0], [0.0, 0.0], SOFTMAX),
         "head": Head([[1.0], [1.0]], [0.0, 0.0]),
     }
     return Trials(methods, {"a": methods}, scores).best(wanted).method
@@ -376,14 +341,13 @@ def choose(scores: dict[str, Score], wanted: str | None = None) -> str:
 
 def test_which_method_is_written() -> None:
     trained = score(2.0, 0.0, 0.8)
-    better = {"as trained": trained, "temperature": score(1.8, -0.1, 0.8), "vector": score(1.7, -0.1, 0.799)}
+    better = {"as trained": trained, "temperature": score(1.8, -0.1, 0.8)}
     assert choose({**better, "head": score(1.6, -0.1, 0.7981)}) == "head"
-    assert choose({**better, "head": score(1.6, -0.1, 0.7979)}) == "vector"  # it costs more Dice than .002
-    assert choose({**better, "head": score(1.6, 0.01, 0.8)}) == "vector"  # by chance, perhaps
+    assert choose({**better, "head": score(1.6, -0.1, 0.7979)}) == "temperature"  # it costs more Dice than .002
+    assert choose({**better, "head": score(1.6, 0.01, 0.8)}) == "temperature"  # by chance, perhaps
     assert choose({**better, "head": score(1.6, 0.01, 0.8)}, wanted="head") == "head"
-    inverted = replace(better["vector"], changed=0.54)
-    assert choose({**better, "vector": inverted, "head": score(1.6, -0.1, 0.7)}) == "temperature"
-    worse = {name: score(1.9, 0.01, 0.8) for name in ("temperature", "vector", "head")}
+    assert choose({**better, "head": replace(score(1.6, -0.1, 0.8), changed=0.54)}) == "temperature"
+    worse = {name: score(1.9, 0.01, 0.8) for name in ("temperature", "head")}
     assert choose({"as trained": trained, **worse}) == "as trained"
 
 
@@ -418,6 +382,20 @@ def test_scores_of_regions_by_hand() -> None:
     assert score.Dice == pytest.approx(1)  # the last voxel's label is 2, which is in both
 
 
+def test_patients_are_held_out_and_resampled_as_a_whole(features: np.ndarray) -> None:
+    sample, _ = trained_badly(SOFTMAX, features[:, :4000])
+    sample = replace(sample, names=tuple(f"patient{number // 2}_{number}" for number in range(10)))
+    parts = split_cases(sample.names, by_patient=True)
+    assert [{name[:8] for name in part} for part in parts] == [{part[0][:8]} for part in parts]
+    trials = try_methods(sample, methods=[Temperature], by_patient=True)
+    pairs = [(trials.unseen[one], trials.unseen[other]) for one, other in parts]
+    assert all(one is other for one, other in pairs)
+    doubled = replace(sample, case=sample.case // 2 * 2)  # each patient's voxels in one of its two cases
+    expected = judge(doubled, doubled.logits / 2.5, by_patient=True)
+    assert judge(sample, sample.logits / 2.5, by_patient=True).NLL_change == pytest.approx(expected.NLL_change)
+    assert judge(sample, sample.logits / 2.5).NLL_change != pytest.approx(expected.NLL_change)
+
+
 def test_a_case_changes_the_nll_by_a_paired_bootstrap(features: np.ndarray) -> None:
     sample, _ = trained_badly(SOFTMAX, features)
     low, high = judge(sample, sample.logits / 2.5).NLL_change
@@ -430,22 +408,10 @@ def test_a_case_changes_the_nll_by_a_paired_bootstrap(features: np.ndarray) -> N
     assert (low, high) == pytest.approx(tuple(expected), rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("method", "parameters", "message"),
-    [
-        (Temperature, (0.0,), r"expected a temperature from 0\.05 to 100; got 0\.0"),
-        (Temperature, (-1.0,), "got -1.0"),
-        (Temperature, (1e-320,), "expected a temperature"),
-        (Temperature, (np.nan,), "got nan"),
-        (Vector, ([1.0], [0.0, 0.0], SOFTMAX), r"expected finite numbers of the shape \(2,\)"),
-        (Vector, ([1.0, np.inf], [0.0, 0.0], SOFTMAX), "expected finite numbers"),
-        (Head, ([[1.0, 2.0], [1.0]], [0.0, 0.0]), "inhomogeneous shape"),
-        (Head, ([[1.0]], [0.0, 0.0]), r"expected finite numbers of the shape \(2, 1\)"),
-    ],
-)
-def test_parameters_that_are_none(method: Any, parameters: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        method(*parameters)
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-320, np.nan])
+def test_temperatures_that_are_none(temperature: float) -> None:
+    with pytest.raises(ValueError, match=r"expected a temperature from 0\.05 to 100; got "):
+        Temperature(temperature)
 
 
 def draw(name: str, channels: int, labels: np.ndarray, foreground: np.ndarray, most: int) -> Sample:
@@ -489,11 +455,15 @@ def test_too_little_to_fit_to() -> None:
         for truth in (np.zeros(20), np.tile([0, 1], 10))  # without a core
     )
     assert (without.has_structure, with_one.has_structure) == (False, True)
-    check_enough([True] * 5, [])
-    with pytest.raises(ValueError, match=r"at least 5 cases with a structure in the ground truth; 2 of 10 have one\.$"):
-        check_enough([True, True, *[False] * 8], [])
+    found = {f"patient{number // 2}_{number}": number < 5 for number in range(10)}
+    check_enough(found, [])
+    with pytest.raises(
+        ValueError, match=r"at least 5 patients with a structure in the ground truth; 3 of 5 have one\.$"
+    ):
+        check_enough(found, [], by_patient=True)
+    skipped = [Skipped("x", "torn"), Skipped("y", "NaN")]
     with pytest.raises(ValueError, match=r"^fold_1: .*; 4 of 6 have one\. These cannot be used:\n  x: torn\n  y: NaN$"):
-        check_enough([True] * 4, [Skipped("x", "torn"), Skipped("y", "NaN")], "fold_1: ")
+        check_enough(dict.fromkeys("abcd", True), skipped, "fold_1: ")
 
 
 def test_each_label_of_a_case_is_drawn_without_a_bias() -> None:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +14,9 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
 from nnunet_nacl.calibrate import Fit, Score, Unchanged, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._features import FeatureReader
-from nnunet_nacl.calibrate._trials import try_methods
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import Model, Predictions, read_checkpoint
+from nnunet_nacl.nnunet import Predictions, Provenance
 from tests.calibrate.conftest import CASES, Copy, forward, open_fold, rewrite
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS, write_summary
 
@@ -46,7 +43,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
     trained = forward(copy.model, "checkpoint_final.pth", image)
     flat = trained.reshape(len(trained), -1)
     kept = {file.name: file.read_bytes() for file in (copy.model / "fold_0").glob("checkpoint_*")}
-    for method in ("vector", "head") if kind == "labels" else ("temperature", "vector", "head"):
+    for method in ("temperature", "head"):
         ((fit, _),) = calibrate(copy.model, 0, method=method, overwrite=True)
         calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
         assert fit == Fit.read(copy.model / "fold_0" / "calibration.json")
@@ -57,9 +54,6 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
             with torch.no_grad():
                 features = reader.predictor.network(image)[0].numpy().astype(float)
             expected = its["weight"] @ features.reshape(len(features), -1) + its["bias"][:, None]
-        elif method == "vector":
-            centered = flat - flat.mean(0) if kind == "labels" else flat
-            expected = its["scale"][:, None] * centered + its["shift"][:, None]
         else:
             expected = flat / its["temperature"]
         assert calibrated == pytest.approx(expected, abs=1e-5 * max(1, np.abs(expected).max()))
@@ -73,7 +67,7 @@ def test_a_stock_nnunet_predicts_with_it(
     model = export_model(copy.model).rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     before = {file for file in model.rglob("*") if file.is_file()}
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "-f", "0"]
-    assert main([*command, "--method", "vector", "--npz"]) == 0
+    assert main([*command, "--method", "temperature", "--npz"]) == 0
     printed = capfd.readouterr().out
     assert "as trained" in printed
     assert "nnUNetv2_predict -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 -chk checkpoint_cal" in printed
@@ -93,9 +87,12 @@ def test_a_stock_nnunet_predicts_with_it(
     assert "5 calibration cases are too few" in capfd.readouterr().err
 
     shutil.copytree(fold, model / "fold_1")
-    assert main([*command, "1", "2"]) == 1  # which is said of all before any work
-    both = "fold_0/checkpoint_calibrated.pth, fold_1/checkpoint_calibrated.pth"
-    assert f"{model} has {both} already: replace them with --overwrite" in capfd.readouterr().err
+    (model / "fold_1" / "checkpoint_calibrated.pth").unlink()
+    assert main([*command, "1"]) == 1  # before any work
+    assert (
+        "fold_0/checkpoint_calibrated.pth exists. Choose another name, or replace it with --" in capfd.readouterr().err
+    )
+    assert not (model / "fold_1" / "checkpoint_calibrated.pth").exists()
 
     for name, checkpoint in (("trained", "checkpoint_final.pth"), ("calibrated", "checkpoint_calibrated.pth")):
         copy.nnunet.run(
@@ -104,7 +101,8 @@ def test_a_stock_nnunet_predicts_with_it(
             nnUNet_extTrainer="",
         )  # fmt: skip
     fit = json.loads((fold / "calibration.json").read_text())
-    (tmp_path / "fit.json").write_text(json.dumps(fit | {"cases": []}))  # else apply refuses cases of the fit
+    fit["provenance"]["cases"] = []  # else apply refuses cases of the fit
+    (tmp_path / "fit.json").write_text(json.dumps(fit))
     apply_folder(tmp_path / "fit.json", tmp_path / "trained", tmp_path / "applied")
     for case in CASES:
         predicted, applied = (
@@ -114,16 +112,13 @@ def test_a_stock_nnunet_predicts_with_it(
         assert gap < 0.02, gap  # nnU-Net averages logits in half precision
 
 
-def test_several_folds(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+def test_several_folds(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", TRAINER)
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
     found = calibrate(copy.model, 0, 1, method="temperature")
     assert [fit.settings["fold"] for fit, _ in found] == ["0", "1"]
     assert [file for _, file in found] == [copy.model / f"fold_{n}" / "checkpoint_calibrated.pth" for n in (0, 1)]
     kept = files_of(copy.model)
-    images, labels = unseen_cases(copy, tmp_path)
-    with pytest.raises(ValueError, match=r"only fold all takes images .* calibrate LABELS PREDICTIONS -o FIT\.json"):
-        calibrate(copy.model, 0, 1, images=images, gt_folder=labels, overwrite=True)
     with pytest.raises(FileNotFoundError, match=r"fold_2/checkpoint_final\.pth does not exist"):
         calibrate(copy.model, 0, 2, overwrite=True)
     assert files_of(copy.model) == kept  # what is missing is found before anything is written
@@ -174,77 +169,26 @@ def test_a_fold_that_was_trained_again(copy_of: Callable[..., Copy], tmp_path: P
             Predictions.of_validation(model, preprocessed, [0], "validation_calibrated")
 
 
-def test_one_run_at_a_time(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second one would delete what the first has written so far."""
-    copy = copy_of("labels", "2d_small", TRAINER)
-    called = []
-
-    def meanwhile(*arguments: object) -> object:
-        called.append(arguments)
-        monkeypatch.setattr("nnunet_nacl.calibrate._model.try_methods", try_methods)
-        with pytest.raises(BlockingIOError, match=r"fold_0/checkpoint_calibrated\.pth: another process is writing it"):
-            calibrate(copy.model, 0, overwrite=True)
-        return try_methods(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("nnunet_nacl.calibrate._model.try_methods", meanwhile)
-    calibrate(copy.model, 0, save_probabilities=True)
-    assert called
-    assert len(list((copy.model / "fold_0" / "validation_calibrated").glob("*.npz"))) == 5
-    assert not list((copy.model / "fold_0").glob(".*"))
-
-
-def test_a_fold_that_another_run_has_calibrated_meanwhile(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
-    begun = calibrate_model(copy.model, [0], use_mirroring=False)
-    other = copy.model / "fold_0" / "checkpoint_calibrated.pth"
-    other.write_bytes(b"of the other run")
-    with pytest.raises(FileExistsError, match=r"has fold_0/checkpoint_calibrated\.pth already: replace them"):
-        next(begun)
-    assert other.read_bytes() == b"of the other run"
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-
-from nnunet_nacl.calibrate import calibrate_model
-
-done = 0
-rename = Path.rename
-
-
-def killed(self, target):
-    global done
-    if "fold_0" in str(target):
-        if done == int(sys.argv[2]):
-            os._exit(9)
-        done += 1
-    return rename(self, target)
-
-
-Path.rename = killed
-import nnunet_nacl.calibrate._sample
-nnunet_nacl.calibrate._sample.NUM_VALUES = 50_000
-options = dict(use_mirroring=False, method="temperature", save_probabilities=True, overwrite=True)
-list(calibrate_model(sys.argv[1], [0], **options))
-"""
-
-
-@pytest.mark.slow
-def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
+def test_a_run_that_is_stopped_leaves_no_checkpoint(
+    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A calibration is there when its checkpoint is, which is written last; the next run replaces what is left."""
     copy = copy_of("labels", "2d_small", TRAINER)
     fold = copy.model / "fold_0"
-    for renames in range(7):
-        calibrate(copy.model, 0, method="vector", save_probabilities=True, overwrite=True)
-        command = [sys.executable, "-c", KILLED, str(copy.model), str(renames)]
-        status = subprocess.run(command, capture_output=True, check=False).returncode
-        assert status == (9 if renames < 6 else 0)
-        found = {Fit.read(file).method for file in fold.glob("**/calibration*.json") if ".calibrating" not in str(file)}
-        if (fold / "checkpoint_calibrated.pth").exists():
-            found.add(read_checkpoint(fold / "checkpoint_calibrated.pth")["nnunet_nacl_calibration"])
-            assert (fold / "calibration.json").exists()
-            assert (fold / "validation_calibrated").exists()
-        assert len(found) <= 1
+    calibrate(copy.model, 0, method="head", save_probabilities=True)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nnunet_nacl.calibrate._fold.save_prediction", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
+    assert not (fold / "checkpoint_calibrated.pth").exists()
+    assert not list(fold.glob("features_*"))
+    calibrate(copy.model, 0, method="temperature", save_probabilities=True)
+    assert Fit.read(fold / "calibration.json").method == "temperature"
+    assert len(list((fold / "validation_calibrated").glob("*.npz"))) == 5
 
 
 def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
@@ -258,9 +202,9 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     shutil.copytree(model / "fold_0", model / "fold_1")
     rewrite(model, lambda weights: {key: value * torch.nan for key, value in weights.items()})
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1"]
-    command += ["--method", "vector"]
+    command += ["--method", "temperature"]
     with monkeypatch.context() as patch:
-        patch.setattr("nnunet_nacl.calibrate._model.try_methods", out_of_memory)
+        patch.setattr("nnunet_nacl.calibrate._fold.try_methods", out_of_memory)
         assert main(command) == 1
     assert "fold 1 was not calibrated: CUDA out of memory" in capfd.readouterr().err
     assert main(command) == 1
@@ -300,12 +244,12 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
     assert "skipped toy_0: the preprocessed image holds a NaN or an infinity." in capfd.readouterr().err
     fold = copy.model / "fold_0"
     fit = Fit.read(fold / "calibration.json")
-    assert fit.cases == CASES[1:]
+    assert fit.provenance.cases == CASES[1:]
     assert [skipped.case for skipped in fit.skipped] == ["toy_0"]
     files = {file.stem: np.load(file)["probabilities"] for file in (fold / "validation_calibrated").glob("*.npz")}
     assert sorted(files) == CASES[1:]
     assert len(predicted) == 6
-    assert not (fold / ".calibrating").exists()
+    assert not list(fold.glob("features_*"))
 
     # Where the disk is full, they are predicted again.
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
@@ -322,12 +266,12 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(ValueError, match=r"with -i IMAGES -gt LABELS, or .* calibrate LABELS PREDICTIONS -o FIT\.json"):
         calibrate(copy.model, "all")
     images, labels = unseen_cases(copy, tmp_path)
-    with pytest.raises(ValueError, match="fold all is calibrated by itself, and has no validation cases"):
+    with pytest.raises(ValueError, match="--npz predicts validation cases: expected no -i IMAGES -gt LABELS"):
         calibrate(copy.model, "all", images=images, gt_folder=labels, save_probabilities=True)
     ((fit, written),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="head")
     assert written == copy.model / "fold_all" / "checkpoint_calibrated.pth"
     assert written.is_file()
-    assert fit.cases == [f"new_{case}" for case in CASES]
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
     assert (fit.settings["fold"], fit.settings["images"]) == ("all", str(images))
     turned = sitk.DICOMOrient(sitk.ReadImage(str(labels / "new_toy_1.nii.gz")), "RAS")
     sitk.WriteImage(turned, str(labels / "new_toy_1.nii.gz"))
@@ -339,6 +283,17 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
         calibrate(copy.model, "all", images=images, gt_folder=labels, overwrite=True)
     monkeypatch.delenv("nnUNet_preprocessed")  # where the model came from elsewhere, its cases are not known
     calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
+
+
+def test_a_fold_that_was_trained_with_its_validation_cases(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+    """As in ensembles of seeds: it takes other cases."""
+    copy = copy_of("labels", "2d_small", TRAINER)
+    (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": CASES, "val": CASES}]))
+    with pytest.raises(ValueError, match=r"trains on 6 of its validation cases.* Or give cases .* with -i IMAGES -gt"):
+        calibrate(copy.model, 0)
+    images, labels = unseen_cases(copy, tmp_path)
+    ((fit, _),) = calibrate(copy.model, 0, images=images, gt_folder=labels, method="temperature")
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
 
 
 @pytest.mark.parametrize("label", [3, 9])
@@ -355,7 +310,7 @@ def test_a_label_that_the_data_set_lacks(copy_of: Callable[..., Copy], tmp_path:
     ((fit, _),) = calibrate(copy.model, "all", **options)
     assert [skipped.case for skipped in fit.skipped] == ["new_toy_0"]
     assert f"labels that are not in the data set: {label}; known are 0, 1, 2" in fit.skipped[0].reason
-    assert len(fit.cases) == 5
+    assert len(fit.provenance.cases) == 5
 
 
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
@@ -439,12 +394,8 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
         calibrate(copy.model, 0)
 
 
-def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", TRAINER)
-    with monkeypatch.context() as patch:
-        patch.setattr("os.access", lambda *_: False)  # as in a read-only folder, which root may write to
-        with pytest.raises(PermissionError, match="fold_0 may not be written to"):
-            calibrate_model(copy.model, [0])
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
         calibrate(copy.model, "all")
     splits = copy.preprocessed / "splits_final.json"
@@ -455,18 +406,16 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy], monkeypatch: py
     splits.write_text(json.dumps([{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[3:], "val": CASES[:3]}]))
     with pytest.raises(ValueError, match="fold_1: a calibration needs at least 5 cases"):
         calibrate(copy.model, 0, 1)  # before the first is fitted
-    with pytest.raises(ValueError, match="expected each fold once; got 1, 1"):
-        calibrate(copy.model, 1, 1)
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
-    advice = r"no preprocessed data of the model\. Run nnUNetv2_preprocess\. Or, .* calibrate predictions: nnunet_nacl"
+    advice = r"no preprocessed data of the model\. Run nnUNetv2_preprocess\. Or give cases .* calibrate predictions: n"
     with pytest.raises(FileNotFoundError, match=advice):
         calibrate(copy.model, 0)
 
 
 def test_a_call_checks_at_once(tmp_path: Path) -> None:
     """Before the first fold is asked for, as a generator would not."""
-    with pytest.raises(ValueError, match="method: expected temperature, vector or head; got 'temprature'"):
+    with pytest.raises(ValueError, match="method: expected temperature or head; got 'temprature'"):
         calibrate_model(tmp_path / "no_model", [0], method="temprature")
     with pytest.raises(ValueError, match="images and labels go together; got images alone"):
         calibrate_model(tmp_path / "no_model", ["all"], images=tmp_path)
@@ -479,7 +428,7 @@ def test_a_cascade_predicts_after_its_first_stage(
 ) -> None:
     """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
     score = Score(NLL=1.0, NLL_change=(0.0, 0.0), ECE=0.1, over_confidence=0.1, Dice=0.9, changed=0.0)
-    fit = Fit(Unchanged(), Model({}, None, 2), [], {"as trained": score}, {}, [])
+    fit = Fit(Unchanged(), Provenance({}, None), {"as trained": score}, {}, [])
     done = fit, Path("fold_0", "checkpoint_calibrated.pth")
     monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))

@@ -13,7 +13,7 @@ import torch
 from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
-from nnunet_nacl.calibrate import Head, _features, _search, judge
+from nnunet_nacl.calibrate import Head, _features, _head, judge
 from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
 from nnunet_nacl.calibrate._fold import _is_ours
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint
@@ -22,7 +22,7 @@ from tests.commands import run_forked
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS
 
 pytestmark = pytest.mark.usefixtures("few_voxels")
-USUAL_STEPS = _search.OPTIONS["maxiter"]
+USUAL_STEPS = _head.OPTIONS["maxiter"]
 
 
 OPENED_WITHOUT = """
@@ -135,7 +135,7 @@ def test_features_beyond_half_precision(
 
     What brings such small features into its range is beyond it.
     """
-    monkeypatch.setitem(_search.OPTIONS, "maxiter", USUAL_STEPS)  # minima are compared
+    monkeypatch.setitem(_head.OPTIONS, "maxiter", USUAL_STEPS)  # minima are compared
     copy = copy_of("labels", "2d_small", TRAINER)
     as_it_is = open_fold(copy.model)
     weights = read_checkpoint(copy.model / "fold_0" / "checkpoint_final.pth")["network_weights"]

@@ -93,26 +93,6 @@ def test_what_is_missed_is_a_share_for_each_threshold() -> None:
             recall_threshold(missed, 19, 0.1, GRID)
 
 
-@pytest.mark.parametrize(("thresholds", "missed"), [
-    ([0.3, 0.6], [0.2, 0.5]), ([0.3, 0.6], [0.0, 0.5]), ([0.0, 0.6], [0.2, 0.5]), ([0.0, 0.6, 0.3], [0.0, 0.5, 0.2]),
-])  # fmt: skip
-def test_thresholds_ascend_from_0_which_misses_nothing(thresholds: list[float], missed: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"^thresholds: expected ascending ones, the first one 0, which misses nothi"):
-        recall_threshold(missed, 19, 0.1, np.array(thresholds))
-
-
-def test_volumes_below_0_and_no_epsilon_are_refused() -> None:
-    """Their logarithms would be NaN, and so the intervals."""
-    known = np.linspace(0.0, 0.9, 40)
-    for epsilon in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match=rf"^epsilon_ml must be above 0 and finite; got {epsilon}\.$"):
-            fit_volume(known, known, epsilon_ml=epsilon)
-    with pytest.raises(ValueError, match=r"^expected_ml: expected volumes of at least 0; got -1\.$"):
-        fit_volume(known - 1, known, epsilon_ml=1.0)
-    with pytest.raises(ValueError, match=r"^true_ml: expected volumes of at least 0; got -1\.$"):
-        fit_volume(known, known - 1, epsilon_ml=1.0)
-
-
 def test_same_as_mapie() -> None:
     risk_control = pytest.importorskip("mapie.risk_control")
     generator = np.random.default_rng(0)

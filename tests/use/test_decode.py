@@ -14,9 +14,9 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
-from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
-from nnunet_nacl.use._decode import _decode_for_recall
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, DecodedMark, Predictions, decoding_of
+from nnunet_nacl.use import ReviewFit, decode_folder, fit_review
+from nnunet_nacl.use._thresholds import _by_thresholds
 from tests.generated import (
     STRUCTURES,
     change,
@@ -52,30 +52,64 @@ class GivenThresholds:
         self.ignored_notes = list[str]
 
 
-def test_classes(folder: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def expected_dice(p: np.ndarray, mask: np.ndarray) -> float:
+    """In the approximation of RankSEG; 0 if nothing is segmented."""
+    return float(2 * p[mask].sum() / (p.sum() + mask.sum() + 1))
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_for_dice(tmp_path: Path, regions: bool) -> None:
+    """Segmentations are rankseg's: of regions, no threshold gives a mask with a higher expected Dice."""
+    folder, output = random_folder(tmp_path / "in", "abc", regions), tmp_path / "out"
     said = decode_folder(folder, output).summary()
-    assert f"Decoded 3 of 3 cases into {output}.\nThresholds, mean over cases: one 0." in said
+    structures = list(STRUCTURES[regions].items())
+    assert f"Decoded 3 of 3 cases into {output}.\nThresholds, mean over cases: {structures[0][0]} 0." in said
     assert "see nnunet_nacl calibrate" in said
     assert names(output) == names(folder) | {DECODED_NAME}
     mark = json.loads((output / DECODED_NAME).read_text())
     assert (mark["metric"], mark["alpha"]) == ("dice", None)
     for name in "abc":
-        best = dice_optimal_labels(probabilities(folder, name))
-        np.testing.assert_array_equal(read(output / f"{name}.nii.gz"), best.labels)
+        labels = read(output / f"{name}.nii.gz")
         assert geometry(output / f"{name}.nii.gz") == geometry(folder / f"{name}.nii.gz")
-        assert mark["cases"][name]["thresholds"] == best.thresholds.tolist()
         assert (output / f"{name}.npz").samefile(folder / f"{name}.npz")
+        p = probabilities(folder, name)[0 if regions else 1 :].astype(float)
+        thresholds = mark["cases"][name]["thresholds"]
+        dice = {"decoded": 0.0, "argmax": 0.0}
+        for number, (_, own) in enumerate(structures):
+            mask = p[number] > thresholds[number]
+            dice["decoded"] += expected_dice(p[number], np.isin(labels, own))
+            dice["argmax"] += expected_dice(p[number], np.isin(read(folder / f"{name}.nii.gz"), own))
+            assert mask[labels == own[0]].all()
+            if regions:
+                best = max(expected_dice(p[number], p[number] >= t) for t in np.unique(p[number]))
+                assert expected_dice(p[number], mask) == pytest.approx(best, abs=1e-5)
+        if not regions:
+            assert dice["decoded"] >= dice["argmax"] - 1e-9
     check_all(output)
 
 
-def test_regions_write_in_their_order(tmp_path: Path) -> None:
-    folder = random_folder(tmp_path / "in", "ab", regions=True)
-    decode_folder(folder, tmp_path / "out")
-    for seed, name in enumerate("ab"):
-        whole, core = (dice_optimal_mask(region).mask for region in random_case(seed, regions=True))
-        np.testing.assert_array_equal(read(tmp_path / "out" / f"{name}.nii.gz"), np.where(core, 2, whole))
-    check_all(tmp_path / "out")
+def test_without_rankseg(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rankseg", None)
+    with pytest.raises(ImportError, match=r"pip install nnunet-nacl\[rankseg\]"):
+        decode_folder(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_thresholds_of_ones_own(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    command = ["decode", str(folder), "-o", str(output), "--threshold"]
+    assert main([*command, "three=0.2"]) == 1
+    assert "no structure three; there are one, two." in capsys.readouterr().err
+    assert not output.exists()
+    assert main([*command, "two=0.2"]) == 0
+    assert DecodedMark.read(output) is not None
+    assert decoding_of(output) == "thresholds one 0.5, two 0.2"
+    for name in "abc":
+        p = probabilities(folder, name)
+        first, second = p[1] >= 0.5, p[2] >= 0.2
+        expected = np.where(second & ~(first & (p[1] >= p[2])), 2, first)
+        np.testing.assert_array_equal(read(output / f"{name}.nii.gz"), expected)
+    check_all(output)
 
 
 @pytest.mark.parametrize("regions", [False, True])
@@ -102,7 +136,7 @@ def test_of_the_classes_that_are_reached_the_most_probable_wins_and_of_equal_one
     p = np.array([[0.2, 0, 0.9, 0.1], [0.4, 0.5, 0.05, 0.3125], [0.4, 0.5, 0.05, 0.6]], np.float16)[:, None, None]
     given = p.copy()
     meaning = LabelMeaning.of_names({"background": 0, "one": 1, "two": 2}, None)
-    labels, decoded = _decode_for_recall(p, meaning, [0.3, 0.45])
+    labels, decoded = _by_thresholds(p, meaning, [0.3, 0.45])
     assert (labels.dtype, labels.tolist(), decoded.shared_voxels) == (np.uint8, [[[1, 1, 0, 2]]], 2)
     np.testing.assert_array_equal(p, given)
 
@@ -132,18 +166,18 @@ def test_exchanged_and_flipped_cases_are_found(
 
 @pytest.mark.slow
 def test_killed_and_run_again(tmp_path: Path) -> None:
-    """Nothing of a killed run is in the way of the next one, nor taken for an output."""
+    """A case is there when its segmentation is, and nothing of a killed run is left by the next one."""
     cases = {f"case_{number}": random_case(number, shape=(20, 64, 64)) for number in range(6)}
     folder, output = write_predictions(tmp_path / "in", cases), tmp_path / "out"
     command = [sys.executable, "-m", "nnunet_nacl", "decode", str(folder), "-o", str(output)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(output.glob(".*/case_2/*.npz")):
+    while process.poll() is None and not (output / "case_2.nii.gz").exists():
         time.sleep(0.01)
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not list(output.glob("*.npz"))
-    decode_folder(folder, output)
+    assert {file.name[:6] for file in output.glob("*.nii.gz")} <= {file.name[:6] for file in output.glob("*.npz")}
+    decode_folder(folder, output, overwrite=True)
     check_all(output)
     assert names(output) == names(folder) | {DECODED_NAME}
 
@@ -169,7 +203,7 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_share_without_a_fit_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It would decode for Dice, without a guarantee."""
     assert main(["decode", str(folder), "-o", str(tmp_path / "out"), "--alpha", "0.1"]) == 1
-    assert "alpha goes with a fit (--fit FIT.json)" in capsys.readouterr().err
+    assert "without a fit, no recall is guaranteed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -183,10 +217,15 @@ def test_the_users_files_stay_and_marks_are_those_of_the_new_predictions(folder:
     with pytest.raises(FileExistsError, match="--overwrite"):
         decode_folder(folder, output)
     (folder / CALIBRATED_NAME).unlink()
-    decode_folder(random_folder(tmp_path / "other", "a", first=7), output, overwrite=True)
+    with pytest.raises(FileExistsError, match="out holds predictions of other cases, such as b; choose another folder"):
+        decode_folder(random_folder(tmp_path / "other", "a"), output, overwrite=True)
+    decode_folder(random_folder(tmp_path / "others", "abc", first=7), output, overwrite=True)
     assert (output / "notes.txt").read_text() == "mine"
     assert (output / "a.nii.gz").read_bytes() != before
     assert names(output) == names(folder) | {DECODED_NAME, "notes.txt"}
+    (folder / "b.npz").write_bytes(b"damaged")
+    decode_folder(folder, output, overwrite=True)
+    assert not list(output.glob("b.*"))  # of the earlier ones
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(FileExistsError, match="is one of the folders that are read"):
+    with pytest.raises(FileExistsError, match="is the folder that is read"):
         decode_folder(folder, tmp_path / "link", overwrite=True)

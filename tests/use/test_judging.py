@@ -79,11 +79,6 @@ def test_judgement_by_hand() -> None:
     assert (one.spearman, one.aurc, one.excess_aurc, one.volume_bias_share) == (None,) * 4
 
 
-def test_without_outcomes_there_is_nothing_to_judge() -> None:
-    with pytest.raises(ValueError, match=r"^expected the outcome of at least one case; got none\.$"):
-        judge_outcomes(outcomes(dice_to_expect=[], dice=[]))
-
-
 def test_all_structures_together_and_the_table() -> None:
     spleen = outcomes("spleen", dice_to_expect=[0.5], dice=[0.7])
     judgements = judge_structures(pd.concat([outcomes(dice_to_expect=[0.9], dice=[0.8]), spleen]))

@@ -11,9 +11,9 @@ import pytest
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
-from nnunet_nacl.use import REVIEW_NAME, fit_review, ranked_cases, read_outcomes, review_folder
+from nnunet_nacl.use import REVIEW_NAME, fit_review, mean_pairwise_dice, ranked_cases, read_outcomes, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -120,13 +120,10 @@ def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
         assert row.agreement == pytest.approx(
             np.mean([true_dice(*pair, STRUCTURES[0][row.structure]) for pair in pairs])
         )
-    for file, reason in (
-        (f"b{ENDING}", f"{folders[2] / 'b'}{ENDING} does not exist."),
-        ("b.npz", f"{folders[2]} has neither b{ENDING} nor b.npz."),
-    ):
-        (folders[2] / file).unlink()
-        review = review_folder(folders[0], members=folders)
-        assert (review.cases, review.skipped) == (["a"], [Skipped("b", reason)])
+    (folders[2] / f"b{ENDING}").unlink()
+    review = review_folder(folders[0], members=folders)
+    reason = f"{folders[2] / 'b'}{ENDING} does not exist."
+    assert (review.cases, review.skipped) == (["a"], [Skipped("b", reason)])
 
 
 def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
@@ -291,19 +288,8 @@ def test_outputs_that_exist_stay(
         file.unlink()
     assert main(command) == 0
     assert main([*command, "--overwrite"]) == 0
-    with pytest.raises(ValueError, match=r"list\.csv: the page needs another name"):
+    with pytest.raises(ValueError, match=r"list\.csv: expected three names, the first a \.csv file"):
         review_folder(folders[1], output=output, html=output, overwrite=True)
-
-
-def test_a_review_does_not_replace_its_own_fit(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    """Its JSON file has the name of its list."""
-    fit, page = tmp_path / "heart.json", tmp_path / "heart.html"
-    fit.write_text("a fit")
-    (tmp_path / "again").symlink_to(tmp_path)
-    for output, html in (("heart.csv", page), ("again/heart.csv", page), ("list.csv", fit), ("heart.json", page)):
-        with pytest.raises(ValueError, match=r"heart\.json would replace the fit; choose another name\."):
-            review_folder(folders[1], fit=fit, output=tmp_path / output, html=html, overwrite=True)
-    assert fit.read_text() == "a fit"
 
 
 def test_a_review_replaces_a_review_and_nothing_else(
@@ -362,3 +348,15 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     assert note.startswith(
         "one: the expected volumes add up to 1.55 times the segmented ones. Either segmentations are too small, "
     )
+
+
+def test_agreement_by_hand() -> None:
+    meaning = LabelMeaning((0, 1, 2))
+    labels = [np.array(one, np.uint8) for one in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1])]
+    assert mean_pairwise_dice(labels, meaning) == pytest.approx(((2 / 3 + 0 + 0) / 3, 1))  # 1: absent from all
+
+
+def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "regions", "a", regions=True)[1]
+    with pytest.raises(ValueError, match=r"has the labels .*, not .* as"):
+        review_folder(folders[1], members=[folders[1], other])

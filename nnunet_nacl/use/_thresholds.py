@@ -1,0 +1,191 @@
+"""Segmentations by a threshold for each structure, chosen for recall, for Dice, or by the user."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
+from nnunet_nacl.metrics import LabelMeaning, segment
+from nnunet_nacl.metrics.counting import above
+from nnunet_nacl.nnunet import (
+    DECODED_NAME,
+    CaseFiles,
+    DataSet,
+    DecodedCase,
+    DecodedMark,
+    Predictions,
+)
+from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.use._fit import ReviewFit
+
+Decoded = tuple[Labels, DecodedCase]
+"""Labels, and what the folder's mark says about the case."""
+Decode = Callable[[Floats, LabelMeaning], Decoded]
+"""Decodes probabilities (C, Z, Y, X)."""
+
+
+def decode_folder(
+    pred_folder: str | Path,
+    output: str | Path,
+    *,
+    fit: str | Path | None = None,
+    alpha: float | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    num_processes: int = 1,
+    overwrite: bool = False,
+) -> NewFolder[DecodedCase]:
+    """Write a folder of predictions with other segmentations: with a guaranteed recall, by thresholds, or for Dice.
+
+    By thresholds, given or with a guaranteed recall: p ≥ λ; of the classes that reach their λ in a voxel, the most
+    probable one gets it, and each region is written over those before it in ``regions_class_order``. For Dice, the
+    library ``rankseg`` chooses the segmentations (Dai & Li, JMLR 2023; Wang & Dai, NeurIPS 2025).
+
+    Probabilities are hard links, or copies where the file system has none; the other files of nnU-Net's folders are
+    copied. ``decoded.json`` marks the folder and holds the thresholds of each case. A case that cannot be decoded is
+    not in the folder, but in ``skipped``.
+
+    Args:
+        pred_folder: ``CASE.npz`` and segmentations.
+        output: the folder to write.
+        fit: file that ``fit_review`` wrote, for thresholds λ with a guaranteed recall.
+        alpha: with a fit, the largest share of each structure that may be missed, on average; by default, 0.1.
+        thresholds: λ by the structure's name; 0.5 for structures that are not named.
+        num_processes: how many cases are decoded at a time.
+        overwrite: write into a folder that is not empty, and replace these cases there.
+    """
+    if (alpha is not None and fit is None) or (thresholds and fit is not None):
+        raise ValueError(
+            "expected either a fit (--fit FIT.json), with or without alpha, or thresholds: without a fit, no recall is "
+            "guaranteed."
+        )
+    predictions = Predictions.of_folder(None, pred_folder)
+    meaning = predictions.data_set.meaning
+    predictions.data_set.check_regions()
+    names = meaning.names
+    notes = []
+    decode: Decode
+    if fit is not None:
+        metric = "recall"
+        alpha = 0.1 if alpha is None else alpha
+        chosen = ReviewFit.read(fit)
+        notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
+        of_fit = [chosen.recall_threshold(name, alpha) for name in names]
+        decode = partial(_by_thresholds, thresholds=of_fit)
+    elif thresholds:
+        if unknown := set(thresholds) - set(names):
+            raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
+        of_names = [thresholds.get(name, 0.5) for name in names]
+        metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
+        decode = partial(_by_thresholds, thresholds=of_names)
+    else:
+        metric = "dice"
+        decode = _for_dice
+        try:
+            import rankseg  # type: ignore[import-untyped]  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "For the highest expected Dice, decode needs the library rankseg: pip install nnunet-nacl[rankseg]"
+            ) from error
+        if not predictions.is_calibrated:
+            notes.append(
+                "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
+            )
+    folder = new_predictions(predictions, output, overwrite=overwrite)
+    written = write_cases(
+        predictions,
+        folder,
+        "decoded",
+        partial(_write_case, folder=folder, decode=decode, data_set=predictions.data_set),
+        num_processes=num_processes,
+    )
+    mark = DecodedMark(
+        metric=metric,
+        alpha=alpha,
+        fit=None if fit is None else str(fit),
+        pred_folder=str(predictions.home),
+        structures=names,
+        cases=written.results,
+    )
+    written.write_mark(DECODED_NAME, asdict(mark))
+    means = map(fmean, zip(*(case.thresholds for case in written.results.values()), strict=True))
+    listed = ", ".join(map("{} {:.3f}".format, names, means))
+    written.notes.append(f"Thresholds, mean over cases: {listed}.")
+    if shared := sum(case.shared_voxels or 0 for case in written.results.values()):
+        winner = (
+            "most probable one" if meaning.activation.exclusive else "last in regions_class_order"
+        )
+        missed = " The guarantee does not cover what the others miss there." if fit else ""
+        written.notes.append(
+            f"In {shared:,} voxels several structures reach their thresholds; the {winner} gets them.{missed}"
+        )
+    written.notes.extend(notes)
+    return written
+
+
+def _write_case(
+    files: CaseFiles, *, folder: Path, decode: Decode, data_set: DataSet
+) -> DecodedCase:
+    labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
+    files.write(folder, data_set.reader, labels=labels)
+    return decoded
+
+
+def _by_thresholds(
+    probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
+) -> Decoded:
+    of_structures = probabilities[meaning.activation.first_structure :]
+    reached = [
+        above(p, threshold, or_equal=True)  # as the fit has it
+        for p, threshold in zip(of_structures, thresholds, strict=True)
+    ]
+    if not meaning.activation.exclusive:
+        labels = _of_masks(reached, meaning)
+        lost = np.array(reached) & ~meaning.masks(labels)
+        shared = int(np.count_nonzero(lost.any(0)))
+        return labels, DecodedCase(list(thresholds), shared_voxels=shared)
+    labels = np.zeros(of_structures.shape[1:], np.min_scalar_type(max(meaning.known)))
+    highest = np.full_like(of_structures[0], -1)
+    for label, (p, mask) in enumerate(zip(of_structures, reached, strict=True), start=1):
+        higher = mask & (p > highest)  # of equally probable classes the first wins
+        highest[higher] = p[higher]
+        labels[higher] = label
+    shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
+    return labels, DecodedCase(list(thresholds), shared_voxels=shared)
+
+
+def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
+    """By rankseg; the threshold of a structure is below the smallest p of its voxels, 1 if it has none."""
+    import torch
+    from rankseg import rankseg_rma
+
+    of_structures = probabilities[meaning.activation.first_structure :]
+    given = torch.from_numpy(of_structures.astype(np.float32))[None]
+    if meaning.activation.exclusive:
+        void = max(255, len(probabilities))
+        chosen = rankseg_rma(given, unassigned_policy="void", void_index=void)[0].numpy()
+        labels = np.where(chosen == void, 0, chosen + 1).astype(
+            np.min_scalar_type(len(of_structures))
+        )
+        masks = [labels == label for label in range(1, len(probabilities))]
+    else:
+        masks = list(rankseg_rma(given, output_mode="multilabel")[0].numpy())
+    lowest = [p[mask].min(initial=1) for p, mask in zip(of_structures, masks, strict=True)]
+    thresholds = [
+        float(np.nextafter(float(low), 0)) if mask.any() else 1.0
+        for low, mask in zip(lowest, masks, strict=True)
+    ]
+    if not meaning.activation.exclusive:
+        # With all voxels that are as probable as the last one
+        masks = [above(p, t) for p, t in zip(of_structures, thresholds, strict=True)]
+        labels = _of_masks(masks, meaning)
+    return labels, DecodedCase(thresholds)
+
+
+def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
+    """Labels (Z, Y, X) of the masks of regions."""
+    return segment(np.array(masks, np.float16), meaning)

@@ -11,11 +11,9 @@ from nnunet_nacl.metrics import (
     BinCounts,
     CalibrationTables,
     Interval,
-    expected_calibration_error,
-)
-from nnunet_nacl.metrics.counting import (
     ScoreParts,
     error_by_chance,
+    expected_calibration_error,
     ratio,
     resample_weights,
     split_scores,

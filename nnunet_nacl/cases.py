@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from nnunet_nacl.files import is_full, told
+from nnunet_nacl.files import is_full, reason_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,7 +74,7 @@ def _attempt(name: str, work: Callable[[Item], Result], case: Item) -> Result | 
     except Exception as error:  # damaged files make readers raise nearly anything
         if isinstance(error, OSError) and is_full(error):  # the disk's fault, not the case's
             raise
-        return Skipped(name, told(error))
+        return Skipped(name, reason_of(error))
 
 
 def _in_processes(

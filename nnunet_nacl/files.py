@@ -1,4 +1,4 @@
-"""Write files, completely or not at all, one process at a time; read files, and name them in errors."""
+"""Write files, completely or not at all; read files, and name them in errors."""
 
 import csv
 import errno
@@ -66,41 +66,6 @@ def whole_file(file: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-@contextmanager
-def hidden_folder(folder: Path) -> Iterator[Path]:
-    """Make a new folder for what is not whole yet; on leaving, it is removed, whatever happens."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def only_writer(output: Path) -> Iterator[None]:
-    """While active, no other process of ours writes this output; a BlockingIOError if one does already."""
-    from filelock import FileLock, Timeout  # importing it would slow light commands down
-
-    output = output.absolute()  # "." has no name
-    file = output.with_name(f".{output.name[-60:]}.lock")
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BlockingIOError(
-            f"{output}: another process is writing it. Wait for its end, then try again."
-        ) from None
-    except (OSError, NotImplementedError):  # the file system has no locks
-        yield
-        return
-    try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)
-        lock.release()
-
-
 def link_or_copy(source: Path, target: Path) -> None:
     """Make a hard link to a file, which takes no space, or a copy if the file system has no hard links."""
     with whole_file(target) as partial:
@@ -151,8 +116,8 @@ def is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def told(error: Exception) -> str:
-    """What an error says, after its type unless it is one whose text says enough: a KeyError's is just the key."""
+def reason_of(error: Exception) -> str:
+    """The text of an error, after its type unless the text says enough: a KeyError's is just the key."""
     kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
     return f"{kind}{error}"
 

@@ -2,8 +2,6 @@ import csv
 import io
 import os
 import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from nnunet_nacl.files import (
     FileState,
     check_input,
     check_output,
-    only_writer,
     read_json,
     whole_file,
     write_csv,
@@ -60,7 +57,7 @@ def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "😀" * 63])
 def test_the_longest_names(tmp_path: Path, name: str) -> None:
-    with only_writer(tmp_path / name), whole_file(tmp_path / name) as partial:
+    with whole_file(tmp_path / name) as partial:
         partial.write_text("")
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208
 
@@ -83,21 +80,6 @@ def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
     with pytest.raises(PermissionError, match=rf"{tmp_path} does not exist or may not be written to"):
         check_output(tmp_path / "new")
-
-
-def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    code = (
-        "import sys; from pathlib import Path; from nnunet_nacl.files import only_writer\n"
-        f"with only_writer(Path({str(output)!r})): print('here', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"here\n"
-        with pytest.raises(BlockingIOError, match=rf"{output}: another process is writing it\."), only_writer(output):
-            pytest.fail("nothing is written")
-        other.communicate()
-    assert list(tmp_path.iterdir()) == []
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.files import told, unresolved
+from nnunet_nacl.files import reason_of, unresolved
 from nnunet_nacl.linking import trainers_path
 
 DEFAULT_TRAINER = "nnUNetTrainer"
@@ -45,7 +45,7 @@ def naming(file: Path, problem: str = "") -> Iterator[None]:
         )
         if is_named:
             raise
-        raise ValueError(f"{file}{problem}: {told(error)}") from error
+        raise ValueError(f"{file}{problem}: {reason_of(error)}") from error
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:

@@ -1,6 +1,5 @@
 """From a study to its jobs, with every check that is possible before one starts."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -155,10 +154,24 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    methods = [method for method in study.methods if _is_suitable(method, data, options.suffix)]
+    methods = []
+    for method in study.methods:
+        if reason := _why_unsuitable(method, data, options.suffix):
+            left_out = (
+                f"{method.name} is left out, as it cannot be trained on {data.name}: {reason}"
+            )
+            print(left_out, file=sys.stderr)
+        else:
+            methods.append(method)
     if not methods:
         raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
-    configured = [_with_network(data, method.network) for method in methods]
+    # Networks are those of configurations, which must have been added
+    configured = [
+        PreprocessedDataSet.find(dataset, f"{configuration}_{method.network}", options.plans)
+        if method.network
+        else data
+        for method in methods
+    ]
     splits = list(data.splits)
     jobs = []
     for fold in dict.fromkeys(options.folds):
@@ -301,51 +314,37 @@ def _check_model(job: Job) -> None:
     """Raise a ValueError if a model of the job's name was trained with other plans, labels or cases."""
     data = job.data
     model = job.fold_folder.parent
-    changed = []
+    differing = []
     if (model / "plans.json").is_file():
-        plans = [model / "plans.json", data.folder / f"{data.plans}.json"]
-        then, now = (PlansJson.read(file).resolved(data.configuration) for file in plans)
-        labels = [
-            read_dataset_json(folder / "dataset.json")["labels"] for folder in (model, data.folder)
-        ]
-        changed += ["plans"] * (then != now) + ["labels"] * (labels[0] != labels[1])
+        then = PlansJson.read(model / "plans.json")
+        now = PlansJson.read(data.folder / f"{data.plans}.json")
+        if then.resolved(data.configuration) != now.resolved(data.configuration):
+            differing.append("plans")
+        described = [read_dataset_json(folder / "dataset.json") for folder in (model, data.folder)]
+        if described[0]["labels"] != described[1]["labels"]:
+            differing.append("labels")
     if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
-        changed.append("splits")
-    if changed:
+        differing.append("splits")
+    if differing:
         raise ValueError(
-            f"{job.fold_folder} was trained with other {' and '.join(changed)} than {data.folder} has now. Move it "
+            f"{job.fold_folder} was trained with other {' and '.join(differing)} than {data.folder} has now. Move it "
             "away to train anew, or restore them."
         )
 
 
-def _is_suitable(method: Method, data: PreprocessedDataSet, suffix: str) -> bool:
-    """Whether the data set allows the method's loss; if not, prints why. Raises a ValueError if there is no trainer."""
+def _why_unsuitable(method: Method, data: PreprocessedDataSet, suffix: str) -> str | None:
+    """Why the method's loss is not defined on the data set, as MbLS with regions; None if it is.
+
+    Raises:
+        ValueError: there is no such trainer.
+    """
     trainer = method.trainer + suffix
     recipe = recipe_of(trainer)
     if recipe is None:
         find_trainer(trainer)
-        return True
+        return None
     try:
         build_loss(recipe, regions=data.has_regions)
     except ValueError as error:
-        print(
-            f"{method.name} is left out, as it cannot be trained on {data.name}: {error}",
-            file=sys.stderr,
-        )
-        return False
-    return True
-
-
-def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:
-    """The same data set in a configuration with another network."""
-    if network is None:
-        return data
-    name = f"{data.configuration}_{network}"
-    plans = PlansJson.find(data.name, data.configuration, data.plans)
-    if name not in plans.configurations:
-        command = ["nnunet_nacl", "paper", "networks", network, "-d", data.name]
-        command += ["-c", data.configuration, "-p", data.plans]
-        raise ValueError(
-            f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"
-        )
-    return PreprocessedDataSet.find(data.name, name, data.plans)
+        return str(error)
+    return None

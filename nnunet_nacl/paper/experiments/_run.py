@@ -13,6 +13,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
@@ -34,7 +35,7 @@ from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
 # What nnU-Net and our trainers print about their progress
 _PROGRESS = re.compile(
-    r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE over near .*|"
+    r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE \d.*|"
     r"[Pp]redicting \S+"
 )
 
@@ -55,8 +56,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     for number, job in enumerate(jobs, start=1):
         prefix = f"[{number}/{len(jobs)}] {job}: "
         try:
-            job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(job.fold_folder.with_name(f".fold_{job.fold}.lock"), timeout=0):
+            with _locked(job):
                 _run(job, prefix)
         except Timeout:
             print(f"{prefix}another process is at it", flush=True)
@@ -93,6 +93,16 @@ def _jobs(experiments: Sequence[Experiment]) -> list[Job]:
             write_json(file, splits)
     jobs = {job.fold_folder: job for experiment in experiments for job in experiment.jobs}
     return list(jobs.values())
+
+
+def _locked(job: Job) -> AbstractContextManager[object]:
+    """Hold the job's lock, if the file system has locks; a Timeout if another process holds it."""
+    file = job.fold_folder.with_name(f".fold_{job.fold}.lock")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(file).acquire(timeout=0)
+    except NotImplementedError:
+        return nullcontext()
 
 
 def _variables(options: Options) -> dict[str, str]:

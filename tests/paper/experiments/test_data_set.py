@@ -34,7 +34,7 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     [
         (("77",), "Data set '77': Could not find a dataset with the ID 77"),
         (("901", "2d", "nnUNetResEncUNetMPlans"), r"plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"),
-        (("901", "2d", "Mine"), r"Mine\.json does not exist; expected plans \(-p\) that do: nnUNetPlans\.json\."),
+        (("901", "2d", "Mine"), r"Mine\.json does not exist; plans \(-p\) that do: nnUNetPlans\.json\."),
         (("901", "3d_cascade_small"), "3d_cascade_small is the second stage of a cascade"),
     ],
 )

@@ -70,6 +70,14 @@ def test_what_another_process_trains_is_left_to_it(
     assert begun == ["other"]
     assert "[1/2] Dataset901_Labels: NACL, fold 0: another process is at it" in capsys.readouterr().out
     assert set(run_experiments([experiment(job)])) == {job}
+    begun.clear()
+
+    def without_locks(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(_run.FileLock, "acquire", without_locks)
+    run_experiments([experiment(job)])
+    assert begun == [job.trainer]
 
 
 def test_folds_are_appended_to_the_splits(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +111,12 @@ def run(program: str, log: Path) -> None:
 def test_output_is_logged_and_progress_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = (
         "import sys; sys.stdout.reconfigure(encoding='utf-8'); print('x: Epoch 3'); print('σ and more'); "
-        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE over near 0.0123 (y)')"
+        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE 0.0123 (y)')"
     )
     run(program, tmp_path / "log")
     command, _, progress = capsys.readouterr().out.partition("\n")
     assert command == f"A: $ {shlex.join([sys.executable, '-c', program])}"
-    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE over near 0.0123 (y)\n"
+    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE 0.0123 (y)\n"
     with pytest.raises(RuntimeError, match=r"(?s)failed with status 7\. .* is in .*log, which ends with:\n.*\nbye$"):
         run("print('bye'); raise SystemExit(7)", tmp_path / "log")
     assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")  # of the first attempt

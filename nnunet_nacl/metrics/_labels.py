@@ -177,7 +177,8 @@ class LabelMeaning:
     @property
     def names(self) -> list[str]:
         """What ``dataset.json`` calls the structures."""
-        return [self.name_of(structure) for structure in self.structures]
+        named = {region_of(value): name for name, value in reversed(self.labels.items())}
+        return [named.get(region_of(one), str(one)) for one in self.structures]
 
     @property
     def smallest_names(self) -> dict[int, str]:

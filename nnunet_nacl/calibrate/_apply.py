@@ -16,8 +16,7 @@ from nnunet_nacl.cases import each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
-from nnunet_nacl.metrics import segment
-from nnunet_nacl.metrics.counting import ratio
+from nnunet_nacl.metrics import ratio, segment
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     CaseFiles,

@@ -25,8 +25,7 @@ from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.files import FileState, check_output
-from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import canonical_labels
+from nnunet_nacl.metrics import LabelMeaning, canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DEFAULT_TRAINER,

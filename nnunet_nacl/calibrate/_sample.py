@@ -19,8 +19,8 @@ from nnunet_nacl.metrics import (
     LabelMeaning,
     Truth,
     near_core,
+    to_numpy,
 )
-from nnunet_nacl.metrics.counting import to_numpy
 from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.typing import Array, ByName, Floats, Labels, Mask, Singles
 

@@ -20,8 +20,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import check_input, printable, read_json, whole_file, write_json
-from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import region_of
+from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     dataset_name,

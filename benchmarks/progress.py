@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from nnunetv2.run.run_training import get_trainer_from_args
 
-from nnunet_nacl.trainers import _calibrated
-from nnunet_nacl.trainers._progress import EpochCalibration
+from nnunet_nacl.trainers import _live
+from nnunet_nacl.trainers._live import LiveCalibration
 
 _seconds: list[float] = []
 
@@ -36,10 +36,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cpu":
         os.environ.setdefault("nnUNet_n_proc_DA", "0")
-    EpochCalibration.add = _timed(EpochCalibration.add)  # type: ignore[method-assign]
-    EpochCalibration.values = _timed(EpochCalibration.values)  # type: ignore[method-assign]
-    EpochCalibration.histogram = _timed(EpochCalibration.histogram)  # type: ignore[method-assign]
-    _calibrated.plot_progress = _timed(_calibrated.plot_progress)
+    LiveCalibration.add = _timed(LiveCalibration.add)  # type: ignore[method-assign]
+    LiveCalibration.values = _timed(LiveCalibration.values)  # type: ignore[method-assign]
+    LiveCalibration.histogram = _timed(LiveCalibration.histogram)  # type: ignore[method-assign]
+    _live.plot_progress = _timed(_live.plot_progress)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["nnUNet_results"] = folder
         name = f"nnUNetTrainerNACL_{options.epochs}epochs"

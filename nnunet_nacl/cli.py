@@ -1,13 +1,8 @@
 """The command ``nnunet_nacl``. Each command imports what it needs when it runs, so ``--help`` is instant."""
 
 import io
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 from nnunet_nacl import __version__
 from nnunet_nacl.commands import MAIN_PATH, Command
@@ -39,17 +34,6 @@ COMMANDS = {command.name: command for group in _GROUPS.values() for command in m
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        try:
-            return _run(words)
-        finally:
-            print(end="", flush=True)  # here, not when the process ends
-    except BrokenPipeError:  # the reader of the output has ended, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-
-
-def _run(words: Sequence[str]) -> int:
     command = find_command(words)
     first = words[0] if words else ""
     if first in {"-h", "--help", "--version"}:
@@ -61,36 +45,14 @@ def _run(words: Sequence[str]) -> int:
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not stop the command
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    hook = sys.unraisablehook
-    sys.unraisablehook = partial(_interrupt_again, otherwise=hook)
     try:
         return command.run(words[len(command.name.split()) :])
-    except BrokenPipeError:
-        raise
     except (OSError, ValueError, RuntimeError) as error:
         print(f"nnunet_nacl {command.name}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"\nnnunet_nacl {command.name}: interrupted.", file=sys.stderr)
         return 130
-    finally:
-        sys.unraisablehook = hook
-        signal.signal(signal.SIGTERM, before)  # processes started later inherit what is ignored
-
-
-def _interrupt(number: int, _: object) -> None:
-    """Stop cleanly, once: further signals do not disturb the cleanup."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def _interrupt_again(lost: Any, otherwise: Callable[[Any], object]) -> None:
-    """A compiler's callback, such as numba's, cannot pass an interrupt on: it comes once more, after the callback."""
-    if isinstance(lost.exc_value, KeyboardInterrupt):
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        otherwise(lost)
 
 
 def find_command(words: Sequence[str]) -> Command | None:
@@ -100,12 +62,13 @@ def find_command(words: Sequence[str]) -> Command | None:
 
 def overview() -> str:
     """The help of all commands."""
-    lines = ["usage: nnunet_nacl COMMAND ... [--help] [--version]", ""]
-    lines += [
+    lines = [
+        "usage: nnunet_nacl COMMAND ... [--help] [--version]",
+        "",
         "Train nnU-Net with neighbor-aware calibration (NACL); measure, compare, calibrate:",
         "",
+        *(f"  {line}" for line in MAIN_PATH),
     ]
-    lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {command.name:<14} {command.summary}" for command in map(Command, group)]

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-from nnunet_nacl.files import check_input, whole_folder
 from nnunet_nacl.nnunet import PlansJson, find_trainer, read_checkpoint, write_checkpoint
 
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
@@ -26,7 +25,7 @@ def export_model(model_folder: str | Path) -> Path:
     predictions are identical, bit for bit. Its checkpoints are for prediction: further training would use another loss.
 
     Raises:
-        FileNotFoundError: ``model_folder`` is not a trained model folder.
+        FileNotFoundError: ``model_folder`` is not a trained model folder, or lacks its plans.
         FileExistsError: the copy exists.
         ValueError: a checkpoint cannot be read (see ``read_checkpoint``), or its trainer is not found, is nnU-Net's
             own, or builds another network.
@@ -47,9 +46,8 @@ def export_model(model_folder: str | Path) -> Path:
         raise FileNotFoundError(
             f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
         )
-    if output.exists():
+    if (output / NOTE_NAME).exists():
         raise FileExistsError(f"{output} exists; move it away to export anew.")
-    check_input(source / "dataset.json")
     plans = PlansJson.read(source / "plans.json")
     first = next(iter(checkpoints.values()))
     configuration = plans.resolved(first["init_args"]["configuration"])
@@ -64,23 +62,29 @@ def export_model(model_folder: str | Path) -> Path:
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"
     )
-    with whole_folder(output) as partial:
-        copied = [file for pattern in _COPIED for file in source.glob(pattern)]
-        for file in (*copied, *checkpoints):
-            target = partial / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if file in checkpoints:
-                write_checkpoint(checkpoints[file], target)
-            else:
-                shutil.copyfile(file, target)
-        (partial / NOTE_NAME).write_text(note)
+    copied = [file for pattern in _COPIED for file in source.glob(pattern)]
+    for file in (*copied, *checkpoints):
+        target = output / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file in checkpoints:
+            write_checkpoint(checkpoints[file], target)
+        else:
+            shutil.copyfile(file, target)
+    # Last: the copy is whole when it is there
+    (output / NOTE_NAME).write_text(note)
     return output
 
 
 def _stock_trainer(name: str) -> str:
     """The trainer of nnU-Net that a trainer is derived from, if it predicts alike."""
     trainer = find_trainer(name)
-    stock = next(one for one in trainer.__mro__ if _is_stock(one))
+    # Ours, too, may have been put into nnU-Net's folder
+    stock = next(
+        base
+        for base in trainer.__mro__
+        if base.__module__.startswith("nnunetv2.")
+        and not any(above.__module__.startswith("nnunet_nacl.") for above in base.__mro__)
+    )
     if trainer is stock:
         raise ValueError(
             f"its trainer {name} is nnU-Net's own, so that nnU-Net predicts with it as it is."
@@ -88,10 +92,3 @@ def _stock_trainer(name: str) -> str:
     if trainer.build_network_architecture is not stock.build_network_architecture:
         raise ValueError(f"its trainer {name} builds a network of its own, which nnU-Net lacks.")
     return str(stock.__name__)
-
-
-def _is_stock(trainer: type) -> bool:
-    """Whether it is nnU-Net's, and not one of ours that was put into nnU-Net's folder."""
-    modules = [base.__module__ for base in trainer.__mro__]
-    is_ours = any(module.startswith("nnunet_nacl.") for module in modules)
-    return modules[0].startswith("nnunetv2.") and not is_ours

@@ -1,4 +1,4 @@
-"""Write files, completely or not at all, one process at a time; read files, and name them in errors."""
+"""Write files, completely or not at all; read files, and name them in errors."""
 
 import csv
 import errno
@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 Typed = TypeVar("Typed")
 _LISTED = 3  # problems of a file, in its error
-_BLOCK = 1 << 20
-_END = 1 << 16  # bytes in which a compressed file's checksums lie
 # Not of numbers
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
 
@@ -30,26 +27,18 @@ def unresolved(path: str | Path) -> Path:
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
-    Raises an OSError: a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced;
-    another if a folder is where a file is written or the reverse, if the folder that it lies in does not exist, or if
-    the user may not write there.
+    Raises a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced, and a
+    PermissionError if the folder that it lies in is missing or may not be written to.
     """
     output = Path(output)
-    if output.is_dir() and not is_folder:
-        raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
-    if is_folder and output.exists() and not output.is_dir():
-        raise NotADirectoryError(f"{output} is a file; expected the name of a folder.")
-    parent = output.absolute().parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"{parent} is not a folder.")
-    written_to = output if output.is_dir() else parent
-    if not os.access(written_to, os.W_OK):
-        raise PermissionError(f"{written_to} may not be written to.")
-    if (
-        not overwrite
-        and os.path.lexists(output)
-        and not (output.is_dir() and not any(output.iterdir()))
-    ):
+    parent = output if output.is_dir() else output.absolute().parent
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"{parent} does not exist or may not be written to.")
+    if output.exists() and output.is_dir() != is_folder:
+        expected = "folder" if is_folder else "file"
+        raise FileExistsError(f"{output} exists; expected the name of a {expected}.")
+    is_new = not os.path.lexists(output) or (output.is_dir() and not any(output.iterdir()))
+    if not overwrite and not is_new:
         raise FileExistsError(
             f"{output} exists. Choose another name, or replace it with --overwrite."
         )
@@ -77,53 +66,6 @@ def whole_file(file: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left.
-
-    A BlockingIOError if another process is writing it.
-    """
-    unfinished = folder.with_name(f".{folder.name}.partial")
-    with only_writer(folder), hidden_folder(unfinished) as partial:
-        yield partial
-        partial.rename(folder)
-
-
-@contextmanager
-def hidden_folder(folder: Path) -> Iterator[Path]:
-    """Make a new folder for what is not whole yet; on leaving, it is removed, whatever happens."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def only_writer(output: Path) -> Iterator[None]:
-    """While active, no other process of ours writes this output; a BlockingIOError if one does already."""
-    from filelock import FileLock, Timeout  # importing it would slow light commands down
-
-    output = output.absolute()  # "." has no name
-    file = output.with_name(f".{output.name[-60:]}.lock")
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BlockingIOError(
-            f"{output}: another process is writing it. Wait for its end, then try again."
-        ) from None
-    except (OSError, NotImplementedError):  # the file system has no locks
-        yield
-        return
-    try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)
-        lock.release()
-
-
 def link_or_copy(source: Path, target: Path) -> None:
     """Make a hard link to a file, which takes no space, or a copy if the file system has no hard links."""
     with whole_file(target) as partial:
@@ -139,42 +81,28 @@ def printable(text: str) -> str:
 
 
 class FileState(NamedTuple):
-    """A file at a time: path, size in bytes, time of change in nanoseconds, and checksum (see ``_checksum``).
+    """A file at a time: path, size in bytes, time of change in nanoseconds.
 
     A link's path is its own, since names tell cases, and it may come to lead elsewhere.
-    What earlier versions wrote has no checksum.
     """
 
     path: str
     size: int
     changed: int
-    checksum: int | None = None
 
     @classmethod
     def of(cls, file: Path) -> "FileState | None":
         """The state of a file now; None if it is missing."""
         try:
             status = file.stat()
-            checksum = _checksum(file)
         except OSError:
             return None
-        return cls(str(file.absolute()), status.st_size, status.st_mtime_ns, checksum)
+        return cls(str(file.absolute()), status.st_size, status.st_mtime_ns)
 
     def is_of(self, file: Path) -> bool:
-        """Whether a file holds what this one held: in its place by its time, else by its checksum."""
-        try:
-            status = file.stat()
-            if status.st_size != self.size:
-                return False
-            is_untouched = status.st_mtime_ns == self.changed and str(file.absolute()) == self.path
-            # A link may lead elsewhere by now
-            return (is_untouched and not file.is_symlink()) or _checksum(file) == self.checksum
-        except OSError:
-            return False
-
-    def at(self, file: Path) -> "FileState":
-        """The state of another file that holds the same."""
-        return self._replace(path=str(file.absolute()), changed=file.stat().st_mtime_ns)
+        """Whether a file, perhaps moved, has kept its size and its time of change."""
+        now = FileState.of(file)
+        return now is not None and now[1:] == self[1:]
 
     @property
     def has_changed(self) -> bool:
@@ -183,24 +111,13 @@ class FileState(NamedTuple):
         return file.exists() and not self.is_of(file)
 
 
-def _checksum(file: Path) -> int:
-    """CRC-32 of a file; of a gzip or zip file, which ends with checksums of what it holds, of the end alone."""
-    checksum = 0
-    with file.open("rb") as stream:
-        if file.suffix in {".gz", ".npz"}:
-            stream.seek(max(0, file.stat().st_size - _END))
-        while block := stream.read(_BLOCK):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
-
-
 def is_full(error: OSError) -> bool:
     """Whether an error says that the disk is full, or that the user may not write more."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def told(error: Exception) -> str:
-    """What an error says, after its type unless it is one whose text says enough: a KeyError's is just the key."""
+def reason_of(error: Exception) -> str:
+    """The text of an error, after its type unless the text says enough: a KeyError's is just the key."""
     kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
     return f"{kind}{error}"
 
@@ -226,12 +143,10 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        ]
-        if len(problems) > _LISTED:
-            problems[_LISTED:] = [f"and {len(problems) - _LISTED} more"]
-        found = "; ".join(problems)
+        found = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            for problem in error.errors()[:_LISTED]
+        )
         raise ValueError(f"{file} is not as expected: {found}") from error
 
 

@@ -1,15 +1,11 @@
 import argparse
-import ctypes
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from inspect import signature
-from itertools import product
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -19,8 +15,10 @@ from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
 from nnunet_nacl.commands import report as commands
 from nnunet_nacl.commands._bridge import CommandLine
-from nnunet_nacl.commands._machine import find_device
+from nnunet_nacl.commands.paper import Converter, Network
 from nnunet_nacl.metrics import VOXEL_SETS
+from nnunet_nacl.paper.datasets import CONVERTERS
+from nnunet_nacl.paper.networks import NETWORKS
 from nnunet_nacl.paper.report import PLOTS, TABLES
 from nnunet_nacl.trainers import LOSSES, TERMS
 from tests.generated import write_folder
@@ -150,10 +148,10 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("paper networks unet", 2, "NETWORK goes with -d DATASET -c CONFIGURATION."),
         ("experiment main -d 901", 2, "the following arguments are required: -d, -c"),
         ("experiment sigma --methods NACL", 2, "the following arguments are required: -d, -c"),
-        ("experiment all -d 901 -c 2d --methods NACL", 2, "--methods does not go with all"),
+        ("experiment all -d 901 -c 2d --methods DiceCE", 1, "Study hyperparameters has no method 'DiceCE'"),
         ("experiment main -d 4 -c 2d --epochs 0", 1, "epochs: expected 1 or more; got 0."),
         ("experiment main -d 4 -c 2d --iterations -5", 1, "iterations: expected 1 or more; got -5."),
-        ("experiment mian -d 901 -c 2d", 1, "There is no study 'mian'; there are main, hyperparameters"),
+        ("experiment mian -d 901 -c 2d", 1, "mian does not exist; there are main, hyperparameters"),
         ("experiment mine.yml -d 901 -c 2d", 1, "since, and your own as FILE.yaml."),
         ("experiment mine.yaml -d 901 -c 2d", 1, "mine.yaml does not exist; there are main, hyperparameters"),
         ("evaluate -d 4 -c 2d -f 0 -f 1", 2, "argument -f: given twice; put all values after one -f."),
@@ -165,22 +163,12 @@ def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.Captur
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    for module in (torch.cuda, torch.backends.mps):
-        monkeypatch.setattr(module, "is_available", lambda: False)
-    assert [find_device(name) for name in ("auto", "cpu")] == ["cpu", "cpu"]
-    with pytest.raises(ValueError, match=f"^-device {device}: torch finds no such device here; expected cpu or auto"):
-        find_device(device)
-
-
 def test_the_choices_are_what_there_is() -> None:
     """The commands copy them, so that help imports neither the report nor NumPy."""
     kind = signature(commands.plot).parameters["kind"].annotation
     assert [set(get_args(one)) for one in (commands.Table, kind)] == [{*TABLES}, {*PLOTS}]
     assert get_args(commands.VoxelSet) == VOXEL_SETS
+    assert [set(get_args(one)) for one in (Converter, Network)] == [{*CONVERTERS}, {*NETWORKS}]
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,36 +193,16 @@ def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.
     assert [part for part in parts if part not in printed] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_exits_with_130(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
-) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(number))
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(signal.SIGINT))
     assert cli.main(["link"]) == 130
     assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_an_interrupt_that_a_callback_swallows_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of numba, while it compiles."""
-
-    def link() -> None:
-        ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))()
-        time.sleep(20)
-
-    hook = sys.unraisablehook
-    monkeypatch.setattr("nnunet_nacl.linking.link", link)
-    start = time.monotonic()
-    assert cli.main(["link"]) == 130
-    assert time.monotonic() - start < 10
-    assert sys.unraisablehook == hook
 
 
 def test_from_predictions_to_a_list_of_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One call of each command that reads predictions, as users type them; parts are read as one."""
+    """One call of each command that reads predictions, as users type them."""
     monkeypatch.setenv("nnUNet_def_n_proc", "1")
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "val", "abcdef")
@@ -243,8 +211,7 @@ def test_from_predictions_to_a_list_of_cases(
         "calibrate val/labels val/predictions -o fit.json --method temperature",
         "apply fit.json new/predictions -o calibrated",
         "evaluate new/labels calibrated",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 0",
-        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 1",
+        "evaluate new/labels new/predictions -o all.json",
         "report all.json calibrated --names before after",
         "table all.json calibrated --names before after --table ece",
         "plot reliability all.json -o plot.svg",
@@ -258,25 +225,3 @@ def test_from_predictions_to_a_list_of_cases(
     assert "| before" in capsys.readouterr().out
     assert cli.main(["report", "maps"]) == 1
     assert re.fullmatch("nnunet_nacl report: error: .*\n", capsys.readouterr().err)
-
-
-def test_an_empty_argument_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Of a shell's variable that is not set; as a path it would be the working folder."""
-    for words in (["review", ""], ["decode", str(tmp_path), "-o", ""]):
-        with pytest.raises(SystemExit):
-            cli.main(words)
-        assert "expected a text; got an empty one" in capsys.readouterr().err
-
-
-def test_who_reads_the_output_may_end(tmp_path: Path) -> None:
-    """As head does, at once or before what is kept back is written at the end."""
-    for words, unbuffered in product((["--help"], ["report", "--help"], ["paper", "networks"]), ("", "1")):
-        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        read, write = os.pipe()
-        os.close(read)
-        log = tmp_path / "log"
-        with log.open("wb") as errors, os.fdopen(write, "wb") as output:
-            command = [sys.executable, "-m", "nnunet_nacl", *words]
-            status = subprocess.run(command, stdout=output, stderr=errors, env=environment, check=False).returncode
-        assert status in {0, 1}  # argparse does not tell
-        assert log.read_text() == ""

@@ -195,7 +195,5 @@ def test_a_full_disk_is_named(model_folder: Path, capsys: pytest.CaptureFixture[
     write_checkpoint(model_folder, network_weights=torch.zeros(9999))
     with at_most(5000):
         assert main(["export", str(model_folder)]) == 1
-    assert re.search(r"File too large: '.*_stock.*/fold_0/checkpoint_final\.pth'", capsys.readouterr().err)
-    (model_folder / "dataset.json").unlink()
-    assert main(["export", str(model_folder)]) == 1
-    assert [path.name for path in model_folder.parent.iterdir()] == [model_folder.name]
+    assert re.search(r"File too large: '.*_stock/fold_0/checkpoint_final\.pth'", capsys.readouterr().err)
+    assert export_model(model_folder).is_dir()  # what is there of the copy is no obstacle

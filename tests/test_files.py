@@ -1,27 +1,20 @@
 import csv
-import gzip
 import io
 import os
 import resource
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nnunet_nacl.files import (
     FileState,
     check_input,
     check_output,
-    only_writer,
     read_json,
     whole_file,
-    whole_folder,
     write_csv,
     write_json,
 )
@@ -64,66 +57,29 @@ def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "😀" * 63])
 def test_the_longest_names(tmp_path: Path, name: str) -> None:
-    with only_writer(tmp_path / name), whole_file(tmp_path / name) as partial:
+    with whole_file(tmp_path / name) as partial:
         partial.write_text("")
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208
 
 
-def test_a_link_that_leads_elsewhere_has_changed(tmp_path: Path) -> None:
-    """Also to a file of the same size and time."""
-    for name, text in (("one", b"a" * 400), ("other", b"b" * 400)):
-        (tmp_path / name).write_bytes(text)
-        os.utime(tmp_path / name, ns=(1, 1))
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "one")
-    state = FileState.of(link)
-    assert state is not None
-    assert not state.has_changed
-    link.unlink()
-    link.symlink_to(tmp_path / "other")
-    assert state.has_changed
-
-
 def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_output(str(tmp_path / "new")) == tmp_path / "new"
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+    with pytest.raises(PermissionError, match="nowhere does not exist or may not be written to"):
         check_output(tmp_path / "nowhere" / "file", overwrite=True)
     (tmp_path / "folder").mkdir()
     check_output(tmp_path / "folder", is_folder=True)
-    with pytest.raises(IsADirectoryError, match=r"folder is a folder; expected the name of a file\.$"):
-        check_output(tmp_path / "folder", overwrite=True)
     (tmp_path / "folder" / "file").write_text("")
     (tmp_path / "link").symlink_to("nothing")
-    for overwrite in (False, True):
-        with pytest.raises(NotADirectoryError, match=r"folder/file is a file; expected the name of a folder\.$"):
-            check_output(tmp_path / "folder" / "file", overwrite=overwrite, is_folder=True)
-    for name in ("folder", "link"):
+    for name, is_folder in (("folder", False), ("folder/file", True)):
+        with pytest.raises(FileExistsError, match=rf"{name} exists; expected the name of a f"):
+            check_output(tmp_path / name, overwrite=True, is_folder=is_folder)
+    for name, is_folder in (("folder", True), ("folder/file", False), ("link", False)):
         with pytest.raises(FileExistsError, match=rf"{name} exists\. Choose another name, or .* --overwrite\."):
-            check_output(tmp_path / name, is_folder=True)
-        check_output(tmp_path / name, overwrite=True, is_folder=True)
-    mounted = tmp_path / "mounted"  # in a folder of root's, as in a container
-    mounted.mkdir()
-    monkeypatch.setattr(os, "access", lambda path, _: path == mounted)
-    assert check_output(mounted, is_folder=True) == mounted
+            check_output(tmp_path / name, is_folder=is_folder)
+        check_output(tmp_path / name, overwrite=True, is_folder=is_folder)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
-    with pytest.raises(PermissionError, match=rf"{tmp_path} may not be written to"):
+    with pytest.raises(PermissionError, match=rf"{tmp_path} does not exist or may not be written to"):
         check_output(tmp_path / "new")
-
-
-def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    code = (
-        "import sys; from pathlib import Path; from nnunet_nacl.files import only_writer\n"
-        f"with only_writer(Path({str(output)!r})): print('here', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"here\n"
-        for writing in (only_writer(output), whole_folder(output)):
-            with pytest.raises(BlockingIOError, match=rf"{output}: another process is writing it\."), writing:
-                pytest.fail("nothing is written")
-        other.communicate()
-    assert list(tmp_path.iterdir()) == []
 
 
 @contextmanager
@@ -177,7 +133,7 @@ def test_json(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"{file} is not as expected: bins: Input should be a valid integer"):
         read_json(file, Settings)
     file.write_text('{"bins": 15, "voxels": [1, 2, 3, 4, 5]}')  # say, by another version: a page of errors helps nobody
-    with pytest.raises(ValueError, match=r"voxels\.0: [^;]*; voxels\.1: [^;]*; voxels\.2: [^;]*; and 2 more$"):
+    with pytest.raises(ValueError, match=r"voxels\.0: [^;]*; voxels\.1: [^;]*; voxels\.2: [^;]*$"):
         read_json(file, Settings)
     with pytest.raises(FileNotFoundError, match=r"b\.json does not exist\."):
         read_json(tmp_path / "b.json", Settings)
@@ -192,33 +148,16 @@ def test_formulas_are_text_in_csv(tmp_path: Path) -> None:
     assert rows[-2:] == [["case_1", "-1e-05"], ["a=b", "-inf"]]
 
 
-def write_numbers(file: Path, numbers: np.ndarray) -> None:
-    if file.suffix == ".npz":
-        np.savez(file, probabilities=numbers)
-    elif file.suffix == ".gz":
-        file.write_bytes(gzip.compress(numbers.tobytes(), mtime=0))
-    else:
-        file.write_bytes(numbers.tobytes())
-
-
-@pytest.mark.parametrize("name", ["case.nii", "case.nii.gz", "case.npz"])
-def test_a_file_is_known_by_what_it_holds(tmp_path: Path, name: str) -> None:
-    """Not by where it lies and since when: a copy, a clone or a download has another time."""
-    file, copy = tmp_path / name, tmp_path / f"copy_{name}"
-    numbers = np.random.default_rng(0).integers(0, 256, 300_000).astype(np.uint8)
-    write_numbers(file, numbers)
+def test_a_file_is_known_by_its_size_and_time(tmp_path: Path) -> None:
+    """Wherever it was moved to."""
+    file = tmp_path / "case.npz"
+    file.write_bytes(b"one")
     state = FileState.of(file)
-    shutil.copyfile(file, copy)
-    for one in (file, copy):
-        os.utime(one, (1, 1))
-        assert state.is_of(one)
-    assert not state.has_changed
-    numbers[5] ^= 1  # far from the end, in a file of the same size
-    write_numbers(file, numbers)
-    assert file.stat().st_size == state.size
+    assert state is not None
+    moved = file.rename(tmp_path / "moved.npz")
+    assert state.is_of(moved)
+    assert not state.has_changed  # it is missing
+    file.write_bytes(b"two")
+    os.utime(file, ns=(1, 1))
     assert state.has_changed
-    assert not state.is_of(file)
-    file.unlink()
-    assert not state.has_changed
-    assert not state.is_of(file)
-    assert FileState.of(file) is None
+    assert FileState.of(tmp_path / "none") is None

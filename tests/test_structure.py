@@ -39,9 +39,9 @@ IMPORTS = {
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
     "calibrate": {*_BASE, "names", "evaluation", "folders", "trainers"},
     "use": {*_BASE, "names", "evaluation", "folders", "calibrate", "pages", "pictures"},
-    "report": {"files", "names", "metrics", "nnunet", "evaluation", "use", "pages", "pictures"},
+    "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
-    "export": {"files", "nnunet"},
+    "export": {"nnunet"},
     "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},
 }
 """What each part imports of the others, no more and no less."""

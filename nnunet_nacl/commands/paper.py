@@ -1,13 +1,17 @@
 """The commands ``experiment`` and ``paper …``: what repeating the paper needs."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Literal
 
 from nnunet_nacl.commands._bridge import CommandLine
 from nnunet_nacl.commands._machine import Device, find_device
+
+Converter = Literal[
+    "brats19", "brats19_regions", "flare21", "kits19", "mrbrains18", "mrbrains18_structures",
+]  # fmt: skip
+Network = Literal["unet", "attention_unet", "unet_plus_plus", "transunet", "swin_unetr"]
 
 
 def experiment(
@@ -39,8 +43,8 @@ def experiment(
     to read or to copy (not of all, which is several studies).
 
     Args:
-        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
-            FILE.yaml
+        study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, since,
+            or FILE.yaml
         d: DATASET or data sets, by name or number
         methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)
@@ -53,10 +57,10 @@ def experiment(
         checkpoint: predict test cases with the last epoch, or with nnU-Net's best by its validation patches' Dice, much
             as in the paper
         by_patient: REGEX: the report resamples patients, not cases, and a share of the training cases (study samples)
-            counts them; they are told from the cases' names as in 'paper split'
+            counts them; the cases' names give them as in 'paper split'
         o: FOLDER, parent of predictions, logs and reports
-        dry_run: only print what is done, running and left to do, as shell commands; folds and configurations that
-            are added go into splits_final.json and the plans all the same
+        dry_run: only print what is done and left to do, as shell commands; folds and configurations that are added go
+            into splits_final.json and the plans all the same
 
     Examples:
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run
@@ -64,63 +68,52 @@ def experiment(
         nnunet_nacl experiment sigma > mine.yaml
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
-    from nnunet_nacl.paper.studies import studies_called
+    from nnunet_nacl.paper.studies import STUDIES, read_study, study_file
 
-    studies = studies_called(study)
     if command_line[2:] == [study]:
-        if study == "all":
-            names = ", ".join(one.name for one in studies)
-            raise argparse.ArgumentError(
-                None,
-                f"all is no single table; it stands for {names}. Print one of these, or give -d and -c.",
-            )
-        print(studies[0].text, end="")
+        print(study_file(study).read_text(encoding="utf-8"), end="")
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
-    if study == "all" and methods:
-        raise argparse.ArgumentError(
-            None, "--methods does not go with all: methods differ between studies."
-        )
+    # The paper's; backbones need configurations that the plans may not have
+    names = [name for name in STUDIES if name not in {"backbones", "since"}]
+    if study != "all":
+        names = [study]
+    studies = [read_study(name) for name in names]
+    if methods:
+        studies = [one.chosen(methods) for one in studies]
     from nnunet_nacl.paper import experiments
     from nnunet_nacl.trainers import schedule_suffix
 
     suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
-    # What is printed may be for another machine
-    where = device if dry_run and device != "auto" else find_device(device)
     options = experiments.Options(
         plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
-        surface=not no_surface, device=where,
+        surface=not no_surface, device=find_device(device),
     )  # fmt: skip
-    if methods:
-        studies = [one.chosen(methods) for one in studies]
     planned, left_out = experiments.plan_on_data_sets(
         studies, d, c, options, batch_size=batch_size, normalization=normalization
     )
     for dataset, error in left_out.items():
         print(f"{dataset} is left out: {error}", file=sys.stderr)
-    words = [word for word in command_line if word != "--dry_run"]
     if dry_run:
-        failures = experiments.print_commands(planned, words)
-    else:
-        failures = experiments.run_experiments(planned)
-        experiments.report_experiments(planned, shlex.join(words))
+        words = [word for word in command_line if word != "--dry_run"]
+        experiments.print_commands(planned, words)
+        return 1 if left_out else 0
+    failures = experiments.run_experiments(planned)
+    experiments.report_experiments(planned)
     for job, failure in failures.items():
         print(f"\nfailed: {job}: {failure}", file=sys.stderr)
-    if failures and not dry_run:
-        print(
-            "Look into the logs named above; the same command runs what is left to do.",
-            file=sys.stderr,
-        )
+    if failures:
+        print("The same command runs what is left to do.", file=sys.stderr)
     return 1 if failures or left_out else 0
 
 
-def paper_convert(name: str, source: str, *, d: int) -> int:
+def paper_convert(name: Converter, source: str, *, d: int) -> int:
     """Convert a published data set to nnU-Net's raw format, in nnUNet_raw.
 
     Args:
-        name: brats19 (exclusive classes), brats19_regions (nnU-Net's regions), flare21, kits19, mrbrains18 (three
-            tissues) or mrbrains18_structures (eight)
+        name: brats19 has exclusive classes, brats19_regions nnU-Net's regions; mrbrains18 three tissues,
+            mrbrains18_structures eight structures
         source: folder of the data set as downloaded and unpacked
         d: ID of the new data set
     """
@@ -161,7 +154,7 @@ def paper_split(
 
 
 def paper_networks(
-    network: str | None = None,
+    network: Network | None = None,
     *,
     d: str | None = None,
     c: str | None = None,
@@ -174,7 +167,7 @@ def paper_networks(
     and, where it would not fit, the batch size. nnU-Net trains and predicts with it as with any configuration.
 
     Args:
-        network: network to add; omit to list them
+        network: network to add; omit it to list them
         c: CONFIGURATION to inherit from, such as 2d
         patch_size: SIZES such as 64 48 (default: that of CONFIGURATION)
 

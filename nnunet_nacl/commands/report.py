@@ -1,12 +1,9 @@
 """The commands ``report``, ``table`` and ``plot``."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-from nnunet_nacl.commands._bridge import CommandLine
 
 if TYPE_CHECKING:
     from nnunet_nacl.report import Comparison
@@ -26,7 +23,6 @@ def report(
     i: str | None = None,
     by_patient: str | bool = False,
     overwrite: bool = False,
-    command_line: CommandLine,
 ) -> int:
     """Compare methods on one page.
 
@@ -50,10 +46,7 @@ def report(
         )
     comparisons = _compared(summaries, names, by_patient)
     may_replace = overwrite or o is None
-    command = shlex.join(command_line)
-    write_report(
-        comparisons, page, images=i, command=command, parts=page_parts(), overwrite=may_replace
-    )
+    write_report(comparisons, page, images=i, parts=page_parts(), overwrite=may_replace)
     print(f"Wrote {page}\nOpen {page.resolve().as_uri()} in a browser.")
     return 0
 
@@ -86,8 +79,6 @@ def table(
     from nnunet_nacl.paper.report import TABLES
     from nnunet_nacl.report import table_text
 
-    if digits is not None and digits < 0:
-        raise ValueError(f"--digits: expected 0 or more; got {digits}.")
     comparisons = _compared(summaries, names, by_patient)
     print(
         table_text(

@@ -1,21 +1,17 @@
 """The demo from start to end: two losses side by side on generated data, compared with the true posterior."""
 
-import multiprocessing
 import os
-import shlex
 import shutil
-import signal
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.demo._generated import DATASET, write_data_set
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, format_table, read_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
 from nnunet_nacl.paper.experiments import (
     Experiment,
-    Job,
     Options,
     plan_experiment,
     run_command,
@@ -24,7 +20,6 @@ from nnunet_nacl.paper.experiments import (
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.report import write_report
-from nnunet_nacl.typing import ByName
 
 CONFIGURATION = "2d_demo"
 _STAGES = 3
@@ -35,7 +30,7 @@ SUFFIX = "_paperSchedule_2epochs_150iterations"
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     """Generate data, train with nnU-Net's default loss and with NACL, calibrate both models, evaluate, and report.
 
-    It uses nnU-Net's own commands, in ``folder``, one process for each loss. A second call resumes where the first
+    It uses nnU-Net's own commands, in ``folder``, one for each loss at a time. A second call resumes where the first
     stopped. nnU-Net's variables are set in this process's environment.
 
     Args:
@@ -46,7 +41,18 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         RuntimeError: a command of nnU-Net failed.
     """
     folder = Path(folder).resolve()
-    os.environ.update(_environment(folder))
+    for part in ("raw", "preprocessed", "results"):
+        os.environ[f"nnUNet_{part}"] = str(folder / f"nnUNet_{part}")
+    os.environ.update(
+        nnUNet_extTrainer=str(trainers_path()),
+        # Starting worker processes, or compiling, would take longer than their work
+        nnUNet_def_n_proc="1",
+        nnUNet_compile="F",
+        # nnU-Net trains with a thread for each core all the same: these must not wait for each other busily
+        OMP_NUM_THREADS="1",
+        OMP_WAIT_POLICY="PASSIVE",
+        PYTHONUNBUFFERED="1",
+    )
     raw = folder / "nnUNet_raw" / DATASET
     print(
         "This takes two to three minutes on two idle cores. Steps that an earlier run finished are not repeated."
@@ -66,85 +72,24 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     study = read_study(str(Path(__file__).with_name("demo.yaml")))
     options = Options(suffix=SUFFIX, output=folder, device=device, num_processes=0)
     experiment = plan_experiment(study, DATASET, CONFIGURATION, options)
-    _side_by_side(experiment)
+    alone = [replace(experiment, jobs=(job,)) for job in experiment.jobs]
+    with ThreadPoolExecutor() as threads:  # which wait for commands
+        calibrated = dict(threads.map(_train_and_calibrate, alone))
 
-    predicted = {job.method: job.test.folder for job in experiment.jobs}
-    predicted |= {f"{job.method}, calibrated": _calibrated(job) for job in experiment.jobs}
+    print("[4/4] Report", flush=True)
+    predicted = {job.method: job.test for job in experiment.jobs} | calibrated
+    results = {
+        name: evaluate(Predictions.of_folder(raw / "labelsTs", predictions))
+        for name, predictions in predicted.items()
+    }
     page = folder / "report.html"
-    results = _report(predicted, page)
+    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
     results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
     print(
         "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
-
-
-def _report(predicted: dict[str, Path], page: Path) -> dict[str, FolderResult]:
-    """Write the page of evaluated folders by their methods, as the command that it prints does; returns the results."""
-    results = {name: read_result(folder / SUMMARY_NAME) for name, folder in predicted.items()}
-    command = ["nnunet_nacl", "report", *map(str, predicted.values())]
-    command += ["--names", *results, "-o", str(page)]
-    print(f"[4/4] Report\n$ {shlex.join(command)}", flush=True)
-    write_report(
-        {DATASET: results}, page, command=shlex.join(command), parts=page_parts(), overwrite=True
-    )
-    return results
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """nnU-Net's folders, where it finds our trainers, and what keeps two trainings on two cores from disturbing."""
-    variables = {
-        f"nnUNet_{part}": str(folder / f"nnUNet_{part}")
-        for part in ("raw", "preprocessed", "results")
-    }
-    # Starting worker processes, or compiling, would take longer than their work
-    return variables | {
-        "nnUNet_extTrainer": str(trainers_path()),
-        "nnUNet_def_n_proc": "1",
-        "nnUNet_compile": "F",
-        "OMP_NUM_THREADS": "1",
-        # nnU-Net trains with a thread for each core all the same: these must not wait for each other busily
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def _side_by_side(experiment: Experiment) -> None:
-    """Carry out each job in a process of its own, and end all of them when this one is interrupted."""
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_train_and_calibrate, args=(replace(experiment, jobs=(job,)),))
-        for job in experiment.jobs
-    ]
-    try:
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.terminate()
-                process.join()
-    if any(process.exitcode for process in processes):
-        raise RuntimeError("a step failed: see above. The same command runs what is left to do.")
-
-
-def _train_and_calibrate(experiment: Experiment) -> None:
-    """What a process does: an experiment of one job, then its calibration; 1 as exit status if a step failed."""
-    # The terminal interrupts all processes; this one's parent then ends it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    (job,) = experiment.jobs
-    try:
-        if run_experiments([experiment]):
-            sys.exit(1)
-        _calibrate(job)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except RuntimeError as error:
-        sys.exit(f"{job}: failed: {error}")
 
 
 def _plan(folder: Path) -> None:
@@ -164,31 +109,30 @@ def _plan(folder: Path) -> None:
     environment = {**os.environ, "nnUNet_n_proc_DA": "1"}
     run_command(command, environment=environment, log=folder / "plan.log")
     plans = PlansJson.read(plans_file)
-    architecture = _small(plans.configurations["2d"]["architecture"])
-    changes = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
-    plans.add(CONFIGURATION, changes)
-
-
-def _small(architecture: ByName) -> ByName:
-    """The first stages of nnU-Net's network, with half the features."""
-    network = dict(architecture["arch_kwargs"], n_stages=_STAGES)
+    # The first stages of nnU-Net's network, with half the features
+    planned = plans.configurations["2d"]["architecture"]
+    network = dict(planned["arch_kwargs"], n_stages=_STAGES)
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):
         network[name] = network[name][:_STAGES]
     network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: _STAGES - 1]
     network["features_per_stage"] = [number // 2 for number in network["features_per_stage"]]
-    return {**architecture, "arch_kwargs": network}
+    architecture = {**planned, "arch_kwargs": network}
+    changes = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
+    plans.add(CONFIGURATION, changes)
 
 
-def _calibrated(job: Job) -> Path:
-    """The folder of the calibrated model's predictions of the test cases."""
-    return job.output / "predictions_calibrated" / job.trainer / job.fold_folder.name
+def _train_and_calibrate(experiment: Experiment) -> tuple[str, Path]:
+    """Carry out an experiment of one job, calibrate its model, and predict the test cases.
 
-
-def _calibrate(job: Job) -> None:
-    """Calibrate a trained model on its validation cases; predict and evaluate the test cases."""
-    output = _calibrated(job)
+    Returns the name of the calibrated method and the folder of its predictions.
+    """
+    (job,) = experiment.jobs
+    if failures := run_experiments([experiment]):
+        raise RuntimeError(failures[job])
+    name = f"{job.method}, calibrated"
+    output = job.output / "predictions_calibrated" / job.trainer / job.fold_folder.name
     if (output / SUMMARY_NAME).is_file():
-        return
+        return name, output
     model = ["-d", dataset_number(DATASET), "-c", CONFIGURATION, "-tr", job.trainer]
     model += ["-f", str(job.fold), "-device", job.options.device]
     calibrate = ["nnunet_nacl", "calibrate", *model, "--overwrite"]
@@ -196,5 +140,6 @@ def _calibrate(job: Job) -> None:
     predict += ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
     predict += ["--save_probabilities", "-npp", "0", "-nps", "0"]
     for what, command in (("calibrate", calibrate), ("predict_calibrated", predict)):
-        run_command(command, environment=os.environ, log=job.log(what), prefix=f"{job}: ")
-    evaluate(Predictions.of_folder(job.data.raw / "labelsTs", output))
+        log = job.output / "logs" / f"{job.trainer}_fold_{job.fold}_{what}.log"
+        run_command(command, environment=os.environ, log=log, prefix=f"{job}: ")
+    return name, output

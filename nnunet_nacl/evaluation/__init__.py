@@ -1,8 +1,6 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._commands import evaluate_command, model_options, review_command
-from nnunet_nacl.evaluation._files import read_parts, read_result, write_result
-from nnunet_nacl.evaluation._folder import count_for_review, evaluate
+from nnunet_nacl.evaluation._folder import count_for_review, evaluate, read_result, write_result
 from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
 from nnunet_nacl.evaluation._paths import SUMMARY_NAME, default_summary
 from nnunet_nacl.evaluation._result import NEARLY_ALL, FolderResult, format_table
@@ -19,11 +17,7 @@ __all__ = [
     "count_for_review",
     "default_summary",
     "evaluate",
-    "evaluate_command",
     "format_table",
-    "model_options",
-    "read_parts",
     "read_result",
-    "review_command",
     "write_result",
 ]

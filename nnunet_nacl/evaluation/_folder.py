@@ -1,23 +1,25 @@
-"""Count each case of a prediction folder, or of a model's validation folders: for an evaluation or a review."""
+"""Count what is left of a folder of predictions, or of a model's validation folders; put the cases together."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
-from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
-from nnunet_nacl.evaluation._files import read_result, write_result
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, Origin
-from nnunet_nacl.evaluation._paths import Part, default_summary, files_of, part_file, record_file
+from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
+from nnunet_nacl.evaluation._paths import cases_file, default_summary, record_file
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
-from nnunet_nacl.files import check_output, only_writer, whole_file
+from nnunet_nacl.evaluation._summary import summary_of
+from nnunet_nacl.files import check_output, read_json, whole_file, write_csv
 from nnunet_nacl.metrics import MARGIN_MM, Settings
 from nnunet_nacl.metrics.counting import CaseArrays, evaluate_arrays
-from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
+from nnunet_nacl.nnunet import CaseFiles, CaseStates, DataSet, MisplacedError, Predictions
+from nnunet_nacl.typing import ByName
 
 
 def evaluate(
@@ -26,35 +28,24 @@ def evaluate(
     *,
     output: str | Path | None = None,
     num_processes: int = 1,
-    num_parts: int = 1,
-    part_id: int = 0,
     overwrite: bool = False,
 ) -> FolderResult:
     """Calibration and segmentation metrics of predictions that nnU-Net saved with their probabilities.
 
-    Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.zip``. A case that cannot be
-    evaluated is in ``skipped`` with the reason. A second run does not evaluate cases again whose files and settings are
-    the same, unless a new version of this package counts differently. An OSError says that the output cannot be
-    written.
+    Writes each case's record into ``calibration/`` as soon as it is counted, then ``calibration_cases.csv`` and the
+    summary. A case that cannot be evaluated is in ``skipped`` with the reason. A case is not counted again if its
+    record has the same settings, and the sizes and times of all files that it was read from. So a run that was stopped
+    goes on, and several machines may work side by side. An OSError says that the output cannot be written.
 
     Args:
         predictions: a folder, or the validation cases of a model.
         settings: voxel sets, bins and what else to compute.
         output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
             ``calibration_folds_0_1_summary.json`` in the model's folder. These are updated, as is one of the same
-            predictions, or of copies.
+            predictions. The records of another summary lie beside it.
         num_processes: how many cases are evaluated at a time.
-        num_parts: the number of parts into which the cases are divided; ``FolderResult.merged`` joins them.
-        part_id: which part to evaluate, counted from 0; the output is then ``calibration_part0of4_summary.json``.
         overwrite: evaluate every case again and replace any output.
     """
-    if num_parts < 1:
-        raise ValueError(f"num_parts must be 1 or more; got {num_parts}.")
-    if not 0 <= part_id < num_parts:
-        raise ValueError(
-            f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}."
-        )
-    cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     default = default_summary(predictions.pred_folders)
     summary = Path(output) if output else default
     if summary.suffix != ".json":
@@ -62,146 +53,113 @@ def evaluate(
             f"{summary}: expected a name that ends with .json, beside which other files are written."
         )
     is_default = summary.absolute() == default.absolute()
-    part = None
-    if num_parts > 1:
-        part = Part(part_id, num_parts)
-        summary = part_file(summary, part.name)
-    origin = Origin.of(predictions, settings, part)
-    earlier = _read_earlier(summary)
-    is_updated = is_default or any(_is_of(other, origin, cases) for other in earlier)
-    for file in files_of(summary):
+    is_updated = is_default or _is_of(summary, predictions)
+    for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
-    if overwrite:
-        earlier = []
-    with _counted(
-        cases,
-        predictions.data_set,
-        origin,
-        summary,
-        earlier,
+    result = _count_folder(
+        predictions,
+        Origin.of(predictions, settings),
+        output=None if is_default else summary,
         num_processes=num_processes,
         afresh=overwrite,
-    ) as result:
-        # A part may have no case that can be used, but then replaces no record that has some
-        if num_parts == 1 or (result.skipped and any(other.cases for other in earlier)):
-            check_any_used(result.cases, result.skipped)
-        missing = {case.name for case in cases if not (case.is_predicted and case.has_truth)}
-        skipped = [replace(entry, missing=entry.case in missing) for entry in result.skipped]
-        whole = replace(result, skipped=skipped)
-        write_result(whole, summary)
-    return whole
+    )
+    write_result(result, summary)
+    return replace(result, file=summary)
 
 
 def count_for_review(
     predictions: Predictions, *, output: Path | None, num_processes: int
 ) -> FolderResult:
-    """Count cases for a review, with ground truth or without, or take them from an evaluation, which has all it needs.
-
-    The record is written beside the summary that ``evaluate`` writes by default, unless it has ground truth, and the
-    review has none. If an evaluation has written that summary, the record is its own: what it lacks, or has counted
-    otherwise, goes into one of reviews beside it, ``review_bins.zip``.
+    """Count cases for a review, with ground truth or without, or take what an evaluation has counted.
 
     Args:
         predictions: those to count.
-        output: of the review, if it is not at its default place; the record is then written beside it.
+        output: of the review, if it is not at its default place; records then lie beside it.
         num_processes: how many cases are counted at a time.
+
+    Returns:
+        Sums, doubt and truth of the cases, without tables and metrics.
     """
-    default = default_summary(predictions.pred_folders)
-    of_reviews = default.with_name(f"review{default.name.removeprefix('calibration')}")
-    summary = default if output is None else output.with_suffix(".json")
-    earlier = _read_earlier(*dict.fromkeys([default, of_reviews, summary]))
-    evaluated = [one for one in earlier if one.file == default and default.is_file()]
-    like = [result.settings for result in earlier if _is_for_reviews(result.settings)]
-    with _counted(
-        predictions.cases,
-        predictions.data_set,
-        Origin.of(predictions, like[0] if like else USUAL_SETTINGS),
-        summary,
-        earlier,
-        num_processes=num_processes,
-        is_review=True,
-    ) as result:
-        check_any_used(result.cases, result.skipped)
-        target = summary
-        if summary == default and evaluated:
-            if _usable(predictions.cases, result.origin, evaluated).keys() >= {*result.cases}:
-                return result
-            target = of_reviews
-        has_truth = any(one.origin.has_truth for one in earlier if one.file == target)
-        if result.origin.has_truth or not has_truth:
-            missing = predictions.missing
-            without = [Skipped(name, "no prediction.", missing=True) for name in missing]
-            with whole_file(record_file(target)) as file:
-                write_record(replace(result, skipped=[*result.skipped, *without]), file)
-    return result
+    origin = Origin.of(predictions, USUAL_SETTINGS)
+    return _count_folder(
+        predictions, origin, output=output, num_processes=num_processes, is_review=True
+    )
 
 
-def _is_for_reviews(settings: Settings) -> bool:
-    return settings.margin_mm == MARGIN_MM and not settings.ignore_geometry
-
-
-def _read_earlier(*summaries: Path) -> list[FolderResult]:
-    """The records beside these summaries that can be read."""
-    found = []
-    for summary in summaries:
-        with suppress(OSError, ValueError):  # count again what cannot be read
-            found.append(read_result(summary, needs_truth=False))
-    return found
-
-
-@contextmanager
-def _counted(
-    cases: Sequence[CaseFiles],
-    data_set: DataSet,
+def _count_folder(
+    predictions: Predictions,
     origin: Origin,
-    summary: Path,
-    earlier: Sequence[FolderResult],
     *,
+    output: Path | None,
     num_processes: int,
-    afresh: bool = False,
     is_review: bool = False,
-) -> Iterator[FolderResult]:
-    """The cases of a folder, counted as ``origin`` says; while active, the caller writes them, no other process does.
-
-    Until then a journal keeps what was counted, from which the next process takes it if this one is killed; a review
-    has one of its own, and does not end that of an evaluation. Cases of ``earlier`` results are not counted again; if
-    ``afresh``, the journals are emptied first.
-    """
-    with only_writer(summary):
-        of_evaluation = Journal[FolderResult](summary, write_record, read_record)
-        of_review = replace(of_evaluation, output=record_file(summary))
-        journal = of_review if is_review else of_evaluation
-
-        def end_journals() -> None:
-            of_review.remove()
-            if not is_review:
-                of_evaluation.remove()
-
-        if afresh:
-            end_journals()
-        results, skipped = each_case(
-            {case.name: case for case in cases},
-            partial(_count_one, data_set=data_set, origin=origin, is_review=is_review),
-            doing="reviewing" if is_review else "evaluating",
-            num_processes=num_processes,
-            journal=journal,
-            known=_usable(
-                cases, origin, chain(earlier, of_evaluation.finished(), of_review.finished())
-            ),
-        )
-        if not results:
-            journal.remove()
-        whole = FolderResult.joined([*results.values()], origin)
-        yield replace(whole, skipped=skipped, file=summary)
-        end_journals()
-
-
-def _count_one(
-    files: CaseFiles, data_set: DataSet, origin: Origin, *, is_review: bool
+    afresh: bool = False,
 ) -> FolderResult:
-    """A result of one case; errors as those of ``SavedCase``."""
+    """Take what is recorded, count the rest; a ValueError with the reasons if no case can be used."""
+    take = partial(_take, origin=origin, output=output, is_review=is_review)
+    count = partial(
+        _count, data_set=predictions.data_set, origin=origin, output=output, is_review=is_review
+    )
+    cases = {case.name: case for case in predictions.cases}
+    taken: dict[str, FolderResult] = {}
+    if not afresh:
+        count = partial(_take_or_count, take=take, count=count)
+        taken = {name: found for name, case in cases.items() if (found := take(case))}
+    left = sorted(cases.keys() - taken.keys())
+    counted, skipped = each_case(
+        # In any order, so that machines that work side by side seldom count the same case
+        {name: cases[name] for name in random.sample(left, len(left))},
+        count,
+        doing="reviewing" if is_review else "evaluating",
+        num_processes=num_processes,
+    )
+    results = [*taken.values(), *counted.values()]
+    check_any_used(results, skipped)
+    return replace(FolderResult.merged(results), skipped=skipped, origin=origin)
+
+
+def _take_or_count(
+    files: CaseFiles,
+    take: Callable[[CaseFiles], FolderResult | None],
+    count: Callable[[CaseFiles], FolderResult],
+) -> FolderResult:
+    """Take what another process has counted meanwhile, or count the case."""
+    return take(files) or count(files)
+
+
+def _take(
+    files: CaseFiles, *, origin: Origin, output: Path | None, is_review: bool
+) -> FolderResult | None:
+    """A case's result from its record, if that is of the files as they are, and counted as ``origin`` says."""
+    now = _states(files, origin)
+    own = record_file(files, output)
+    for file in dict.fromkeys([own, record_file(files)]):
+        found = _recorded(file, now, origin)
+        if found is None:
+            continue
+        settings = found.settings
+        if is_review and settings.margin_mm == MARGIN_MM and not settings.ignore_geometry:
+            settings = origin.settings  # the others do not change what a review takes
+        if replace(found.origin, settings=settings).difference(origin) is not None:
+            continue
+        ((then, _),) = found.counted
+        if then.thresholds != files.thresholds:
+            continue
+        found = replace(found, counted=[CountedCase(files, now)], origin=_of_case(files, origin))
+        if is_review:
+            return _for_review(found)
+        if file != own or then != files:  # copied or moved
+            write_record(found, own)
+        return found
+    return None
+
+
+def _count(
+    files: CaseFiles, *, data_set: DataSet, origin: Origin, output: Path | None, is_review: bool
+) -> FolderResult:
+    """Count a case and write its record; errors as those of ``SavedCase``."""
     settings = origin.settings
-    states = files.states()  # before the files are read
+    states = _states(files, origin)  # before the files are read
     saved = SavedCase(files, data_set)
     truth = None
     geometry = saved.geometry
@@ -227,37 +185,105 @@ def _count_one(
     )
     with saved.naming_files():
         counts = evaluate_arrays(arrays)
-    return FolderResult([CountedCase(files, states)], counts, [], origin)
+    result = FolderResult([CountedCase(files, states)], counts, [], _of_case(files, origin))
+    file = record_file(files, output)
+    # A review leaves what an evaluation has counted of the same files in another way
+    if not is_review or _recorded(file, states, origin) is None:
+        write_record(result, file)
+    return _for_review(result) if is_review else result
 
 
-def _usable(
-    cases: Sequence[CaseFiles], origin: Origin, earlier: Iterable[FolderResult]
-) -> dict[str, FolderResult]:
-    """What was counted in the same way before, from files that have not changed since."""
-    by_name = {case.name: case for case in cases}
-    usable = {}
-    for result in earlier:
-        lacks_truth = origin.has_truth and not result.origin.has_truth
-        if lacks_truth or result.origin.difference(origin) is not None:
-            continue
-        counts = result.counts if origin.has_truth else result.counts.without_truth()
-        needed = replace(result, counts=counts, origin=origin)
-        for row, (files, then) in enumerate(result.counted):
-            if files.name not in by_name:
-                continue
-            states = then if origin.has_truth else replace(then, ground_truth=None)
-            if now := states.moved_to(by_name[files.name]):
-                case = CountedCase(by_name[files.name], now)
-                usable[files.name] = replace(needed.take([row]), counted=[case])
-    return usable
+def _states(files: CaseFiles, origin: Origin) -> CaseStates:
+    states = files.states()
+    return states if origin.has_truth else states.without_truth()
 
 
-def _is_of(result: FolderResult, origin: Origin, cases: Iterable[CaseFiles]) -> bool:
-    """Whether a result is of the same folders of predictions, or all that it has is the same in other folders."""
-    if set(result.origin.pred_folders) == set(origin.pred_folders):
-        return True
-    by_name = {case.name: case for case in cases}
-    return bool(result.counted) and all(
-        files.name in by_name and states.moved_to(by_name[files.name])
-        for files, states in result.counted
+def _recorded(file: Path, now: CaseStates, origin: Origin) -> FolderResult | None:
+    """The record in a file, if it is of files with these states; one without ground truth does not stand for both."""
+    with suppress(OSError, ValueError):
+        found = read_record(file)
+        ((_, then),) = found.counted
+        if not origin.has_truth:
+            then = then.without_truth()
+        if then.equal(now) and (found.origin.has_truth or not origin.has_truth):
+            return found
+    return None
+
+
+def _of_case(files: CaseFiles, origin: Origin) -> Origin:
+    """The origin of one case among others."""
+    truth = "" if files.ground_truth is None else str(files.ground_truth.absolute().parent)
+    return replace(origin, folders=(FolderPair(truth, str(files.prediction.absolute().parent)),))
+
+
+def _for_review(result: FolderResult) -> FolderResult:
+    counts = replace(result.counts, calibration={}, segmentation_metrics={})
+    return replace(result, counts=counts if result.origin.has_truth else counts.without_truth())
+
+
+def _is_of(summary: Path, predictions: Predictions) -> bool:
+    """Whether a file is the summary of these predictions."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        folders = json.loads(summary.read_text())["settings"]["pred_folder"]
+        folders = [folders] if isinstance(folders, str) else folders
+        return [*map(Path, folders)] == [folder.absolute() for folder in predictions.pred_folders]
+    return False
+
+
+def write_result(result: FolderResult, summary: str | Path) -> None:
+    """Write the summary, and beside it the cases in long form; replaces existing files."""
+    summary = Path(summary)
+    is_default = summary.absolute() == default_summary(result.origin.pred_folders).absolute()
+    content = summary_of(result)
+    for files, case in zip(result.files, content["metric_per_case"], strict=True):
+        record = record_file(files, None if is_default else summary).absolute()
+        case["record_file"] = str(record.relative_to(summary.absolute().parent))
+    rows = result.to_dataframe()
+    write_csv(cases_file(summary), [rows.columns, *rows.itertuples(index=False)])
+    with whole_file(summary) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def read_result(summary: str | Path) -> FolderResult:
+    """Read the records of the cases of a summary.
+
+    Raises an OSError if there is no such file, a ValueError if it was written by another version, or a record is
+    damaged or was counted in another way since.
+    """
+    summary = Path(summary)
+    content: ByName = read_json(summary, dict)
+    try:
+        files = [case["record_file"] for case in content["metric_per_case"]]
+        skipped = [Skipped(**entry) for entry in content["skipped"]]
+        settings = content["settings"]
+        truths = settings["gt_folder"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{summary} was written by another version of nnunet_nacl: run nnunet_nacl evaluate again."
+        ) from error
+    home = summary.absolute().parent
+    results = [_moved(read_record(home / file), home) for file in files]
+    for result in results:
+        now = json.loads(json.dumps(result.origin.counted_by()))
+        is_same = now.items() <= settings.items()
+        if not is_same or result.origin.folders[0].gt_folder not in (truths, *truths):
+            raise ValueError(
+                f"{summary} is not of the record of {result.cases[0]}, which was counted in another way since: run "
+                "nnunet_nacl evaluate again."
+            )
+    return replace(FolderResult.merged(results), skipped=skipped, file=summary)
+
+
+def _moved(result: FolderResult, home: Path) -> FolderResult:
+    """A case's result with the paths of the summary's folder, if the prediction lies there: it may have moved."""
+    ((files, states),) = result.counted
+    if not (home / files.prediction.name).is_file():
+        return result
+    at_home = replace(
+        files,
+        prediction=home / files.prediction.name,
+        probabilities=home / files.probabilities.name,
     )
+    (folders,) = result.origin.folders
+    origin = replace(result.origin, folders=(replace(folders, pred_folder=str(home)),))
+    return replace(result, counted=[CountedCase(at_home, states.moved_to(home))], origin=origin)

@@ -8,12 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from nnunet_nacl.evaluation._paths import Part
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.typing import ByName
 
-COUNTING = 7
+COUNTING = 8
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 USUAL_SETTINGS = Settings(surface=True)
 """Those of the command ``evaluate`` without options: what is counted with them is not counted again by it."""
@@ -30,21 +29,17 @@ class FolderPair:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a result was computed from, and how; merged results have the versions of the first.
-
-    ``part`` is given if only a part of the cases was evaluated.
-    """
+    """What a result was computed from, and how; merged results have the versions of the first."""
 
     settings: Settings
     folders: tuple[FolderPair, ...]
     meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
     reader: str
     versions: dict[str, str]
-    part: Part | None = None
     counting: int = COUNTING
 
     @classmethod
-    def of(cls, predictions: Predictions, settings: Settings, part: Part | None = None) -> "Origin":
+    def of(cls, predictions: Predictions, settings: Settings) -> "Origin":
         """The origin of what this version counts."""
         # Absolute: the data set's name is among the folders, and a report may be made elsewhere
         gt_folder = predictions.gt_folder
@@ -57,7 +52,7 @@ class Origin:
             **{package: version(package) for package in _PACKAGES},
         }
         data_set = predictions.data_set
-        return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
+        return cls(settings, folders, data_set.meaning, data_set.reader.name, versions)
 
     @property
     def pred_folders(self) -> list[Path]:
@@ -69,13 +64,14 @@ class Origin:
 
     def difference(self, other: "Origin") -> str | None:
         """The first difference that changes what is counted, if any: settings, labels or counting."""
-        others = other._counted_by()
-        for key, mine in self._counted_by().items():
+        others = other.counted_by()
+        for key, mine in self.counted_by().items():
             if mine != others[key]:
                 return f"{key}: {mine!r} and {others[key]!r}"
         return None
 
-    def _counted_by(self) -> ByName:
+    def counted_by(self) -> ByName:
+        """What changes what is counted."""
         labels = {
             "labels": self.meaning.labels,
             "regions": self.meaning.regions,
@@ -90,4 +86,4 @@ class Origin:
         for name in ("gt_folder", "pred_folder"):
             paths = [getattr(pair, name) for pair in self.folders]
             folders[name] = paths[0] if len(set(paths)) == 1 else paths
-        return {**folders, "part": self.part, **self._counted_by()}
+        return {**folders, **self.counted_by()}

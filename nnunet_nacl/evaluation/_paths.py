@@ -1,25 +1,11 @@
-"""Where a result's files lie, by its summary."""
+"""Where a result's files lie."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from nnunet_nacl.nnunet import CaseFiles
 
 SUMMARY_NAME = "calibration_summary.json"
-PART = re.compile(r"_part\d+of(\d+)(?=(?:_summary)?\.json$)")
-"""What ``part_file`` adds to a summary's name; the group is the number of parts."""
-
-
-class Part(NamedTuple):
-    """Which part of the cases is evaluated by itself: its number, from 0, and the number of parts."""
-
-    number: int
-    total: int
-
-    @property
-    def name(self) -> str:
-        """What ``part_file`` calls it: ``part0of4``."""
-        return f"part{self.number}of{self.total}"
 
 
 def default_summary(pred_folders: Sequence[Path]) -> Path:
@@ -31,35 +17,23 @@ def default_summary(pred_folders: Sequence[Path]) -> Path:
     return pred_folders[0].parent.parent / f"calibration{kind}_folds_{folds}_summary.json"
 
 
-def part_file(summary: Path, part: str) -> Path:
-    """The summary of a part: ``calibration_PART_summary.json`` for ``calibration_summary.json``."""
-    prefix = summary.stem.removesuffix("_summary")
-    return summary.with_name(f"{prefix}_{part}{summary.stem.removeprefix(prefix)}{summary.suffix}")
+def cases_file(summary: Path) -> Path:
+    """The CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
+    return _beside(summary, "_cases.csv", ".cases.csv")
 
 
-def whole_summary(part: Path) -> Path:
-    """The summary for which ``part_file`` gives that of a part."""
-    return part.with_name(PART.sub("", part.name))
+def record_file(files: CaseFiles, output: Path | None = None) -> Path:
+    """The record of a case: ``calibration/CASE.npz`` beside its prediction.
+
+    With another output, a folder beside that: ``x/`` for ``x_summary.json``, ``x.cases/`` for ``x.json``.
+    """
+    home = files.prediction.with_name("calibration")
+    if output is not None:
+        home = _beside(output, "", ".cases")
+    return home / f"{files.name}.npz"
 
 
-def files_of(summary: Path) -> tuple[Path, Path, Path]:
-    """The summary, the cases in long form, the record."""
-    return summary, _beside(summary, "cases.csv"), record_file(summary)
-
-
-def record_file(summary: Path) -> Path:
-    """The record of a summary; not named as an ``.npz``, which nnU-Net's ensembling would take for a case."""
-    return _beside(summary, "bins.zip")
-
-
-def summary_file(record: Path) -> Path:
-    """The summary for which ``record_file`` gives this record."""
-    if record.name.endswith("_bins.zip"):
-        return record.with_name(f"{record.name.removesuffix('_bins.zip')}_summary.json")
-    return record.with_name(f"{record.name.removesuffix('.bins.zip')}.json")
-
-
-def _beside(summary: Path, name: str) -> Path:
-    """``x_NAME`` for ``x_summary.json``, ``x.NAME`` for ``x.json``: no two summaries share a file."""
-    prefix = summary.stem.removesuffix("_summary")
-    return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
+def _beside(file: Path, of_summary: str, of_other: str) -> Path:
+    """No two names share what lies beside them."""
+    prefix = file.stem.removesuffix("_summary")
+    return file.with_name(prefix + (of_summary if prefix != file.stem else of_other))

@@ -1,35 +1,39 @@
-"""The record's file: all that determines the numbers of a result, as NumPy's ``.npz`` of the record's columns."""
+"""A case's record: all that determines its numbers, and the states of the files that it was counted from."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from pydantic import TypeAdapter
 
-from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._commands import evaluate_command, review_command
 from nnunet_nacl.evaluation._origin import COUNTING, Origin
-from nnunet_nacl.evaluation._paths import summary_file
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult
-from nnunet_nacl.files import check_input
+from nnunet_nacl.files import check_input, whole_file
+from nnunet_nacl.metrics import Counts
 from nnunet_nacl.metrics.counting import named_columns, no_counts, with_columns
-from nnunet_nacl.typing import ByName
 
-# Origin, cases, skipped cases, names of the segmentation metrics
-_HEADER = TypeAdapter(tuple[Origin, list[CountedCase], list[Skipped], list[str]])
+_ORIGIN = TypeAdapter(Origin)
+_CASE = TypeAdapter(CountedCase)
+_METRICS = "segmentation_metrics."
 
 
 def write_record(result: FolderResult, file: Path) -> None:
-    """Write the record of a result."""
-    header = result.origin, result.counted, result.skipped, result.segmentation_metrics
-    content = _HEADER.dump_python(header, by_alias=True)
-    text = json.dumps(content, default=str, ensure_ascii=False).encode(errors="replace").decode()
-    arrays: ByName = {"header": np.array(text), **named_columns(result.counts)}
-    with file.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)
+    """Write the record of a single case, completely or not at all, as an ``.npz``.
+
+    ``counts`` has a row, whose fields are the columns of ``Counts``; ``origin`` and ``case`` are texts.
+    """
+    columns = named_columns(result.counts)
+    row = np.empty(1, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
+    for name, column in columns.items():
+        row[name] = column
+    origin = np.array(_ORIGIN.dump_json(result.origin, by_alias=True))
+    case = np.array(_CASE.dump_json(result.counted[0]))
+    file.parent.mkdir(exist_ok=True)
+    with whole_file(file) as partial, partial.open("wb") as stream:
+        np.savez_compressed(stream, counts=row, origin=origin, case=case)
 
 
 def read_record(file: Path) -> FolderResult:
@@ -38,21 +42,27 @@ def read_record(file: Path) -> FolderResult:
     Raises an OSError if there is no such file, a ValueError if it is damaged, of another version or something else.
     """
     check_input(file)
-    with _reading(file):
-        with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
-            arrays = dict(archive)
-        origin, cases, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
-    if origin.counting != COUNTING:
-        again = f"Review again: {review_command(origin)} (with its -o, if it had one)"
-        if origin.has_truth:
-            command = evaluate_command(origin, summary_file(file), overwrite=True)
-            again = f"Evaluate again: {command}"
-        raise ValueError(f"{file} was counted by another version of nnunet_nacl. {again}")
-    with _reading(file):
-        empty = no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
-        like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
-        counts = with_columns(like, arrays)
-    return FolderResult(cases, counts, skipped, origin)
+    with _reading(file), file.open("rb") as stream, np.load(stream) as archive:
+        row, text, case = (archive[name] for name in ("counts", "origin", "case"))
+        origin, empty = _origin_of(text.item())
+        if origin.counting == COUNTING:
+            metrics = [
+                name.removeprefix(_METRICS) for name in row.dtype.names if name.startswith(_METRICS)
+            ]
+            like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
+            return FolderResult(
+                [_CASE.validate_json(case.item())], with_columns(like, row), [], origin
+            )
+    raise ValueError(
+        f"{file} was counted by another version of nnunet_nacl: run nnunet_nacl evaluate again."
+    )
+
+
+@lru_cache(maxsize=8)
+def _origin_of(text: bytes) -> tuple[Origin, Counts]:
+    """The origin, and a record without cases that was counted so."""
+    origin = _ORIGIN.validate_json(text)
+    return origin, no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from nnunet_nacl.metrics import (
     Structure,
     Voxels,
 )
-from nnunet_nacl.metrics.counting import mean_of_known, no_counts
+from nnunet_nacl.metrics.counting import mean_of_known
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NEARLY_ALL = 0.95
 """The share of the images' voxels above which the voxel set near is nearly all of them."""
 _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
-    *((metric, "") for metric in ("Dice", "HD95", "NSD", "Dice_mask")),
+    *((metric, "") for metric in ("Dice", "HD95", "NSD")),
     ("NLL_per_foreground", "image"),
     ("ECE", "near"),
     ("over_confidence", "near"),
@@ -124,12 +124,11 @@ class FolderResult:
 
     def stale_cases(self) -> list[str]:
         """Cases with a file that was replaced or changed since; missing files do not count."""
-        stale = []
-        for files, states in self.counted:
-            then = filter(None, (states.ground_truth, states.prediction, states.probabilities))
-            if any(state.has_changed for state in then):
-                stale.append(files.name)
-        return stale
+        return [
+            files.name
+            for files, states in self.counted
+            if any(state.has_changed for state in states.found)
+        ]
 
     def values(
         self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""
@@ -217,6 +216,9 @@ class FolderResult:
                 "the background, too. Either the model is unsure everywhere, or that is far in these images: then give "
                 "evaluate a smaller --margin."
             )
+        lost = self.meaning.what_is_lost
+        if lost is not None:
+            notes.append(f"{lost} Dice, like nnU-Net's, is that of the label map.")
         return notes + self.notes_on_empty_cases
 
     @property
@@ -290,37 +292,31 @@ class FolderResult:
 
     @staticmethod
     def merged(results: "Sequence[FolderResult]") -> "FolderResult":
-        """Merge parts, or folders of one data set; the numbers are the same as if evaluated at once.
+        """Put cases, or folders of one data set, together; the numbers are the same as if evaluated at once.
 
         Surface distances are left out unless all have them: trainers measure them, ``--no_surface`` does not.
 
-        Raises a ValueError for no result, different settings or labels, missing parts, or a case in two parts.
+        Raises a ValueError for different settings or labels, or a case in two results.
         """
-        if not results:
-            raise ValueError("expected one result or more to merge; got none.")
         if len({result.settings.surface for result in results}) > 1:
             results = [result._without_surface() for result in results]
-        origins = [result.origin for result in results]
-        for origin in origins:
-            if difference := origins[0].difference(origin):
+        origin = results[0].origin
+        for result in results:
+            if difference := origin.difference(result.origin):
                 raise ValueError(f"parts differ in {difference}.")
-        parts = sorted(origin.part for origin in origins if origin.part is not None)
-        if parts and parts != [(number, len(origins)) for number in range(len(origins))]:
-            have = ", ".join(f"{part.number} of {part.total}" for part in parts)
-            raise ValueError(
-                f"expected all parts of one folder, numbered from 0, and nothing else; got {have}."
-            )
-        joined = FolderResult.joined(results, origins[0])
-        for case, other in pairwise(joined.cases):
-            if case == other:
-                raise ValueError(f"the case {case} is in two parts.")
+        counted = [case for result in results for case in result.counted]
+        names = [files.name for files, _ in counted]
+        rows = sorted(range(len(names)), key=names.__getitem__)
+        for row, following in pairwise(rows):
+            if names[row] == names[following]:
+                raise ValueError(f"the case {names[row]} is in two parts.")
         skipped = {entry.case: entry for result in results for entry in result.skipped}
-        left = sorted(skipped.keys() - set(joined.cases))
-        folders = tuple(dict.fromkeys(pair for origin in origins for pair in origin.folders))
-        return replace(
-            joined,
-            skipped=[skipped[name] for name in left],
-            origin=replace(origins[0], folders=folders, part=None),
+        folders = dict.fromkeys(pair for result in results for pair in result.origin.folders)
+        return FolderResult(
+            [counted[row] for row in rows],
+            Counts.joined(result.counts for result in results).take(rows),
+            [skipped[name] for name in sorted(skipped.keys() - set(names))],
+            replace(origin, folders=tuple(folders)),
         )
 
     def _without_surface(self) -> "FolderResult":
@@ -331,17 +327,6 @@ class FolderResult:
             counts=replace(self.counts, segmentation_metrics=kept),
             origin=replace(self.origin, settings=replace(self.settings, surface=False)),
         )
-
-    @staticmethod
-    def joined(results: "Sequence[FolderResult]", origin: Origin) -> "FolderResult":
-        """The cases of all results, which were counted alike, in the order of their names; without skipped ones."""
-        counted = [case for result in results for case in result.counted]
-        with_cases = [result.counts for result in results if result.cases]
-        counts = no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
-        if with_cases:
-            counts = Counts.joined(with_cases)
-        joined = FolderResult(counted, counts, [], origin)
-        return joined.take(np.argsort(joined.cases, kind="stable").tolist())
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
@@ -367,11 +352,4 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     about_pooled = "Means over cases."
     if pooled:
         about_pooled = f"{', '.join(pooled)}: all cases pooled; the others are means over cases."
-    lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
-    notes = [
-        f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "
-        "is that of p > ½."
-        for of_regions in lost
-        if of_regions is not None
-    ]
-    return "\n".join([table, about_pooled, *notes])
+    return f"{table}\n{about_pooled}"

@@ -46,12 +46,7 @@ class SavedCase:
     ) -> LabelMap:
         """Canonical labels and geometry of another label map of the case, which must lie like the segmentation."""
         labels, geometry = self._data_set.reader.read_labels(file)
-        if labels.shape != self.labels.shape:
-            raise ValueError(
-                f"{file}: the shape {labels.shape} is not the segmentation's, {self.labels.shape}."
-            )
-        if not ignore_geometry:
-            geometry.check_same(self.geometry)
+        geometry.check_same(self.geometry, ignore_geometry=ignore_geometry)
         canonical = canonical_labels(labels, self._data_set.meaning, ignore_label, str(file))
         return LabelMap(canonical, geometry if geometry.known else self.geometry)
 

@@ -11,12 +11,15 @@ from nnunet_nacl.losses._formula import surrounded, without_border
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._target import Target
 
-_SMALLEST, _LARGEST = 1e-6, 1e6
+_SMALLEST = 1e-6
 """Bounds of λ."""
-_GROWTH, _MOST, _EVERY = 1.2, 10.0, 10
-"""ρ grows by this factor up to this value, every so many epochs."""
+_LARGEST = 1e6
+_GROWTH = 1.2
+"""The factor by which ρ grows, up to ``_MOST``, every ``_EVERY`` epochs ..."""
+_MOST = 10.0
+_EVERY = 10
 _PROGRESS = 0.9
-"""It grows where the constraint is above this share of what it was an epoch before."""
+"""... where the constraint is above this share of what it was an epoch before."""
 
 
 class CRaCLoss(SegmentationLoss):
@@ -110,8 +113,10 @@ class CRaCLoss(SegmentationLoss):
     def end_epoch(self, epoch: int) -> None:
         if self._sums is None or self._voxels is None:
             return
-        sums, voxels = self._sums, self._voxels
-        self._sums = self._voxels = None
+        sums = self._sums
+        voxels = self._voxels
+        self._sums = None
+        self._voxels = None
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(sums)
             distributed.all_reduce(voxels)

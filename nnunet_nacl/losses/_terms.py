@@ -110,7 +110,8 @@ class DicePlusPlus(ImageTerm):
         self.gamma = gamma
 
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:  # noqa: ARG002
-        p, target = self.structures(p), self.structures(target)
+        p = self.structures(p)
+        target = self.structures(target)
         hits = 2 * self.total(p * target)
         errors = self.total((p - target).abs() ** self.gamma)
         return 1 - ((hits + SMOOTH) / (hits + errors + SMOOTH)).mean()
@@ -138,7 +139,8 @@ class SoftDice(ImageTerm):
     takes_soft_target = True
 
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:  # noqa: ARG002
-        p, target = self.structures(p), self.structures(target)
+        p = self.structures(p)
+        target = self.structures(target)
         both = self.total(p + target)
         apart = self.total((p - target).abs())
         return 1 - ((both - apart + SMOOTH) / (both + SMOOTH)).mean()
@@ -191,7 +193,8 @@ class DiceACE(ImageTerm):
         return dice + self.ace_weight * super().forward(logits, target, loss_mask=loss_mask)
 
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        p, target = p.flatten(2), target.flatten(2)
+        p = p.flatten(2)
+        target = target.flatten(2)
         valid = valid.flatten(2).expand_as(p)
         count, of_p, of_target = self._sums(p, target, valid)
         smallest = self.smallest if self.bins == "soft" else 0.5

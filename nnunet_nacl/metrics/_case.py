@@ -2,25 +2,24 @@
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._agreement import segment
 from nnunet_nacl.metrics._channels import Channels, check_shape, to_numpy
 from nnunet_nacl.metrics._count import CaseArrays, count_case
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
-    Segmentation,
+    Region,
     canonical_labels,
     region_of,
     whole_numbers,
 )
 from nnunet_nacl.metrics._near import check_spacing
-from nnunet_nacl.metrics._overlap import SurfaceDistances, dice_of_sizes
-from nnunet_nacl.metrics._record import Counts
+from nnunet_nacl.metrics._overlap import SurfaceDistances
+from nnunet_nacl.metrics._record import Counts, TruthCounts
 from nnunet_nacl.metrics._settings import Settings
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
@@ -48,21 +47,19 @@ def evaluate_case(
     Args:
         probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output. bfloat16 is
             too coarse for them: give its logits.
-        ground_truth: (*spatial) labels, whole numbers of any dtype; or, for regions, bool masks (R, *spatial), which
-            may overlap.
-        prediction: the segmentation that segmentation metrics evaluate, in the form of ``ground_truth``. By default
-            argmax p, with masks p > 1/2; labels of regions need one, as overlapping channels do not say which label
-            wins.
+        ground_truth: (*spatial) labels, whole numbers of any dtype.
+        prediction: (*spatial) the segmentation that segmentation metrics evaluate; by default argmax p, or each region
+            where p > 1/2, over those before it.
         logits: whether ``probabilities`` are logits; then the softmax or, for regions, the sigmoid is applied.
-        regions: with labels, the labels of each region, in the order of the channels; None for classes.
-        ignore_label: ground truth label of the voxels that do not count; not with masks.
+        regions: the labels of each region, in the order of the channels, larger regions first; None for classes.
+        ignore_label: ground truth label of the voxels that do not count.
         spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
         channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial): a case each.
 
     Returns:
         A record of one case, or of the batch's: tables, metrics, and the sums that volumes and a predicted Dice follow
-        from. ``by_structure`` has the segmentation metrics by label, by region, or for masks by their number from 1.
+        from. ``by_structure`` has the segmentation metrics by label or region.
 
     Raises:
         ValueError: shapes do not fit, values are not probabilities, or a label is unknown.
@@ -72,19 +69,18 @@ def evaluate_case(
     >>> f"{result['near'].ECE:.3f} {result['image'].NLL_per_foreground:.3f} {result.Dice:.3f}"
     '0.232 4.073 0.667'
     """
-    ignore_label = None if ignore_label is None else operator.index(ignore_label)
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
-    predicted = None if prediction is None else to_numpy(prediction)
-    are_masks = _are_masks(truth, p.shape, channel_axis)
-    if are_masks:
-        _check_masks(truth, predicted, ignore_label)
-    elif predicted is not None:
-        predicted = whole_numbers(predicted, "the prediction")
+    predicted = prediction
+    if predicted is not None:
+        predicted = whole_numbers(to_numpy(predicted), "the prediction")
+    spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
+    if channel_axis not in {0, 1} or truth.shape != spatial:
+        raise ValueError(
+            "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
+            f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
+        )
     if channel_axis == 1:
-        predictions = [None] * len(p) if predicted is None else predicted
-        if len(predictions) != len(p):
-            raise ValueError(f"prediction: expected a batch of {len(p)}; got {len(predictions)}.")
         return Counts.joined(
             evaluate_case(
                 *arrays,
@@ -94,34 +90,31 @@ def evaluate_case(
                 spacing_mm=spacing_mm,
                 settings=settings,
             )
-            for arrays in zip(p, truth, predictions, strict=True)
+            for arrays in zip(
+                p, truth, [None] * len(p) if predicted is None else predicted, strict=True
+            )
         )
-    if are_masks:
-        numbers = tuple(range(1, len(p) + 1))
-        meaning = LabelMeaning((0, *numbers), numbers)
-    elif regions is not None:
-        meaning = _meaning_of_regions(regions, truth, predicted, ignore_label)
-    else:
+    ignored = None if ignore_label is None else operator.index(ignore_label)
+    if regions is None:
         meaning = LabelMeaning(tuple(range(len(p))))
+    else:
+        used = (
+            [truth[truth != ignored]] if predicted is None else [truth[truth != ignored], predicted]
+        )
+        highest = max((int(labels.max()) for labels in used if labels.size), default=0)
+        meaning = _meaning_of_regions(list(map(region_of, regions)), highest)
     if logits:
         p = meaning.activation.probabilities(p.astype(np.result_type(p, np.float32)))
     channels = Channels(p)
-    segmentation: Segmentation
-    if are_masks:
-        segmentation = p > 0.5 if predicted is None else predicted
-    else:
-        segmentation = p.argmax(0) if predicted is None else predicted
-        check_shape(channels, meaning, segmentation.shape, "the prediction")
-        truth = canonical_labels(truth, meaning, ignore_label, "the ground truth")
-        segmentation = canonical_labels(segmentation, meaning, None, "the prediction")
-    spatial = p.shape[1:]
-    spacing = [1.0] * len(spatial) if spacing_mm is None else spacing_mm
-    check_spacing(spacing, len(spatial))
+    segmentation = segment(p, meaning) if predicted is None else predicted
+    check_shape(channels, meaning, segmentation.shape, "the prediction")
+    spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
+    check_spacing(spacing, truth.ndim)
     return evaluate_arrays(
         CaseArrays(
             channels=channels,
-            truth=truth,
-            segmentation=segmentation,
+            truth=canonical_labels(truth, meaning, ignored, "the ground truth"),
+            segmentation=canonical_labels(segmentation, meaning, None, "the prediction"),
             meaning=meaning,
             spacing=spacing,
             voxel_ml=math.prod(spacing) / 1000,
@@ -130,57 +123,14 @@ def evaluate_case(
     )
 
 
-def _are_masks(truth: NDArray[Any], shape: tuple[int, ...], channel_axis: int) -> bool:
-    """Whether ground truth is masks; a ValueError if it fits probabilities of this shape neither so nor as labels."""
-    are_masks = truth.shape == shape
-    if are_masks and truth.dtype != bool:
-        raise ValueError(f"the ground truth: expected masks of regions as bool; got {truth.dtype}.")
-    spatial = (*shape[:channel_axis], *shape[channel_axis + 1 :])
-    if channel_axis not in {0, 1} or (not are_masks and truth.shape != spatial):
-        raise ValueError(
-            "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
-            f"(b, K, *spatial) and (b, *spatial); got {shape} and {truth.shape} with channel_axis={channel_axis}."
-        )
-    return are_masks
-
-
-def _check_masks(truth: Mask, predicted: NDArray[Any] | None, ignore_label: int | None) -> None:
-    if ignore_label is not None:
-        raise ValueError(
-            "ignore_label: masks have no labels. Give labels with regions and prediction instead."
-        )
-    if predicted is not None and (predicted.dtype != bool or predicted.shape != truth.shape):
-        raise ValueError(
-            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {predicted.dtype} "
-            f"{predicted.shape}."
-        )
-
-
-def _meaning_of_regions(
-    regions: Sequence[int | Sequence[int]],
-    truth: Labels,
-    predicted: Labels | None,
-    ignore_label: int | None,
-) -> LabelMeaning:
-    """The meaning of labels: those up to the highest that occurs are known."""
-    if predicted is None:
-        raise ValueError(
-            "prediction is needed with labels of regions: overlapping channels do not say which label wins. Give it, "
-            "or the ground truth as bool masks."
-        )
-    of_regions = tuple(map(region_of, regions))
-    counted = truth[truth != ignore_label]
-    arrays = [counted, predicted, *map(np.array, of_regions)]
-    highest = max(int(array.max()) for array in arrays if array.size)
-    return LabelMeaning(tuple(range(highest + 1)), of_regions)
-
-
-class _Sizes(NamedTuple):
-    """Voxels (1, structures) that are not ignored: of the ground truth, of the segmentation, and of both."""
-
-    truth: NDArray[np.int64]
-    segmented: NDArray[np.int64]
-    found: NDArray[np.int64]
+def _meaning_of_regions(regions: Sequence[Region], highest: int) -> LabelMeaning:
+    """Know the labels up to ``highest``; each region writes its first label that no later one has, or else its last."""
+    written = []
+    for number, region in enumerate(regions):
+        later = {label for other in regions[number + 1 :] for label in other}
+        written.append(next((label for label in region if label not in later), region[-1]))
+    known = range(max(highest, *map(max, regions)) + 1)
+    return LabelMeaning(tuple(known), tuple(regions), tuple(written))
 
 
 def evaluate_arrays(case: CaseArrays) -> Counts:
@@ -188,68 +138,51 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
     counts = count_case(case)
     if case.truth is None or counts.truth is None:
         return counts
-    truth = counts.truth
-    sizes = _Sizes(truth.voxels, truth.sums.segmented, truth.found)
-    is_lossy = bool(case.meaning.lost_regions)
-    if is_lossy:  # what was counted is of masks
-        sizes = _sizes_of_labels(case, case.truth)
-    metrics = _overlap_metrics(sizes)
+    metrics = _overlap_metrics(counts.truth)
     if case.settings.surface:
         metrics |= _surface_metrics(case, case.truth)
-    if is_lossy:
-        metrics["Dice_mask"] = truth.dice
     return replace(counts, segmentation_metrics=metrics)
 
 
-def _each_structure(case: CaseArrays, truth: Segmentation) -> Iterator[tuple[Mask, Mask]]:
-    """Each structure (*spatial) in the ground truth, and in the segmentation where that is not ignored."""
-    counted = case.meaning.counted(truth)
-    for number in range(len(case.meaning.structures)):
-        predicted = case.meaning.mask(case.segmentation, number) & counted
-        yield case.meaning.mask(truth, number), predicted
-
-
-def _sizes_of_labels(case: CaseArrays, truth: Labels) -> _Sizes:
-    sizes = [
-        (np.count_nonzero(there), np.count_nonzero(predicted), np.count_nonzero(there & predicted))
-        for there, predicted in _each_structure(case, truth)
-    ]
-    return _Sizes(*np.array(sizes, np.int64).T[:, np.newaxis])
-
-
-def _overlap_metrics(sizes: _Sizes) -> dict[str, Floats]:
+def _overlap_metrics(truth: TruthCounts) -> dict[str, Floats]:
     """Dice, missed and spurious (1, structures).
 
     Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that
     the ground truth lacks.
     """
-    is_there = sizes.truth > 0
-    is_predicted = sizes.segmented > 0
+    is_there = truth.voxels > 0
+    is_predicted = truth.sums.segmented > 0
     return {
-        "Dice": dice_of_sizes(sizes.found, sizes.truth + sizes.segmented),
+        "Dice": truth.dice,
         "Missed": np.where(is_there, ~is_predicted, np.nan),
         "Spurious": np.where(is_there, np.nan, is_predicted),
     }
 
 
-def _surface_metrics(case: CaseArrays, truth: Segmentation) -> dict[str, Floats]:
+def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
     """Surface distances (1, structures).
 
     Of a missed or spurious structure HD95 and ASSD count as the image's diagonal, NSD as 0. NaN for a structure in
-    neither.
+    neither, and for one whose surface is hidden by ignored voxels.
     """
-    found = [_distances(case, *masks) for masks in _each_structure(case, truth)]
+    known = truth != case.meaning.ignored
+    found = []
+    for number in range(len(case.meaning.structures)):
+        inside = case.meaning.mask(truth, number)
+        predicted = case.meaning.mask(case.segmentation, number) & known
+        found.append(_distances(case, inside, predicted, known))
     return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
 
 
-def _distances(case: CaseArrays, truth: Mask, predicted: Mask) -> list[float]:
+def _distances(case: CaseArrays, truth: Mask, predicted: Mask, known: Mask) -> list[float]:
     """One for each of ``SURFACE_METRICS``."""
     if truth.any() and predicted.any():
-        mm = SurfaceDistances.between(truth, predicted, case.spacing)
-        voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim)
-        nsd = mm.nsd(case.settings.tolerance_mm)
-        return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
-    if truth.any() or predicted.any():
+        mm = SurfaceDistances.between(truth, predicted, case.spacing, known)
+        voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim, known)
+        if mm.from_ground_truth.size:
+            nsd = mm.nsd(case.settings.tolerance_mm)
+            return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
+    elif truth.any() or predicted.any():
         # From the center of one corner's voxel to the opposite one's
         steps = np.array(truth.shape) - 1
         diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]

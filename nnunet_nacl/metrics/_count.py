@@ -16,7 +16,7 @@ import numpy as np
 
 from nnunet_nacl.metrics._agreement import Argmax, GivenLabels, Thresholded
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._channels import Block, Channels, above, checked_blocks
+from nnunet_nacl.metrics._channels import Block, Channels, checked_blocks
 from nnunet_nacl.metrics._compiled import (
     FOREGROUND,
     IMAGE,
@@ -27,7 +27,7 @@ from nnunet_nacl.metrics._compiled import (
     count_class,
     count_region,
 )
-from nnunet_nacl.metrics._labels import LabelMeaning, Segmentation
+from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._record import Counts
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, THRESHOLDS, Settings
@@ -37,15 +37,15 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 
 @dataclass(frozen=True)
 class CaseArrays:
-    """A case to count, with canonical labels (*spatial), or with masks of regions (R, *spatial).
+    """A case to count, with canonical labels (*spatial).
 
     ``truth`` is None without ground truth. If ``must_agree``, the segmentation must follow from the probabilities, by
     the thresholds if there are any.
     """
 
     channels: Channels
-    truth: Segmentation | None
-    segmentation: Segmentation
+    truth: Labels | None
+    segmentation: Labels
     meaning: LabelMeaning
     spacing: Sequence[float]
     voxel_ml: float
@@ -58,16 +58,13 @@ class CaseArrays:
         """Of the image."""
         return self.channels.shape[1:]
 
-    def flat(self) -> tuple[Segmentation, Segmentation]:
-        """(n,) or (R, n), the ground truth, or without any the ignored label everywhere; and the segmentation."""
+    def flat(self) -> tuple[Labels, Labels]:
+        """(n,) the ground truth, or without any the ignored label everywhere; and the segmentation."""
         truth = self.truth
         if truth is None:
             ignored = self.meaning.ignored
             truth = np.full(self.shape, ignored, np.min_scalar_type(ignored))
-        return self._flat(truth), self._flat(self.segmentation)
-
-    def _flat(self, segmentation: Segmentation) -> Segmentation:
-        return segmentation.reshape(*segmentation.shape[: -len(self.shape)], -1)
+        return truth.reshape(-1), self.segmentation.reshape(-1)
 
 
 def count_case(case: CaseArrays) -> Counts:
@@ -143,7 +140,6 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
 def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
     truth, segmentation = case.flat()
-    thresholds = case.thresholds or (0.5,) * meaning.num_channels
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
     # 1 − p is not rounded to the dtype of the file
@@ -159,18 +155,14 @@ def _count_regions(case: CaseArrays) -> CellSums:
         for channel, part, p in of_region:
             if given is not None:
                 given.add(channel, part, p)
-            if meaning.lost_regions:
-                mask = above(p, thresholds[channel])
-            else:
-                mask = meaning.mask(segmentation[..., part], number)
-            counted = meaning.counted(truth[..., part])
+            counted = truth[part] != meaning.ignored
             cells = _cells(
                 {
                     IMAGE: counted,
-                    FOREGROUND: meaning.mask(truth[..., part], number),
+                    FOREGROUND: meaning.mask(truth[part], number),
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
-                    TOP: mask,
+                    TOP: meaning.mask(segmentation[part], number),
                 }
             )
             sums.add_structure(channel, p, counted)

@@ -14,8 +14,6 @@ from nnunet_nacl.typing import Labels, Mask
 Region = tuple[int, ...]
 Structure = int | Region
 """A foreground label, or the labels of a region."""
-Segmentation = NDArray[Any]
-"""Labels (...), or of each structure a bool mask (S, ...); these may overlap."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +21,12 @@ class LabelMeaning:
     """The meaning of a data set's labels and of the channels of its probabilities.
 
     ``known`` is every label but the ignore label, and what regions write, ``regions`` the labels of each region in the
-    order of the channels, or of masks their numbers from 1 (None for classes), ``written`` the label that each region
-    writes to a segmentation (``regions_class_order``), and ``labels`` those of ``dataset.json``, by name.
+    order of the channels (None for classes), ``written`` the label that each region writes to a segmentation
+    (``regions_class_order``), and ``labels`` those of ``dataset.json``, by name.
     """
 
     known: tuple[int, ...]
-    regions: tuple[Structure, ...] | None = None
+    regions: tuple[Region, ...] | None = None
     written: tuple[int, ...] = field(default=(), compare=False)
     labels: dict[str, Structure] = field(default_factory=dict)
 
@@ -112,39 +110,23 @@ class LabelMeaning:
         return names
 
     @property
-    def lost_regions(self) -> dict[Region, tuple[int, int]]:
-        """Regions that label maps cannot hold, each with a label that shows it and what that label becomes.
-
-        A voxel has the label of the last of its regions in ``written``. If that label lies in other regions than the
-        voxel's own, a perfect prediction loses or gains voxels in its label map. So do regions that overlap, if neither
-        holds the other; nested ones do not, from the largest to the smallest.
-        """
-        lost: dict[Region, tuple[int, int]] = {}
-        if not self.written:
-            return lost
-        regions = list(map(region_of, self.regions or ()))
-        for label in self.known:
-            becomes = 0
-            for region, written in zip(regions, self.written, strict=True):
-                if label in region:
-                    becomes = written
-            for region in regions:
-                if (label in region) != (becomes in region):
-                    lost.setdefault(region, (label, becomes))
-        return lost
-
-    @property
     def what_is_lost(self) -> str | None:
-        """A sentence that names the regions which label maps cannot hold."""
-        lost = [
-            f"{self.name_of(region)} (label {label} becomes {becomes})"
-            for region, (label, becomes) in self.lost_regions.items()
-        ]
-        if not lost:
+        """A sentence that says so if label maps cannot hold the regions.
+
+        It can if they are nested or disjoint, the larger ones first, and each writes a label that no later one has.
+        """
+        innermost: dict[int, Region] = {}
+        is_held = True
+        for region in self.regions or ():
+            is_held &= len({innermost.get(label) for label in region}) == 1
+            innermost |= dict.fromkeys(region, region)
+        for region, label in zip(self.regions or (), self.written, strict=False):
+            is_held &= innermost.get(label) == region
+        if is_held or not self.written:
             return None
         return (
-            f"A label map cannot hold {', '.join(lost)}: each voxel has the label of the last of its regions in "
-            f"regions_class_order {list(self.written)}."
+            f"A label map cannot hold the regions {', '.join(self.names)} as regions_class_order {list(self.written)} "
+            "writes them."
         )
 
     def truth(self, labels: Labels) -> Truth:
@@ -157,19 +139,9 @@ class LabelMeaning:
         """Where labels (...) have each structure: bool (S, ...)."""
         return np.stack([self.mask(labels, number) for number in range(len(self.structures))])
 
-    def mask(self, segmentation: Segmentation, number: int) -> Mask:
-        """Bool (...), where labels (...) have a structure, counted from 0; of masks (S, ...), its own."""
-        if segmentation.dtype == bool:
-            of_structure: Mask = segmentation[number]
-            return of_structure
-        return np.isin(segmentation, region_of(self.structures[number]))
-
-    def counted(self, truth: Segmentation) -> Mask:
-        """Bool (...), where labels (...) are not ignored; of masks (S, ...), which have no labels, everywhere."""
-        if truth.dtype == bool:
-            return np.ones(truth.shape[1:], bool)
-        is_counted: Mask = truth != self.ignored
-        return is_counted
+    def mask(self, labels: Labels, number: int) -> Mask:
+        """Bool (...), where labels (...) have a structure, counted from 0."""
+        return np.isin(labels, region_of(self.structures[number]))
 
 
 def region_of(value: int | Sequence[int]) -> Region:

@@ -377,13 +377,6 @@ _SEGMENTATION = (
         higher_is_better=True,
     ),
     MetricDefinition(
-        name="Dice_mask",
-        title="Dice of masks",
-        formula="of each region's own mask, p > ½ or as decoded, for regions that a label map cannot hold. All "
-        "other metrics of a segmentation are of the label map",
-        higher_is_better=True,
-    ),
-    MetricDefinition(
         name="Missed",
         title="missed",
         formula="1 if a structure of the ground truth is not predicted",

@@ -1,16 +1,23 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._case_files import CaseFiles, CaseStates
-from nnunet_nacl.nnunet._checkpoints import (
-    CHECKPOINTS,
-    allowed_in_checkpoints,
-    find_checkpoint,
-    read_checkpoint,
-    write_checkpoint,
+from nnunet_nacl.nnunet._case_files import (
+    CaseFiles,
+    CaseStates,
+)
+from nnunet_nacl.nnunet._data_set import (
+    DataSet,
+    Geometry,
+    LabelMap,
+    MisplacedError,
+    PlansJson,
+    Reader,
+    read_dataset_json,
 )
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
     LabelledImages,
+    Predictions,
+    PreprocessedDataSet,
     RawCase,
     Split,
     cases_of_other_splits,
@@ -19,24 +26,17 @@ from nnunet_nacl.nnunet._folders import (
     read_splits,
     training_image,
 )
-from nnunet_nacl.nnunet._images import Geometry, LabelMap, MisplacedError, Reader
-from nnunet_nacl.nnunet._json import (
-    DataSet,
-    Model,
-    PlansJson,
-    read_dataset_json,
-)
-from nnunet_nacl.nnunet._marks import (
-    CALIBRATED_NAME,
-    CUT_SHORT_NAME,
-    DECODED_NAME,
-    Applied,
-    AppliedCalibration,
-    CalibratedMark,
-    DecodedCase,
-    DecodedMark,
-    calibration_of,
-    decoding_of,
+from nnunet_nacl.nnunet._model import (
+    CHECKPOINTS,
+    PreprocessedCases,
+    allowed_in_checkpoints,
+    build_predictor,
+    cases_to_predict,
+    find_checkpoint,
+    load_predictor,
+    read_checkpoint,
+    save_prediction,
+    write_checkpoint,
 )
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -53,22 +53,29 @@ from nnunet_nacl.nnunet._names import (
     options_of_folds,
     validates_training_cases,
 )
-from nnunet_nacl.nnunet._planned import PreprocessedDataSet
-from nnunet_nacl.nnunet._predictions import Predictions
-from nnunet_nacl.nnunet._predictor import build_predictor, load_predictor, save_prediction
-from nnunet_nacl.nnunet._preprocessed import PreprocessedCases, cases_to_predict
-from nnunet_nacl.nnunet._probabilities import NpzChannels
+from nnunet_nacl.nnunet._probabilities import (
+    NpzChannels,
+)
+from nnunet_nacl.nnunet._provenance import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    FOLD_VALIDATION,
+    PROVENANCE_NAME,
+    DecodedCase,
+    DecodedMark,
+    Provenance,
+    calibration_of,
+    decoding_of,
+)
 
 __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
-    "CUT_SHORT_NAME",
     "DECODED_NAME",
     "DEFAULT_TRAINER",
+    "FOLD_VALIDATION",
+    "PROVENANCE_NAME",
     "SPLITS_NAME",
-    "Applied",
-    "AppliedCalibration",
-    "CalibratedMark",
     "CaseFiles",
     "CaseStates",
     "DataSet",
@@ -78,12 +85,12 @@ __all__ = [
     "LabelMap",
     "LabelledImages",
     "MisplacedError",
-    "Model",
     "NpzChannels",
     "PlansJson",
     "Predictions",
     "PreprocessedCases",
     "PreprocessedDataSet",
+    "Provenance",
     "RawCase",
     "Reader",
     "Split",

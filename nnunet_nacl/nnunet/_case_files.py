@@ -1,19 +1,17 @@
 """The files of a case: ground truth, saved segmentation, probabilities; and the cases of a folder."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AliasChoices, Field
 
-from nnunet_nacl.files import FileState, check_input, link_or_copy, whole_file
-from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._json import read_dataset_json
-from nnunet_nacl.nnunet._marks import DecodedMark
+from nnunet_nacl.files import FileState, check_input, link_or_copy, unresolved, whole_file
+from nnunet_nacl.nnunet._data_set import Reader, read_dataset_json
 from nnunet_nacl.nnunet._names import cases_in
+from nnunet_nacl.nnunet._provenance import DecodedMark
 from nnunet_nacl.typing import Labels
 
 HOW_TO_SAVE = (
@@ -24,27 +22,41 @@ HOW_TO_SAVE = (
 
 @dataclass(frozen=True)
 class CaseStates:
-    """The states of a case's files at a time; None of one that is missing or not looked for."""
+    """The states of all files that a case is read from, at a time; None of one that is missing or not looked for.
 
-    # In records, its name was once that in nnU-Net's summaries
-    ground_truth: Annotated[
-        FileState | None, Field(validation_alias=AliasChoices("ground_truth", "reference"))
-    ]
+    The last two are of the ``.json`` files that hold a TIFF's spacing.
+    """
+
+    ground_truth: FileState | None
     prediction: FileState | None
     probabilities: FileState | None
+    spacing_of_truth: FileState | None = None
+    spacing_of_prediction: FileState | None = None
 
-    def moved_to(self, files: "CaseFiles") -> "CaseStates | None":
-        """The states of these files if they hold what those held, wherever they lie; None if one has changed."""
-        moved: dict[str, FileState | None] = {}
-        for name, state in vars(self).items():
-            file = getattr(files, name)
-            if state is None and (file is None or not file.exists()):
-                moved[name] = None
-            elif state is None or file is None or not state.is_of(file):
-                return None
-            else:
-                moved[name] = state.at(file)
-        return CaseStates(**moved)
+    def without_truth(self) -> "CaseStates":
+        return replace(self, ground_truth=None, spacing_of_truth=None)
+
+    def moved_to(self, folder: Path) -> "CaseStates":
+        """The same states of a prediction that was moved into another folder."""
+        moved = {
+            name: state and state._replace(path=str(folder / Path(state.path).name))
+            for name, state in vars(self).items()
+            if "truth" not in name
+        }
+        return replace(self, **moved)
+
+    @property
+    def found(self) -> list[FileState]:
+        """Those of the files that were there."""
+        return [state for state in vars(self).values() if state is not None]
+
+    def equal(self, other: "CaseStates") -> bool:
+        """Whether the files have the same names, sizes and times of change, wherever they lie."""
+        mine, others = (
+            [state and (Path(state.path).name, *state[1:]) for state in vars(states).values()]
+            for states in (self, other)
+        )
+        return mine == others
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,14 @@ class CaseFiles:
 
     def states(self) -> "CaseStates":
         """The states of its files now."""
-        truth = None if self.ground_truth is None else FileState.of(self.ground_truth)
-        return CaseStates(truth, FileState.of(self.prediction), FileState.of(self.probabilities))
+        truth = self.ground_truth
+        return CaseStates(
+            None if truth is None else FileState.of(truth),
+            FileState.of(self.prediction),
+            FileState.of(self.probabilities),
+            None if truth is None else FileState.of(truth.with_suffix(".json")),
+            FileState.of(self.prediction.with_suffix(".json")),
+        )
 
     def write(
         self,
@@ -121,9 +139,9 @@ def check_probabilities(folder: Path) -> None:
 def description_of(folder: Path) -> Path:
     """The ``dataset.json`` of a folder of predictions."""
     described = folder / "dataset.json"
-    resolved = folder.resolve()
-    if resolved.name.startswith("validation") and not described.is_file():
-        described = resolved.parent.parent / "dataset.json"  # of the model
+    given = unresolved(folder)
+    if given.name.startswith("validation") and not described.is_file():
+        described = given.parent.parent / "dataset.json"  # of the model
     copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
     check_input(described, f": it says what the labels mean. {copy}")
     return described

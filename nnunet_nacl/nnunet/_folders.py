@@ -1,32 +1,41 @@
-"""Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
+"""Cases in nnU-Net's folders: of raw data, of a planned data set and its splits, of predictions and their folds."""
 
 import glob
 import re
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from nnunet_nacl.files import check_input, read_json
-from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._json import (
-    DataSet,
-    DatasetJson,
-    channel_names,
-    read_dataset_json,
+from nnunet_nacl.files import FileState, check_input, read_json, write_json
+from nnunet_nacl.nnunet._case_files import (
+    CaseFiles,
+    cases_of,
+    check_probabilities,
+    copy_file,
+    description_of,
 )
+from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, Reader, read_dataset_json
 from nnunet_nacl.nnunet._names import (
+    DEFAULT_TRAINER,
     cases_in,
     dataset_name,
+    dataset_number,
     existing_folder,
     first_channel,
+    listed,
+    model_folder,
     naming,
     nnunet_folder,
+    validates_training_cases,
 )
+from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, PROVENANCE_NAME, Provenance
 from nnunet_nacl.typing import ByName
 
 SPLITS_NAME = "splits_final.json"
@@ -47,12 +56,7 @@ def read_splits(file: Path) -> list[Split]:
 
 
 def check_split(file: Path, fold: int, split: Split) -> None:
-    """Raise a ValueError if a fold that is used has validation cases twice, or trains on some."""
-    twice = [name for name, times in Counter(split["val"]).items() if times > 1]
-    if twice:
-        raise ValueError(
-            f"{file}: fold {fold} lists the validation case {twice[0]} twice. Remove it once."
-        )
+    """Raise a ValueError if a fold that is used trains on some of its validation cases."""
     if both := sorted({*split["train"]} & {*split["val"]}):
         raise ValueError(
             f"{file}: fold {fold} trains on {len(both)} of its validation cases, such as {both[0]}, which look better "
@@ -79,20 +83,13 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
     return {"train": sorted(train), "val": sorted(val)}
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """The part of nnU-Net's ``summary.json`` that says which cases were evaluated."""
-
-    metric_per_case: list[ByName]
-
-
 def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[str]:
     """Cases that a trained fold was validated on, as far as is known, and should not be by ``val``, or the reverse."""
     validation = fold / "validation"
     summary = validation / "summary.json"
     differing = cases_in(validation, ending) - set(val)
     if summary.is_file():  # of all of them, though segmentations are not exported with a model
-        evaluated = read_json(summary, Evaluated).metric_per_case
+        evaluated = read_json(summary, ByName)["metric_per_case"]
         files = [re.split(r"[/\\]", case["prediction_file"])[-1] for case in evaluated]
         differing |= {file.removesuffix(ending) for file in files} ^ set(val)
     return differing
@@ -103,11 +100,6 @@ class RawCase(NamedTuple):
 
     images: list[Path]
     labels: Path
-
-    def check(self) -> None:
-        """Raise an OSError that names a file that is missing or cannot be read."""
-        for file in (*self.images, self.labels):
-            check_input(file, "; expected images and a label map for each case.")
 
     def named(self, name: str, ending: str) -> dict[Path, Path]:
         """The files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
@@ -142,26 +134,16 @@ class LabelledImages(NamedTuple):
         return cls(existing_folder(images), existing_folder(labels))
 
 
-def labelled_cases(
-    images: Path, labels: Path, described: DatasetJson, reader: Reader
-) -> dict[str, RawCase]:
-    """The images that nnU-Net finds in a folder, with their label maps in another.
+def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
+    """The images that nnU-Net finds in a folder, with their label maps, which need not exist, in another.
 
-    Raises an OSError if a file is missing, a ValueError if a case's files have not all channels.
+    As ``create_lists_from_splitted_dataset_folder``, without forking a process that has threads.
     """
-    cases = _cases_of(images, labels, described["file_ending"])
-    _check_cases(cases, images, described, reader)
-    return cases
-
-
-def _cases_of(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
-    """As ``create_lists_from_splitted_dataset_folder``, without forking a process that has threads."""
     from nnunetv2.utilities.utils import (
         create_paths_fn,
         get_identifiers_from_splitted_dataset_folder,
     )
 
-    existing_folder(labels)
     folder = str(existing_folder(images))
     files = sorted(file.name for file in images.glob(f"*{glob.escape(ending)}"))
     cases = {}
@@ -191,21 +173,17 @@ def _listed_cases(folder: Path) -> dict[str, RawCase]:
 def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
     """The folder of a data set in nnU-Net's raw format, by number or name, and the training cases nnU-Net finds."""
     folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
-    file = folder / "dataset.json"
-    described = read_dataset_json(file)
     images = folder / "imagesTr"
     labels = folder / "labelsTr"
-    ending = described["file_ending"]
+    ending = read_dataset_json(folder / "dataset.json")["file_ending"]
     cases = _listed_cases(folder)
+    without = set()
     if not cases:
-        cases = _cases_of(images, labels, ending)
-        if lost := sorted(cases_in(labels, ending) - set(cases)):
-            raise FileNotFoundError(
-                f"{images / lost[0]}_0000{ending} does not exist: {labels / lost[0]}{ending} has no image. Add it, or "
-                "remove the label map."
-            )
-    examples = [case.images[0] for case in cases.values() if case.images]
-    _check_cases(cases, images, described, DataSet.read(file, None, examples[:1]).reader)
+        cases = labelled_cases(images, labels, ending)
+        without = cases_in(labels, ending) - set(cases)
+    files = [file for case in cases.values() for file in (*case.images, case.labels)]
+    for file in (*files, *(images / f"{name}_0000{ending}" for name in without)):
+        check_input(file, "; expected images and a label map for each case.")
     return folder, cases
 
 
@@ -218,30 +196,311 @@ def training_image(dataset: str, label_map: Path, case: str) -> Path:
     return first_channel(folder / "imagesTr", case, label_map)
 
 
-def _check_cases(
-    cases: dict[str, RawCase], images: Path, described: DatasetJson, reader: Reader
-) -> None:
-    """Check that all files are there, and all channels: in a file each or, as the colors of a photo, in one."""
-    ending = described["file_ending"]
-    channels = channel_names(described)
-    most = max((len(case.images) for case in cases.values()), default=0)
-    for name, case in cases.items():
-        if not case.images:
-            raise FileNotFoundError(
-                f"{images} has no image of the name {name}_0000{ending}: expected the number of a channel, _0000 for "
-                "the first, before the ending."
+@dataclass(frozen=True, eq=False)
+class PreprocessedDataSet:
+    """A data set that has been planned and preprocessed for a configuration.
+
+    Attributes:
+        raw: its folder in ``nnUNet_raw``.
+        folder: that in ``nnUNet_preprocessed``.
+        results: that in ``nnUNet_results``, with its models.
+        cases: those that are preprocessed.
+        splits: its folds, not checked yet.
+        test_cases: those with labels.
+    """
+
+    name: str
+    configuration: str
+    plans: str
+    raw: Path
+    folder: Path
+    results: Path
+    cases: list[str]
+    splits: list[Split]
+    test_cases: list[str]
+    file_ending: str
+    reader: Reader
+    has_regions: bool
+
+    def model_folder(self, trainer: str) -> Path:
+        return self.results / f"{trainer}__{self.plans}__{self.configuration}"
+
+    @classmethod
+    def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
+        """Find a data set that can be trained on; raises a ValueError that says what is still to be done."""
+        from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+        plans_json = PlansJson.find(dataset, configuration, plans)
+        plans_json.check_single_stage(configuration)
+        folder = plans_json.file.parent
+        described = read_dataset_json(folder / "dataset.json")
+        with naming(plans_json.file):
+            manager = PlansManager(plans_json.content)
+            settings = manager.get_configuration(configuration)
+            reader = Reader(plans_json.content["image_reader_writer"])
+            has_regions = manager.get_label_manager(described).has_regions
+            # Validation of a cascade's first stage also predicts on the grid of the second
+            stages = [configuration, *(settings.next_stage_names or ())]
+            folders = [manager.get_configuration(stage).data_identifier for stage in stages]
+        ending = described["file_ending"]
+        for stage, data in zip(stages, folders, strict=True):
+            _check_preprocessed(
+                folder / data, cases_in(folder / "gt_segmentations", ending), stage, plans
             )
-        case.check()
-        if len(case.images) < most:
-            raise FileNotFoundError(
-                f"{images}: the case {name} has {len(case.images)} image files, others have {most}."
-            )
-    if not cases or most == len(channels):
-        return
-    files = next(iter(cases.values())).images
-    stored = reader.num_channels(files)
-    if stored != len(channels):
-        raise ValueError(
-            f"{', '.join(map(str, files))}: expected the {len(channels)} channels of dataset.json, "
-            f"{', '.join(channels)}; got {stored}."
+        cases = preprocessed_cases(folder / settings.data_identifier)
+        raw = nnunet_folder("nnUNet_raw").absolute() / folder.name
+        test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
+            raw / "labelsTs", ending
         )
+        return cls(
+            name=folder.name,
+            configuration=configuration,
+            plans=plans,
+            raw=raw,
+            folder=folder,
+            results=nnunet_folder("nnUNet_results").absolute() / folder.name,
+            cases=cases,
+            splits=_splits(folder / SPLITS_NAME, cases),
+            test_cases=sorted(test_cases),
+            file_ending=ending,
+            reader=reader,
+            has_regions=has_regions,
+        )
+
+
+def preprocessed_cases(folder: Path) -> list[str]:
+    """The cases in a folder of preprocessed data."""
+    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+
+    with naming(folder):
+        return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
+
+
+def _check_preprocessed(folder: Path, expected: set[str], configuration: str, plans: str) -> None:
+    """Raise a ValueError with nnU-Net's command unless the folder holds the expected cases of a configuration."""
+    cases = preprocessed_cases(folder) if folder.is_dir() and any(folder.iterdir()) else []
+    if not cases or not expected <= set(cases):
+        of_data_set = ["-d", dataset_number(folder.parent.name), "-plans_name", plans]
+        raise ValueError(
+            f"{folder} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
+            + shlex.join(["nnUNetv2_preprocess", *of_data_set, "-c", configuration])
+        )
+
+
+def _splits(file: Path, cases: list[str]) -> list[Split]:
+    """The splits of the file, or those that nnU-Net would write into it."""
+    if not file.is_file():
+        from nnunetv2.utilities.crossval_split import generate_crossval_split
+
+        with naming(file.parent):  # five folds need five cases
+            folds = generate_crossval_split(cases, seed=12345, n_splits=5)
+        return [
+            Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"])))
+            for fold in folds
+        ]
+    return read_splits(file)
+
+
+def check_validated(folder: Path, fold: str) -> None:
+    """Raise an error unless a fold's validation folder has probabilities, of the network that is there now."""
+    if not folder.is_dir():
+        there = listed(folder.parent.parent, f"fold_*/{folder.name}")
+        hint = ""
+        if folder.name == "validation" and (folder.parent / "checkpoint_final.pth").is_file():
+            hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
+        raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
+    check_probabilities(folder)
+    file = folder / CALIBRATED_NAME
+    state = read_json(file, ByName)["settings"].get("checkpoint_file") if file.is_file() else None
+    if state is None:
+        return
+    checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
+    if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
+        raise ValueError(
+            f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. Calibrate it "
+            "again, with --npz --overwrite."
+        )
+
+
+def validation_cases(
+    folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
+) -> list[CaseFiles]:
+    """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
+
+    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none. Raises a
+    ValueError if there are predictions of training cases; nnU-Net never empties a validation folder.
+    """
+    split = Split(train=[], val=[])
+    if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
+        split = fold_split(preprocessed, trained, fold)
+    gt_folder = preprocessed / "gt_segmentations"
+    all_cases = cases_of(folder, gt_folder, description_of(folder))
+    training = {*split["train"]} - {*split["val"]}
+    seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
+    if seen:
+        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder)])
+        raise ValueError(
+            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
+            "the fold was trained with these splits, they are left over from an earlier training: remove them. "
+            f"Otherwise, restore its splits, or evaluate the folder by itself: {command}"
+        )
+    return [case for case in all_cases if case.is_predicted or case.name in split["val"]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Segmentations and probabilities that nnU-Net saved, of a folder or of the validation cases of a model's folds.
+
+    Attributes:
+        groups: the cases of each fold, by its name, such as ``0`` or ``all``; those of a folder under the empty text.
+        pred_folders: the folder of each group.
+        gt_folder: the ground truth of all cases; None where none is needed.
+        home: where outputs go by default: the folder of the predictions, or for folds that of their model.
+        dataset_json: of the data set.
+        plans: the ``plans.json`` that says which reader to use, if there is one.
+        data_set: how to read the files, and what their labels mean.
+        missing: cases with ground truth alone, which ``predicted`` has left out.
+    """
+
+    groups: dict[str, list[CaseFiles]]
+    pred_folders: tuple[Path, ...]
+    gt_folder: Path | None
+    home: Path
+    dataset_json: Path
+    plans: Path | None
+    data_set: DataSet
+    missing: tuple[str, ...] = ()
+
+    @property
+    def cases(self) -> list[CaseFiles]:
+        """The cases of all groups, in the order of their names."""
+        return list(self.by_name.values())
+
+    @cached_property
+    def by_name(self) -> dict[str, CaseFiles]:
+        """The cases by their names, in the order of these."""
+        by_name = {case.name: case for group in self.groups.values() for case in group}
+        return dict(sorted(by_name.items()))
+
+    @classmethod
+    def of_folder(cls, gt_folder: str | Path | None, pred_folder: str | Path) -> "Predictions":
+        """A folder of predictions made with ``--save_probabilities``, and one of label maps of the same names, or None.
+
+        Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
+        which reader to use; a validation folder's lie in that of the model.
+        """
+        ground_truth = None if gt_folder is None else existing_folder(gt_folder)
+        predictions = existing_folder(pred_folder)
+        if ground_truth is not None and ground_truth.samefile(predictions):
+            raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
+        described = description_of(predictions)
+        groups = {"": cases_of(predictions, ground_truth, described)}
+        check_probabilities(predictions)
+        return cls._of(groups, (predictions,), ground_truth, predictions, described)
+
+    @classmethod
+    def of_model(
+        cls, dataset: str | int, configuration: str, *, trainer: str = DEFAULT_TRAINER, plans: str = "nnUNetPlans",
+        folds: Sequence[int | str] = (0, 1, 2, 3, 4), validation: str = "validation",
+    ) -> "Predictions":  # fmt: skip
+        """The validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""
+        model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
+        return cls.of_validation(
+            model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation
+        )
+
+    @classmethod
+    def of_validation(
+        cls,
+        model: str | Path,
+        preprocessed: str | Path,
+        folds: Sequence[int | str],
+        validation: str = "validation",
+    ) -> "Predictions":
+        """Like ``of_model``, but from folders; no case may be in two folds."""
+        if not folds or len(set(map(str, folds))) < len(folds):
+            raise ValueError(
+                f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}."
+            )
+        model = existing_folder(model)
+        preprocessed = Path(preprocessed)
+        ground_truth = preprocessed / "gt_segmentations"
+        if not ground_truth.is_dir():
+            raise FileNotFoundError(
+                f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
+                "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
+                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')}"
+            )
+        folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
+        for fold, folder in folders.items():
+            check_validated(folder, fold)
+        described = model / "dataset.json"
+        trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
+        groups: dict[str, list[CaseFiles]] = {}
+        seen: dict[str, Path] = {}
+        for fold, folder in folders.items():
+            groups[fold] = validation_cases(folder, fold, preprocessed, trained)
+            for case in groups[fold]:
+                if (other := seen.setdefault(case.name, folder)) != folder:
+                    raise ValueError(
+                        f"the case {case.name} is in {other} and in {folder}: folds must not share cases."
+                    )
+        return cls._of(groups, tuple(folders.values()), ground_truth, model, described)
+
+    @classmethod
+    def _of(
+        cls,
+        groups: dict[str, list[CaseFiles]],
+        pred_folders: tuple[Path, ...],
+        gt_folder: Path | None,
+        home: Path,
+        described: Path,
+    ) -> "Predictions":
+        beside = described.with_name("plans.json")
+        plans = beside if beside.is_file() else None
+        cases = chain.from_iterable(groups.values())
+        examples = [case.ground_truth or case.prediction for case in cases]
+        data_set = DataSet.read(described, plans, examples)
+        return cls(groups, pred_folders, gt_folder, home, described, plans, data_set)
+
+    @property
+    def provenance(self) -> Provenance:
+        """The model that made them, how they were calibrated and decoded, and their cases."""
+        found = Provenance.read(self.home, self.plans, self.data_set, self.pred_folders)
+        return replace(found, cases=[case.name for case in self.cases])
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a folder of them is."""
+        return any((folder / CALIBRATED_NAME).is_file() for folder in self.pred_folders)
+
+    @property
+    def are_of_training_cases(self) -> bool:
+        """Whether a model was trained with them: fold ``all`` is validated on its training cases."""
+        return any(map(validates_training_cases, self.pred_folders))
+
+    def predicted(self) -> "Predictions":
+        """Keep the cases with a prediction."""
+        missing = tuple(case.name for case in self.cases if not case.is_predicted)
+        return replace(self._having(lambda case: case.is_predicted), missing=missing)
+
+    def to_fit_to(self) -> "Predictions":
+        """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
+        predicted = self.predicted()
+        both = predicted._having(lambda case: case.has_truth)
+        return both if both.cases else predicted
+
+    def _having(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":
+        kept = {fold: list(filter(is_kept, cases)) for fold, cases in self.groups.items()}
+        return replace(self, groups=kept)
+
+    def copy_descriptions(self, folder: Path) -> None:
+        """Copy what nnU-Net keeps of a folder of predictions beside its cases: data set, plans, arguments."""
+        for source in (
+            self.dataset_json,
+            self.plans,
+            self.pred_folders[0] / "predict_from_raw_data_args.json",
+        ):
+            if source is not None and source.is_file():
+                copy_file(source, folder / source.name)
+        write_json(folder / PROVENANCE_NAME, asdict(self.provenance))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.files import told
+from nnunet_nacl.files import reason_of, unresolved
 from nnunet_nacl.linking import trainers_path
 
 DEFAULT_TRAINER = "nnUNetTrainer"
@@ -45,7 +45,7 @@ def naming(file: Path, problem: str = "") -> Iterator[None]:
         )
         if is_named:
             raise
-        raise ValueError(f"{file}{problem}: {told(error)}") from error
+        raise ValueError(f"{file}{problem}: {reason_of(error)}") from error
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:
@@ -131,12 +131,16 @@ def model_in(path: Path) -> Path | None:
 
 
 def names_in(path: Path) -> dict[str, str]:
-    """What a path's folders say about the model: data set, trainer, plans and configuration, or only the trainer."""
+    """What a path's folders say about the model: data set, trainer, plans and configuration, or only the trainer.
+
+    They are named as the path is given: links may lead to folders of other names.
+    """
     from nnunetv2.utilities.file_path_utilities import (
         parse_dataset_trainer_plans_configuration_from_path,
     )
 
-    for folder in (path.resolve(), *path.resolve().parents):
+    given = unresolved(path)
+    for folder in (given, *given.parents):
         # Two folders at a time: in a longer path nnU-Net takes the first that begins with "Dataset", or fails.
         with suppress(AssertionError, IndexError):
             names = parse_dataset_trainer_plans_configuration_from_path(
@@ -146,9 +150,7 @@ def names_in(path: Path) -> dict[str, str]:
                 keys = ("dataset", "trainer", "plans", "configuration")
                 return dict(zip(keys, names, strict=True))
     trainers = [
-        part
-        for part in path.resolve().parts
-        if part.startswith(DEFAULT_TRAINER) and "__" not in part
+        part for part in given.parts if part.startswith(DEFAULT_TRAINER) and "__" not in part
     ]
     return {"trainer": trainers[-1]} if trainers else {}
 

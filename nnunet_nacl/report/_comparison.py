@@ -1,37 +1,86 @@
-"""Methods on one data set: their cases' values, their bin tables, and what is shown of these.
+"""Methods on one data set: reduced to what they share, by which metrics they are compared, what is shown of them.
 
-What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets; its files and
-commands are read wherever they are shown.
+What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets; its files are
+read wherever they are shown.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import FolderResult, Origin
+from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
     LABEL_FREE,
+    METRICS,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
-    LabelMeaning,
+    VOXEL_SETS,
+    MetricDefinition,
     Voxels,
 )
-from nnunet_nacl.nnunet import CaseStates
-from nnunet_nacl.report._metrics import DICE, Metric
+from nnunet_nacl.names import cases_of_patients
+from nnunet_nacl.nnunet import CaseStates, calibration_of
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report._statistics import MetricOfMethods
+from nnunet_nacl.report._statistics import Compared
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
 Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is one of ``METRICS``."""
+
+    name: str
+    voxels: Voxels | Literal[""] = ""
+
+    @property
+    def definition(self) -> MetricDefinition:
+        return METRICS[self.name]
+
+    @property
+    def title(self) -> str:
+        return self.definition.titled(self.voxels)
+
+    @property
+    def head(self) -> str:
+        """The title, its unit, and an arrow in the better direction."""
+        unit = self.definition.unit
+        arrow = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        return f"{self.title} ({unit}){arrow}" if unit else f"{self.title}{arrow}"
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """None if neither direction is."""
+        return self.definition.higher_is_better
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
+        return self.definition.is_pooled(self.voxels)
+
+    @property
+    def axis(self) -> str:
+        """The title, and over which voxels: plots and tables show the same value."""
+        if self.definition.over_cases == "sums":
+            return self.title
+        return f"{self.title}, {'pooled' if self.is_pooled else 'mean over cases'}"
+
+
+DICE = Metric("Dice")
+
+
+def voxels_text(voxels: str) -> str:
+    """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
+    return "near the structures" if voxels == "near" else f"over the {voxels}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -45,6 +94,7 @@ class Comparison:
         voxels: the shared voxel sets.
         notes: what was left out or differs between the methods.
         patients: (cases,) the number of each case's patient, from 0.
+        asked: the voxel set over which every table and plot is shown, in place of its usual ones.
     """
 
     dataset: str
@@ -53,19 +103,61 @@ class Comparison:
     voxels: list[Voxels]
     notes: list[str]
     patients: NDArray[np.intp]
+    asked: Voxels | None = None
+
+    def over(self, voxels: Voxels | None) -> "Comparison":
+        """Show everything over this voxel set. Raises a ValueError if not all methods have it."""
+        if voxels and voxels not in self.voxels:
+            where = f"{self.dataset}: " if self.dataset else ""
+            raise ValueError(
+                f"{where}voxels: expected one of {', '.join(self.voxels)}; got {voxels}."
+            )
+        return replace(self, asked=voxels)
+
+    def of_methods(self, names: Collection[str]) -> "Comparison":
+        """The comparison of some of the methods, on the same cases."""
+        results = {name: result for name, result in self.results.items() if name in names}
+        return replace(self, results=results)
+
+    def of_case(self, case: str) -> "Comparison":
+        """The comparison of all methods on a single case."""
+        row = self.cases.index(case)
+        results = {name: result.take([row]) for name, result in self.results.items()}
+        return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the methods, the baseline first."""
+        return list(self.results)
+
+    @property
+    def structures(self) -> list[str]:
+        return self.results[self.names[0]].meaning.names
 
     @cached_property
-    def by_metric(self) -> dict[Metric, MetricOfMethods]:
+    def calibrated(self) -> dict[str, str]:
+        """Method -> how it was calibrated, such as ``temperature``, if its folder of predictions has that record."""
+        folders = {name: result.origin.pred_folders[0] for name, result in self.results.items()}
+        found = {name: calibration_of(folder) for name, folder in folders.items()}
+        return {name: how.partition("@")[0] for name, how in found.items() if how}
+
+    def file_states(self, case: str) -> dict[str, CaseStates]:
+        """The states of a case's files when each method was evaluated."""
+        row = self.cases.index(case)
+        return {name: result.counted[row].states for name, result in self.results.items()}
+
+    @cached_property
+    def by_metric(self) -> dict[Metric, Compared]:
         """Each metric, of all methods."""
         metrics = [Metric(name, one) for one in self.voxels for name in CALIBRATION_METRICS]
         metrics += [Metric(name) for name in SEGMENTATION_METRICS]
         return {
-            metric: MetricOfMethods(
-                metric,
+            metric: Compared(
                 {
-                    method: result.estimate(metric.name, metric.voxels, self.patients)
-                    for method, result in self.results.items()
+                    name: result.estimate(metric.name, metric.voxels, self.patients)
+                    for name, result in self.results.items()
                 },
+                metric.higher_is_better,
             )
             for metric in metrics
         }
@@ -84,76 +176,12 @@ class Comparison:
             for voxels in self.voxels
         }
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the methods, the baseline first."""
-        return list(self.results)
-
-    @property
-    def baseline(self) -> str:
-        return self.names[0]
-
-    @property
-    def meaning(self) -> LabelMeaning:
-        """The meaning of the labels, which is that of the baseline's result."""
-        return self.results[self.baseline].meaning
-
-    @property
-    def structures(self) -> list[str]:
-        return self.meaning.names
-
-    @property
-    def origins(self) -> dict[str, Origin]:
-        """What each method's values were computed from."""
-        return {name: result.origin for name, result in self.results.items()}
-
-    def file_states(self, case: str) -> dict[str, CaseStates]:
-        """The states of a case's files when each method was evaluated."""
-        row = self.cases.index(case)
-        return {name: result.counted[row].states for name, result in self.results.items()}
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether there are NLL and Brier per foreground voxel."""
-        return all(result.has_scores() for result in self.results.values())
-
-    @property
-    def has_surface(self) -> bool:
-        return all(origin.settings.surface for origin in self.origins.values())
-
-    @property
-    def segmentation_metrics(self) -> list[Metric]:
-        """Dice, and HD95 if surfaces were measured."""
-        return [DICE, Metric("HD95")] if self.has_surface else [DICE]
-
-    def of_methods(self, names: Collection[str]) -> "Comparison":
-        """The comparison of some of the methods, on the same cases."""
-        return replace(
-            self, results={name: self.results[name] for name in self.names if name in names}
-        )
-
-    def of_case(self, case: str) -> "Comparison":
-        """The comparison of all methods on a single case."""
-        row = self.cases.index(case)
-        results = {name: result.take([row]) for name, result in self.results.items()}
-        return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
-
     def values_of(self, metric: Metric) -> pd.DataFrame:
         """(cases, methods) the metric of each case; of a segmentation, the mean over its structures."""
         values = {
             name: result.values(metric.name, metric.voxels) for name, result in self.results.items()
         }
         return pd.DataFrame(values, self.cases)
-
-    @property
-    def mask_dices(self) -> dict[str, pd.DataFrame]:
-        """Method -> (cases, structures) Dice of what probabilities alone segment; of classes, the label map's."""
-        dices = {}
-        for name, result in self.results.items():
-            measured = result.counts.segmentation_metrics
-            of_masks = measured.get("Dice_mask", measured["Dice"])
-            dices[name] = pd.DataFrame(of_masks, self.cases, self.structures)
-        return dices
 
     def of_structures(self, metric: Metric) -> dict[str, list[float]]:
         """Method -> the metric of each structure: a mean over cases, but for errors that are pooled."""
@@ -165,43 +193,26 @@ class Comparison:
             for name, result in self.results.items()
         }
 
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """A comparison as it is shown: by which metrics, over which voxel sets, and which cases.
-
-    Each table and plot is over its usual voxel sets, or all are over the one that is asked for.
-
-    Raises:
-        ValueError: the comparison lacks the set that is asked for.
-    """
-
-    comparison: Comparison
-    asked: Voxels | None = None
-
-    def __post_init__(self) -> None:
-        voxels = self.comparison.voxels
-        if self.asked and self.asked not in voxels:
-            with naming(self.comparison.dataset):
-                raise ValueError(f"voxels: expected one of {', '.join(voxels)}; got {self.asked}.")
-
     @property
     def main(self) -> Voxels:
         """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
-        voxels = self.comparison.voxels
-        usual: Voxels = "near" if "near" in voxels else voxels[0]
-        return self.asked or usual
+        return self.asked or ("near" if "near" in self.voxels else self.voxels[0])
 
     @property
     def judging_set(self) -> Voxels | None:
         """The voxel set whose ECE judges calibration: near, else the image, else none; or the one that is asked for."""
-        usual = [one for one in LABEL_FREE if one in self.comparison.voxels]
-        return self.asked or next(iter(usual), None)
+        return self.asked or next((one for one in LABEL_FREE if one in self.voxels), None)
+
+    @property
+    def segmentation_metrics(self) -> list[Metric]:
+        """Dice, and HD95 if surfaces were measured."""
+        has_surface = all(result.settings.surface for result in self.results.values())
+        return [DICE, Metric("HD95")] if has_surface else [DICE]
 
     @property
     def scores(self) -> list[Metric]:
         """NLL and Brier per foreground voxel, if they were counted."""
-        if not self.comparison.has_scores:
+        if not all(result.has_scores() for result in self.results.values()):
             return []
         return [Metric("NLL_per_foreground", "image"), Metric("Brier_per_foreground", "image")]
 
@@ -219,7 +230,7 @@ class View:
     @property
     def paper_metrics(self) -> list[Metric]:
         """The paper's metrics: ECE and CECE over each set that labels choose, or over the set that is asked for."""
-        by_label = [one for one in BY_LABEL if one in self.comparison.voxels]
+        by_label = [one for one in BY_LABEL if one in self.voxels]
         sets = [self.asked] if self.asked else by_label
         return [Metric(name, one) for name in PAPER_METRICS for one in sets]
 
@@ -229,13 +240,12 @@ class View:
         errors = self.paper_metrics
         if self.judging_set is not None:
             errors = [Metric("ECE", self.judging_set)]
-        return [*self.comparison.segmentation_metrics, *self.scores, *errors]
+        return [*self.segmentation_metrics, *self.scores, *errors]
 
     @property
     def chosen_cases(self) -> dict[str, str]:
         """Case -> why it is shown: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-        names = self.comparison.names
-        errors = self.comparison.values_of(Metric("ECE", self.main))
+        errors = self.values_of(Metric("ECE", self.main))
         means = errors.mean(axis=1, skipna=False).dropna()
         order = list(means.sort_values(kind="stable").index)
         if len(order) < 2:
@@ -247,23 +257,134 @@ class View:
             order[0]: "Best calibrated case",
         }
         others = [case for case in order if case not in titles]
-        if len(names) > 1 and others:
+        if len(self.names) > 1 and others:
             spread = errors.max(axis=1) - errors.min(axis=1)
             titles = {spread[others].idxmax(): "Where the methods differ most", **titles}
         return titles
 
 
-@contextmanager
-def naming(dataset: str) -> Iterator[None]:
-    """Name the data set, if it has a name, in a ValueError."""
+Comparable = Mapping[str, Results] | Sequence[Comparison]
+"""Data set -> method -> result, or what ``compare_all`` made of these."""
+
+
+def compare_all(results: Comparable, *, by_patient: bool | str = False) -> list[Comparison]:
+    """Make a comparison for each data set of data set -> method -> result, unless they are comparisons already.
+
+    ``by_patient`` is that of ``compare``. Raises the ValueErrors of ``compare``, with the name of the data set.
+    """
+    if not isinstance(results, Mapping):
+        return list(results)
+    comparisons = []
     try:
-        yield
+        for dataset, methods in results.items():
+            comparisons.append(compare(methods, dataset, by_patient=by_patient))
     except ValueError as error:
-        if not dataset:
-            raise
-        raise ValueError(f"{dataset}: {error}") from error
+        raise ValueError(f"{dataset}: {error}" if dataset else str(error)) from error
+    return comparisons
 
 
-def of_each(make: Callable[[View], Made]) -> Callable[[Sequence[View]], list[Made]]:
+def compare(results: Results, dataset: str = "", *, by_patient: bool | str = False) -> Comparison:
+    """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
+
+    ``by_patient`` tells from the cases' names which are of one patient (see ``names.cases_of_patients``): patients are
+    then resampled and tested, not cases.
+
+    Raises a ValueError if they have different structures, bins or ground truth, or no common case or voxel set.
+    """
+    read: dict[str, Callable[[FolderResult], str]] = {
+        "structures": lambda result: ", ".join(
+            f"{result.meaning.name_of(one)} {one}" for one in result.structures
+        ),
+        "numbers of bins": lambda result: str(result.settings.num_bins),
+    }
+    voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
+    if not voxels:
+        read["voxel sets"] = lambda result: ", ".join(result.voxels)
+    for what, text in read.items():
+        texts = {name: text(result) for name, result in results.items()}
+        if len({*texts.values()}) > 1:
+            shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
+            raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
+    cases = sorted(set.intersection(*(set(result.cases) for result in results.values())))
+    if not cases:
+        shown = "; ".join(f"{name}: {_first_few(one.cases)}" for name, one in results.items())
+        raise ValueError(f"the methods share no case ({shown}).")
+    of_shared = {
+        name: result.take([row for row, case in enumerate(result.cases) if case in cases])
+        for name, result in results.items()
+    }
+    of_patients = cases_of_patients(cases, by_patient).values()
+    number = {case: row for row, own in enumerate(of_patients) for case in own}
+    patients = np.array([number[case] for case in cases])
+    notes = _notes(results, cases) + next(iter(of_shared.values())).notes_on_empty_cases
+    if by_patient:
+        notes.append(
+            f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
+        )
+    comparison = Comparison(dataset, of_shared, cases, voxels, notes, patients)
+    if different := _cases_of_different_truth(comparison):
+        raise ValueError(
+            f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
+        )
+    return comparison
+
+
+def _notes(results: Results, shared: Collection[str]) -> list[str]:
+    """What was left out or differs between the methods."""
+    notes = []
+    every = set().union(*(result.cases for result in results.values()))
+    if left_out := sorted(every.difference(shared)):
+        counts = f"{len(shared)} of {len(every)} cases are compared"
+        notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
+    for name, result in results.items():
+        notes += [f"{name}: {note}" for note in result.notes_on_training_cases]
+        if result.skipped:
+            skipped = _first_few([entry.case for entry in result.skipped])
+            notes.append(
+                f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
+            )
+    for setting in ("protocol", "margin_mm", "tolerance_mm"):
+        values = {name: getattr(result.settings, setting) for name, result in results.items()}
+        if len(set(values.values())) > 1:
+            shown = ", ".join(f"{name}: {value}" for name, value in values.items())
+            notes.append(
+                f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
+            )
+    without = [name for name, result in results.items() if not result.settings.surface]
+    if 0 < len(without) < len(results):
+        notes.append(
+            f"HD95 is left out: it was not measured (--no_surface) for {', '.join(without)}."
+        )
+    if lost := next(iter(results.values())).meaning.what_is_lost:
+        notes.append(f"{lost} Dice and HD95 are those of the label map.")
+    return notes
+
+
+def _cases_of_different_truth(comparison: Comparison) -> list[str]:
+    """Cases in which a structure has not the same number of voxels in all results; none where the tables cannot tell.
+
+    In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
+    """
+    different: set[str] = set()
+    results = comparison.results.values()
+    first_structure = next(iter(results)).meaning.activation.first_structure
+    for whole in comparison.voxels:
+        if whole == "near":
+            continue
+        tables = [result.counts.calibration[whole].classwise for result in results]
+        # With the paper's protocol tables lack voxels
+        complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
+        sizes = np.stack([table.hits.sum(-1) for table in tables])[..., first_structure:]
+        differ = (sizes != sizes[0]).any((0, -1))
+        different.update(np.array(comparison.cases)[complete & differ])
+    return sorted(different)
+
+
+def _first_few(names: Collection[str]) -> str:
+    """``A, B, C``, or the first five and how many more."""
+    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def of_each(make: Callable[[Comparison], Made]) -> Callable[[Sequence[Comparison]], list[Made]]:
     """A function that shows each of several data sets, from one that shows a single one."""
-    return lambda views: [make(view) for view in views]
+    return lambda comparisons: [make(comparison) for comparison in comparisons]

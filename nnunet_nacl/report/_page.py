@@ -1,39 +1,38 @@
 """The page: one self-contained HTML file. Its sentences stand in ``templates/report.html.j2``."""
 
+import json
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
+import numpy as np
 from markupsafe import Markup
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation import NEARLY_ALL, Origin, evaluate_command, review_command
+from nnunet_nacl.evaluation import NEARLY_ALL
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import BY_LABEL, CORE_PROBABILITY, MARGIN_MM, METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.report import _panels as panels
+from nnunet_nacl.report import _reliability as reliability
 from nnunet_nacl.report import _tables as tables
-from nnunet_nacl.report._answer import Answer, answer
-from nnunet_nacl.report._comparison import Comparison, View
-from nnunet_nacl.report._formats import Table, to_csv, to_latex
-from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import voxels_text
-from nnunet_nacl.report._reliability import LIMITS
-from nnunet_nacl.report._reviews import Reviews, read_reviews
-from nnunet_nacl.report._slices import (
-    LOWEST_CONFIDENCE,
-    SURE,
-    CasePictures,
-    case_pictures,
-    confidence_colors,
-)
+from nnunet_nacl.report._comparison import DICE, Comparable, Comparison, compare_all, voxels_text
+from nnunet_nacl.report._slices import LOWEST_CONFIDENCE, SURE, case_pictures, confidence_colors
 from nnunet_nacl.report._statistics import LEVEL
-from nnunet_nacl.report._texts import cases_text, number_text, p_text, percent_text
-from nnunet_nacl.report.plots._diagrams import dice_scatter
-from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
+from nnunet_nacl.report.plots import (
+    Panel,
+    draw_panels,
+    reliability_panels,
+    to_svg,
+    tradeoff_panels,
+)
+from nnunet_nacl.typing import ByName
 
+# So many methods are all named on the first screen; of more, the baseline, the best and every calibrated one
+_ALL_NAMED = 4
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _TEMPLATE = "report/templates/report.html.j2"
@@ -55,61 +54,6 @@ class PageParts:
     of_all: Callable[[Sequence[Comparison]], object]
 
 
-@dataclass(frozen=True)
-class ShownCase:
-    """A case: its ``id`` on the page, why it is shown (``title``), its reliability and its slices."""
-
-    id: str
-    title: str
-    curves: list[Panel]
-    pictures: CasePictures
-
-
-@dataclass(frozen=True)
-class OverSet:
-    """What is shown over a voxel set: diagrams of all methods ``overlaid``, and each by itself (``single``).
-
-    Over the image there are no diagrams, which would show little besides the easy background, unless it is the main.
-    ``by_label``: whether labels choose these voxels.
-    """
-
-    voxels: Voxels
-    scores: Table
-    overlaid: list[Panel]
-    single: list[Panel]
-    by_label: bool
-
-
-@dataclass(frozen=True)
-class Section:
-    """Everything that is shown of a data set; the page draws the panels. What needs more is None or [].
-
-    What is shown over each voxel set is in ``sets``; the ``lead`` is the first diagram over the main one.
-    """
-
-    id: str
-    comparison: Comparison
-    main: Voxels
-    answer: Answer
-    near_is_nearly_all: list[str]
-    reviews: Reviews
-    review_commands: list[str]
-    evaluate_commands: list[str]
-    shown_cases: dict[str, ShownCase]
-    settings: dict[str, dict[str, str]]
-    methods: Table
-    paper: Table | None
-    structures: Table
-    differences: Table | None
-    cases: Table
-    review_table: Table | None
-    sets: list[OverSet]
-    lead: Panel
-    tradeoff: list[Panel]
-    review_panels: list[Panel]
-    more: object
-
-
 def is_page(file: Path) -> bool:
     """Whether a file is a page that ``write_report`` wrote."""
     return file.is_file() and _GENERATOR in file.read_bytes()
@@ -120,7 +64,6 @@ def write_report(
     file: str | Path,
     *,
     images: str | Path | None = None,
-    command: str = "",
     parts: PageParts | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -130,32 +73,30 @@ def write_report(
         results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.
         file: the page.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
-        command: the command line that makes this page and is shown on it.
         parts: what another part of this package shows besides, such as ``nnunet_nacl.paper.report.page_parts()``.
         overwrite: replace a file that exists.
     """
     file = check_output(file, overwrite=overwrite)
-    if images is not None:
-        images = Path(images)
-        if not images.is_dir():
-            raise FileNotFoundError(f"images: {images} is not a folder.")
-    comparisons = comparisons_of(results)
-    switched = [
-        one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)
-    ]
+    images = None if images is None else Path(images)
+    comparisons = compare_all(results)
     content = {
         "sections": [
-            _section(f"d{number}", comparison, images, parts)
+            {
+                **_section(f"d{number}", comparison, images),
+                "reviews": _reviews(comparison, file.parent),
+                "more": None if parts is None else parts.of_data_set(comparison),
+            }
             for number, comparison in enumerate(comparisons, start=1)
         ],
-        "command": command,
         "metrics": METRICS.values(),
-        "voxel_sets": switched,
+        "voxel_sets": [
+            voxels for voxels in _SWITCHED if any(voxels in one.voxels for one in comparisons)
+        ],
         "margin_mm": MARGIN_MM,
         "core_probability": CORE_PROBABILITY,
         "nearly_all": NEARLY_ALL,
         "level": LEVEL,
-        "limits": LIMITS,
+        "limits": reliability,
         "sure": SURE,
         "lowest_confidence": LOWEST_CONFIDENCE,
         "confidence_colors": [f"rgb{color[:3]}" for color in confidence_colors()],
@@ -171,12 +112,13 @@ def write_report(
 
         filters = {
             "voxels": voxels_text,
-            "number": number_text,
-            "percent": percent_text,
-            "p": p_text,
-            "cases": cases_text,
-            "csv": to_csv,
-            "latex": to_latex,
+            "number": tables.number_text,
+            "percent": lambda share: f"{100 * share:g}",
+            "p": tables.p_text,
+            "cases": lambda number: "1 case" if number == 1 else f"{number} cases",
+            "exact": tables.exact,
+            "csv": tables.to_csv,
+            "latex": tables.to_latex,
             "drawn": drawn,
             "color": label_color,
         }
@@ -184,90 +126,149 @@ def write_report(
         write_page(file, template, content, filters)
 
 
-def _section(
-    section_id: str, comparison: Comparison, images: Path | None, parts: PageParts | None
-) -> Section:
-    view = View(comparison)
-    reviews = read_reviews(comparison)
+def _section(section_id: str, comparison: Comparison, images: Path | None) -> ByName:
+    """Everything that is shown of a data set; the page draws the panels."""
+    first = first_screen(comparison)
+    settings = _settings(comparison)
+    main = comparison.main
+    over = {
+        one: comparison if one == main else comparison.over(one)
+        for one in _SWITCHED
+        if one in comparison.voxels
+    }
+    of_case = {case: comparison.of_case(case) for case in comparison.chosen_cases}
+    # Diagrams of the image would show little besides the easy background
+    drawn = [one for one in over if one != "image" or one == main]
+    overlaid = {one: reliability_panels(over[one], overlaid=True) for one in drawn}
+    single = {one: reliability_panels(over[one]) for one in drawn}
+    lead = overlaid[main].pop(0)
+    curves = {
+        case: reliability_panels(own, overlaid=True, title=case) for case, own in of_case.items()
+    }
+    several = len(comparison.names) > 1
+    tradeoff = tradeoff_panels(comparison) if several else []
+    pictures = {case: case_pictures(comparison, case, images) for case in of_case}
+
+    def table(name: str, shown: Comparison = comparison) -> tables.Table:
+        (made,) = tables.TABLES[name]([shown])
+        return made
+
     results = comparison.results
-    paper_leads = not view.judging_metrics
-    needs_paper = view.paper_metrics and not paper_leads
-    return Section(
-        id=section_id,
-        comparison=comparison,
-        main=view.main,
-        answer=answer(comparison),
-        near_is_nearly_all=[name for name, one in results.items() if one.near_is_nearly_all],
-        reviews=reviews,
-        review_commands=[review_command(comparison.origins[name]) for name in reviews.missing],
-        evaluate_commands=[
-            evaluate_command(result.origin, result.file) for result in results.values()
+    needs_paper = comparison.paper_metrics and comparison.judging_metrics
+    return {
+        "id": section_id,
+        "comparison": comparison,
+        "main": main,
+        "colors": results[comparison.names[0]].meaning.smallest_names,
+        "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
+        "first": first,
+        "settings": settings,
+        "methods": table("methods"),
+        "paper": table("expected") if needs_paper else None,
+        "structures": table("structures"),
+        "differences": table("differences") if several else None,
+        "cases": table("cases"),
+        "lead": lead,
+        "sets": [
+            {
+                "voxels": voxels,
+                "scores": table("scores", shown),
+                "overlaid": overlaid.get(voxels, []),
+                "single": single.get(voxels, []),
+                "by_label": voxels in BY_LABEL,
+            }
+            for voxels, shown in over.items()
         ],
-        shown_cases=_shown_cases(section_id, view, images),
-        settings={name: _settings(origin) for name, origin in comparison.origins.items()},
-        methods=tables.methods_table(view),
-        paper=tables.paper_table(view, expected=True) if needs_paper else None,
-        structures=tables.structures_table(view),
-        differences=tables.differences_table(view) if len(comparison.names) > 1 else None,
-        cases=tables.cases_table(view),
-        review_table=tables.review_table(reviews) if reviews.judgements else None,
-        sets=[
-            _over_set(View(comparison, voxels), is_main=voxels == view.main)
-            for voxels in _SWITCHED
-            if voxels in comparison.voxels
+        "tradeoff": tradeoff,
+        "shown_cases": {
+            case: {
+                "id": f"{section_id}-case-{number}",
+                "title": title,
+                "curves": curves[case],
+                "pictures": pictures[case],
+            }
+            for number, (case, title) in enumerate(comparison.chosen_cases.items(), start=1)
+        },
+    }
+
+
+def first_screen(comparison: Comparison) -> ByName:
+    """What the first screen says.
+
+    - ``assessments``: reliability of the methods that are named; of many, the baseline, the best, the calibrated ones.
+    - ``error_set``: the voxel set of their ECE.
+    - ``judged``: the metric that orders the methods, and ``order``; None if it was not evaluated.
+    - ``against_baseline``: method -> its difference in Dice, None if there is none, and the calibration metrics by
+      which it is significantly better and worse.
+    """
+    names = comparison.names
+    by_metric = comparison.by_metric
+    error_set = comparison.judging_set or comparison.main
+    order = None
+    assessments = []
+    judging = comparison.judging_metrics  # Without near and image, nothing is judged
+    if judging:
+        order = by_metric[judging[0]].order
+        names = order.names or names
+        assessments = [comparison.reliability[error_set][name] for name in names]
+    named = names
+    if len(names) > _ALL_NAMED:
+        kept = {comparison.names[0], names[0], *comparison.calibrated}
+        named = [name for name in names if name in kept]
+    against = {}
+    for name, dice in by_metric[DICE].differences.items():
+        if name not in named:
+            continue
+        gaps = {
+            metric: by_metric[metric].differences[name]
+            for metric in judging + comparison.paper_metrics
+        }
+        told = [metric for metric, gap in gaps.items() if gap.is_told_apart()]
+        better = [metric for metric in told if (gaps[metric].value > 0) == metric.higher_is_better]
+        against[name] = {
+            "dice": None if np.isnan(dice.value) else dice,
+            "better": [metric.title for metric in better],
+            "worse": [metric.title for metric in told if metric not in better],
+        }
+    return {
+        "assessments": [
+            one for one in assessments if one.name in named and not np.isnan(one.pooled["ECE"])
         ],
-        lead=panels.reliability_panels(view, overlaid=True)[0],
-        tradeoff=panels.tradeoff_panels(view) if len(comparison.names) > 1 else [],
-        review_panels=[partial(dice_scatter, reviews, name) for name in reviews.judgements],
-        more=None if parts is None else parts.of_data_set(comparison),
-    )
+        "error_set": error_set,
+        "judged": judging[0] if judging else None,
+        "order": order,
+        "against_baseline": against,
+    }
 
 
-def _shown_cases(section_id: str, view: View, images: Path | None) -> dict[str, ShownCase]:
-    """By name."""
-    shown = {}
-    for number, (case, title) in enumerate(view.chosen_cases.items(), start=1):
-        shown[case] = ShownCase(
-            id=f"{section_id}-case-{number}",
-            title=title,
-            curves=panels.case_panels(view, case),
-            pictures=case_pictures(view.comparison, case, images),
-        )
-    return shown
+def _reviews(comparison: Comparison, folder: Path) -> dict[str, str]:
+    """Method -> address of its review's page, seen from a folder, if ``review.html`` lies beside its predictions."""
+    pages = {
+        name: result.origin.pred_folders[0] / "review.html"
+        for name, result in comparison.results.items()
+    }
+    return {
+        name: quote(Path(os.path.relpath(page, folder)).as_posix())
+        for name, page in pages.items()
+        if page.is_file()
+    }
 
 
-def _over_set(view: View, *, is_main: bool) -> OverSet:
-    overlaid = panels.reliability_panels(view, overlaid=True)
-    single = panels.reliability_panels(view)
-    if is_main:
-        del overlaid[0]  # it leads the section
-    elif view.main == "image":
-        overlaid = []
-        single = []
-    return OverSet(
-        voxels=view.main,
-        scores=tables.scores_table(view),
-        overlaid=overlaid,
-        single=single,
-        by_label=view.main in BY_LABEL,
-    )
-
-
-def _settings(origin: Origin) -> dict[str, str]:
-    settings = {**origin.settings_json(), "versions": origin.versions}
-    return {name: _setting_text(value) for name, value in settings.items()}
+def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
+    """Method -> its calibration, settings and versions as texts."""
+    settings = {}
+    for name, result in comparison.results.items():
+        values = {
+            "calibrated by": comparison.calibrated.get(name),
+            **result.origin.settings_json(),
+            "versions": result.origin.versions,
+        }
+        settings[name] = {key: _setting_text(value) for key, value in values.items()}
+    return settings
 
 
 def _setting_text(value: object) -> str:
     """``background: 0, whole: [1, 2]``; – for nothing."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {_bracketed(one)}" for key, one in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_bracketed, value)) or "–"
+    if isinstance(value, (dict, list, tuple)):
+        value = re.sub(r'^[\[{]|[\]}]$|"', "", json.dumps(value, ensure_ascii=False)) or None
     return "–" if value is None else str(value)
-
-
-def _bracketed(value: object) -> str:
-    """The text of a value within another, a list in brackets."""
-    text = _setting_text(value)
-    return f"[{text}]" if isinstance(value, (list, tuple)) else text

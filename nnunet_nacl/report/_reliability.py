@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,41 +22,20 @@ from nnunet_nacl.metrics.counting import (
 )
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
-
-@dataclass(frozen=True)
-class Limits:
-    """Our choices that make a verdict. The page states them from here.
-
-    Attributes:
-        faint: share of the voxels below which a bin is drawn faintly.
-        stated: the confidence whose accuracy the page states.
-        close: a smaller ECE counts as none.
-        close_stated: a smaller gap at the stated confidence counts as none.
-        nearly: a miscalibrated model is nearly right if neither ECE nor gap at the stated confidence is above.
-        one_sided: below this share of the ECE, the signed gap has no side.
-        fewest: of fewer cases, the interval by chance is too narrow.
-        wide: if chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
-    """
-
-    faint: float = 0.001
-    stated: float = 0.9
-    close: float = 0.01
-    close_stated: float = 0.05
-    nearly: float = 0.02
-    one_sided: float = 0.5
-    fewest: int = 3
-    wide: float = 0.02
-
-
-LIMITS = Limits()
-
-
-class Accuracy(NamedTuple):
-    """How often a model is right, and the ends of the 95 % interval."""
-
-    value: float
-    low: float
-    high: float
+# Our choices that make a verdict; the page states them
+FAINT = 0.001
+"""Share of the voxels below which a bin is drawn faintly."""
+STATED = 0.9
+"""The confidence whose accuracy the page states."""
+CLOSE = 0.01
+"""A smaller ECE counts as none."""
+CLOSE_STATED = 0.05
+"""A smaller gap at the stated confidence counts as none."""
+NEARLY = 0.02
+"""A miscalibrated model is nearly right if neither ECE nor gap at the stated confidence is above."""
+_ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side
+_FEWEST = 3  # of fewer cases, the interval by chance is too narrow
+_WIDE = 0.02  # if chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide
 
 
 @dataclass(frozen=True)
@@ -83,20 +61,21 @@ class Curve:
     @property
     def is_faint(self) -> Mask:
         """(M,) whether a bin holds hardly any voxels."""
-        return np.asarray(self.share < LIMITS.faint)
+        return np.asarray(self.share < FAINT)
 
     @cached_property
-    def accuracy_where_stated(self) -> Accuracy:
-        """The accuracy at the stated confidence, on the line between the points; NaN if hardly any voxel has it."""
-        holds = (self.edges[:-1] <= LIMITS.stated) & (
-            self.edges[1:] >= LIMITS.stated
-        )  # at an edge, two do
+    def accuracy_where_stated(self) -> Floats:
+        """Accuracy at the stated confidence and ends of its interval, on lines between the points.
+
+        NaN if hardly any voxel has that confidence.
+        """
+        holds = (self.edges[:-1] <= STATED) & (self.edges[1:] >= STATED)  # at an edge, two do
         known = ~self.is_faint
         if not holds[known].any():
-            return Accuracy(np.nan, np.nan, np.nan)
+            return np.full(3, np.nan)
         confidence = self.confidence[known]
         lines = (self.accuracy[known], self.low[known], self.high[known])
-        return Accuracy(*(float(np.interp(LIMITS.stated, confidence, line)) for line in lines))
+        return np.array([np.interp(STATED, confidence, line) for line in lines])
 
 
 class Verdict(Enum):
@@ -153,53 +132,33 @@ class Reliability:
         of_classes = self.tables.classwise[:, : self.tables.num_classes.max()]
         return split_scores(of_classes.sum(), self.tables.activation)
 
-    @property
-    def error(self) -> float:
-        """The pooled ECE."""
-        return self.pooled["ECE"]
-
     @cached_property
     def furthest_off(self) -> Curve:
         """The curve whose accuracy at the stated confidence is furthest off: that of a region, or the only one."""
-        off = [abs(curve.accuracy_where_stated.value - LIMITS.stated) for curve in self.curves]
+        off = [abs(curve.accuracy_where_stated[0] - STATED) for curve in self.curves]
         return self.curves[int(np.argmax(np.nan_to_num(off)))]
-
-    @property
-    def what(self) -> str:
-        """The region of that curve; empty for classes."""
-        return self.furthest_off.what
-
-    @property
-    def accuracy(self) -> float:
-        """How often the method is right where it says 90 % (there); NaN if it hardly ever does."""
-        return self.furthest_off.accuracy_where_stated.value
-
-    @property
-    def ever_says(self) -> bool:
-        """Whether it is ever as sure as stated, so that its accuracy there is known."""
-        return not np.isnan(self.accuracy)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Compare ECE and accuracy where stated with what ``LIMITS`` and chance allow.
+        """Compare ECE and accuracy where stated with what the limits above and chance allow.
 
         1. Few cases do not tell.
         2. The confidences are off if the ECE is above what chance alone could give, and not close to 0.
         3. They are off, too, if the interval of the accuracy lies on one side of all that is close to the stated one.
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
-        if len(self.tables.nll) < LIMITS.fewest:
+        if len(self.tables.nll) < _FEWEST:
             return Verdict.UNTOLD
-        stated = self.furthest_off.accuracy_where_stated
-        if self.error > max(self.by_chance[1], LIMITS.close):
-            return self._verdict_on_error()
-        if stated.high < LIMITS.stated - LIMITS.close_stated:
+        accuracy, low, high = self.furthest_off.accuracy_where_stated
+        if self.pooled["ECE"] > max(self.by_chance[1], CLOSE):
+            return self._verdict_on_error(accuracy)
+        if high < STATED - CLOSE_STATED:
             return Verdict.TOO_SURE
-        if stated.low > LIMITS.stated + LIMITS.close_stated:
+        if low > STATED + CLOSE_STATED:
             return Verdict.NOT_SURE_ENOUGH
-        return Verdict.RIGHT if self.by_chance[1] <= LIMITS.wide else Verdict.UNTOLD
+        return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD
 
-    def _verdict_on_error(self) -> Verdict:
+    def _verdict_on_error(self, accuracy: float) -> Verdict:
         """How the confidences are off whose ECE is not due to chance.
 
         1. Nearly right, if ECE and accuracy where stated are nearly so.
@@ -207,12 +166,13 @@ class Reliability:
            than where stated.
         3. Otherwise in that of mean confidence minus accuracy.
         """
+        error = self.pooled["ECE"]
         over_confidence = self.pooled["over_confidence"]
-        above = self.accuracy - LIMITS.stated  # NaN is neither far off nor on a side
-        if self.error <= LIMITS.nearly and not abs(above) > LIMITS.nearly:
+        above = accuracy - STATED  # NaN is neither far off nor on a side
+        if error <= NEARLY and not abs(above) > NEARLY:
             return Verdict.NEARLY
-        is_opposite = abs(above) > LIMITS.close_stated and above * over_confidence > 0
-        if is_opposite or abs(over_confidence) < LIMITS.one_sided * self.error:
+        is_opposite = abs(above) > CLOSE_STATED and above * over_confidence > 0
+        if is_opposite or abs(over_confidence) < _ONE_SIDED * error:
             return Verdict.MIXED
         return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
 

@@ -14,7 +14,7 @@ from nnunet_nacl.files import FileState
 from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
 from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.typing import Floats, Labels, Mask, Singles
+from nnunet_nacl.typing import ByName, Floats, Labels, Mask, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
@@ -64,7 +64,9 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
     states = comparison.file_states(case)
-    origin = comparison.origins[comparison.baseline]  # the others' labels and reader are the same
+    origin = next(
+        iter(comparison.results.values())
+    ).origin  # the others' labels and reader are the same
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(states.values())).ground_truth)
     read = reader.read_labels(truth_file)
@@ -150,78 +152,49 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     return first_channel(images, case, truth_file)
 
 
-@dataclass(frozen=True)
-class MethodLayers:
-    """How a method sees a slice: two ``data:`` addresses, and the share of voxels of which it is sure and wrong."""
+def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByName:
+    """Pictures of a case, read as ``read_slices`` does, and what cannot be shown; raises nothing.
 
-    name: str
-    segmentation: str
-    confidence: str
-    share_wrong: float
-
-
-@dataclass(frozen=True)
-class SliceLayers:
-    """A slice: its ``number`` in the case, from 1, a voxel's height over its width, and its layers.
-
-    The ``picture`` has the image and outlines of the ground truth, which is a ``data:`` address itself.
+    Without ground truth there are no slices. ``first`` is the slice that is shown first, ``num_slices`` are the case's.
     """
-
-    number: int
-    aspect: float
-    picture: Picture
-    ground_truth: str
-    methods: list[MethodLayers]
-
-
-@dataclass(frozen=True)
-class CasePictures:
-    """A case's slices; without ground truth, there are none.
-
-    ``problems`` say what cannot be shown, ``first`` is the slice that is shown first, ``num_slices`` are the case's.
-    """
-
-    problems: list[str]
-    slices: list[SliceLayers]
-    first: int = 0
-    num_slices: int = 0
-
-
-def case_pictures(comparison: Comparison, case: str, images: Path | None) -> CasePictures:
-    """Pictures of a case, read as ``read_slices`` does; raises nothing."""
     try:
         data = read_slices(comparison, case, images)
     except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
-        return CasePictures([f"pictures: {error}"], [])
-    slices = [slice_layers(data, row) for row in range(len(data.numbers))]
-    return CasePictures(data.missing, slices, data.fullest, data.num_slices)
+        return {"problems": [f"pictures: {error}"], "slices": []}
+    return {
+        "problems": data.missing,
+        "slices": [slice_layers(data, row) for row in range(len(data.numbers))],
+        "first": data.fullest,
+        "num_slices": data.num_slices,
+    }
 
 
-def slice_layers(data: Slices, row: int) -> SliceLayers:
-    """The layers of one of the slices."""
+def slice_layers(data: Slices, row: int) -> ByName:
+    """A slice: its number from 1, the image with outlines of the ground truth, and layers as ``data:`` addresses.
+
+    ``methods``: of each the layers, and the share of voxels of which it is sure and wrong.
+    """
     counted = ~data.ignored[row]
     truth = np.where(counted, data.ground_truth[row], 0)
     every = slice(None, None, reduction(truth.shape))
     small = (every, every)
-    methods = []
+    methods = {}
     for name, (segmentations, confidences) in data.methods.items():
         segmentation = segmentations[row]
         confidence = confidences[row]
         wrong = (segmentation != truth) & counted & (confidence >= SURE)
-        seen = MethodLayers(
-            name=name,
-            segmentation=_label_layer(segmentation[small]),
-            confidence=_confidence_layer(confidence[small], wrong[small]),
-            share_wrong=float(wrong.mean()),
-        )
-        methods.append(seen)
-    return SliceLayers(
-        number=data.numbers[row] + 1,
-        aspect=data.aspect,
-        picture=Picture.of(truth, None if data.image is None else data.image[row]),
-        ground_truth=_label_layer(truth[small]),
-        methods=methods,
-    )
+        methods[name] = {
+            "segmentation": _label_layer(segmentation[small]),
+            "confidence": _confidence_layer(confidence[small], wrong[small]),
+            "share_wrong": float(wrong.mean()),
+        }
+    return {
+        "number": data.numbers[row] + 1,
+        "aspect": data.aspect,
+        "picture": Picture.of(truth, None if data.image is None else data.image[row]),
+        "ground_truth": _label_layer(truth[small]),
+        "methods": methods,
+    }
 
 
 def confidence_colors() -> list[tuple[int, ...]]:

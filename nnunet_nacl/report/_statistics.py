@@ -8,7 +8,6 @@ import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
 from nnunet_nacl.metrics import Estimate, Interval
-from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats
 
 LEVEL = 0.05
@@ -38,11 +37,6 @@ class Difference:
         agree = self.tested_sign * self.value > 0 and not self.interval[0] <= 0 <= self.interval[1]
         return agree and _is_significant(self.p_holm, num_methods)
 
-    @property
-    def is_tested(self) -> bool:
-        """Whether there were cases enough for a test."""
-        return not np.isnan(self.p_holm)
-
 
 @dataclass(frozen=True)
 class Order:
@@ -64,16 +58,16 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class MetricOfMethods:
+class Compared:
     """A metric of all methods, which tests compare.
 
     Attributes:
-        metric: over its voxel set.
         estimates: of each method, the baseline first.
+        higher_is_better: None if neither direction is.
     """
 
-    metric: Metric
     estimates: dict[str, Estimate]
+    higher_is_better: bool | None
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
@@ -95,7 +89,7 @@ class MetricOfMethods:
 
         By a metric of which neither direction is better, all stay in that order, and none is behind.
         """
-        sign = {True: -1, False: 1, None: 0}[self.metric.higher_is_better]
+        sign = {True: -1, False: 1, None: 0}[self.higher_is_better]
         values = {name: sign * estimate.value for name, estimate in self.estimates.items()}
         known = [name for name in values if not np.isnan(values[name])]
         names = sorted(known, key=values.__getitem__)

@@ -1,51 +1,189 @@
-"""The report's tables: what the page shows and ``nnunet_nacl table`` writes."""
+"""The report's tables: what the page shows and ``nnunet_nacl table`` writes, as Markdown, LaTeX and CSV."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nnunet_nacl.files import printable
-from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Voxels
-from nnunet_nacl.report._comparison import Comparison, View, of_each
-from nnunet_nacl.report._formats import FORMATS, Column, Table
-from nnunet_nacl.report._matching import Comparable, comparisons_of
-from nnunet_nacl.report._metrics import DICE, Metric, voxels_text
-from nnunet_nacl.report._reviews import Reviews
+from nnunet_nacl.files import csv_text, printable
+from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Interval, Voxels
+from nnunet_nacl.report._comparison import (
+    DICE,
+    Comparable,
+    Comparison,
+    Metric,
+    compare_all,
+    of_each,
+    voxels_text,
+)
 from nnunet_nacl.report._statistics import LEVEL
-from nnunet_nacl.use import JUDGEMENT_LABELS
 
-
-class _Reviewed(NamedTuple):
-    """A column of the table of reviews: a field of ``Judgement``, and how it is shown."""
-
-    name: str
-    arrow: str = ""
-    signed: bool = False
-    needs_fit: bool = False
-
-
-_REVIEWED = (
-    _Reviewed("dice_error", arrow="↓"),
-    _Reviewed("dice_bias", signed=True),
-    _Reviewed("spearman", arrow="↑"),
-    _Reviewed("aurc", arrow="↓"),
-    _Reviewed("excess_aurc", arrow="↓"),
-    _Reviewed("volume_bias_share", signed=True),
-    _Reviewed("interval_coverage", needs_fit=True),
-    _Reviewed("interval_width_ml", needs_fit=True),
-)
 _BOLD = "Bold: significantly better than all others on these cases."
-_BY_CHANCE = (
-    "By chance up to: ECE that perfect calibration could have on such cases; the interval of an ECE below that lies "
-    "too high."
-)
 _EXPECTED = (
     "If perfectly calibrated: what the same probabilities would score on labels drawn from them."
 )
+_LATEX = str.maketrans(
+    {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+)
+_LATEX_SPECIAL = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
+
+
+def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:
+    """A number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
+
+    >>> number_text(-0.0004, signed=True), number_text(-0.0006, signed=True), number_text(float("nan"))
+    ('0.000', '−0.001', '–')
+    """
+    if np.isnan(value):
+        return "–"
+    text = f"{value:{'+' if signed else ''}.{digits}f}"
+    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
+
+
+def p_text(p: float) -> str:
+    """``p = 0.012`` or ``p < 0.001``."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, NaN where not defined, with its interval and p-value, if any; ``is_short``: these are not shown."""
+
+    number: float
+    interval: Interval = (np.nan, np.nan)
+    p: float = np.nan
+    digits: int = 3
+    signed: bool = False
+    is_bold: bool = False
+    is_short: bool = False
+
+    @property
+    def value(self) -> str:
+        """The rounded number, with a star if its test is significant."""
+        text = number_text(self.number, self.digits, signed=self.signed)
+        return f"{text}*" if self.p < LEVEL else text
+
+    @property
+    def details(self) -> str:
+        """``(0.800 to 0.824), p = 0.012``, as far as they are known and shown."""
+        found = []
+        if not np.isnan(self.interval[0]):
+            ends = (number_text(end, self.digits, signed=self.signed) for end in self.interval)
+            found.append(f"({' to '.join(ends)})")
+        if not np.isnan(self.p):
+            found.append(p_text(self.p))
+        return "" if self.is_short else ", ".join(found)
+
+    def __str__(self) -> str:
+        return f"{self.value} {self.details}".rstrip()
+
+
+def exact(number: float) -> str:
+    """The unrounded number, empty if not defined."""
+    return "" if np.isnan(number) else f"{number:.10g}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells by the columns' heads, of one or several data sets; ``index`` says what the rows are."""
+
+    title: str
+    dataset: str
+    note: str
+    rows: list[str]
+    columns: dict[str, list[Cell]]
+    index: str = "method"
+
+    @property
+    def heading(self) -> str:
+        """The title with the data set."""
+        return f"{self.title}: {self.dataset}" if self.dataset else self.title
+
+    @property
+    def caption(self) -> str:
+        """The note, and what the intervals are, if any is shown."""
+        if any("(" in cell.details for cells in self.columns.values() for cell in cells):
+            return f"{self.note} In parentheses: 95 % bootstrap intervals."
+        return self.note
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The cells by row and head."""
+        return pd.DataFrame(self.columns, pd.Index(self.rows, name=self.index), dtype=object)
+
+    def values(self) -> pd.DataFrame:
+        """The unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
+        found = {}
+        for head, cells in self.frame.items():
+            title = str(head).rstrip(" ↑↓")
+            found[title] = cells.map(lambda cell: cell.number)
+            further = {
+                f"{title} low": cells.map(lambda cell: cell.interval[0]),
+                f"{title} high": cells.map(lambda cell: cell.interval[1]),
+                f"{title} p": cells.map(lambda cell: cell.p),
+            }
+            if not cells.iloc[0].is_short:
+                found |= {name: own for name, own in further.items() if not own.isna().all()}
+        return pd.DataFrame(found, dtype=np.float64)
+
+    def bold(self) -> pd.DataFrame:
+        """Which cells are bold."""
+        return self.frame.map(lambda cell: cell.is_bold)
+
+
+def to_markdown(table: Table) -> str:
+    """A GitHub Markdown table with its title and note."""
+
+    def escaped(text: str) -> str:
+        return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
+
+    texts = table.frame.map(str).map(escaped)
+    texts = texts.mask(table.bold(), "**" + texts + "**").rename(escaped).reset_index()
+    rows = [
+        [escaped(head) for head in texts.columns],
+        ["---"] * len(texts.columns),
+        *texts.to_numpy().tolist(),
+    ]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"**{escaped(table.heading)}**\n\n{lines}\n\n{escaped(table.caption)}\n"
+
+
+def to_latex(table: Table) -> str:
+    r"""A LaTeX table for ``\usepackage{booktabs}``."""
+    style = table.frame.map(str).style.format(escape="latex")
+    style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
+    style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
+    caption = f"{table.heading}. {table.caption}".translate(_LATEX_SPECIAL)
+    label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.heading.lower())}"
+    layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
+    text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
+    return text.translate(_LATEX)
+
+
+def to_csv(table: Table) -> str:
+    """CSV with unrounded numbers, empty if not defined."""
+    texts = table.values().map(exact).reset_index()
+    return csv_text([texts.columns, *texts.to_numpy()], lineterminator="\n")
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "markdown": to_markdown,
+    "latex": to_latex,
+    "csv": to_csv,
+}
+
+
+def column(numbers: Iterable[float], **style: Any) -> list[Cell]:
+    """Make a column of numbers alone."""
+    return [Cell(number, **style) for number in numbers]
 
 
 def metric_columns(
@@ -54,58 +192,57 @@ def metric_columns(
     *,
     rows: Sequence[str] | None = None,
     expected: bool = False,
-) -> list[Column]:
+) -> dict[str, list[Cell]]:
     """Metrics of all methods, in the order ``rows``.
 
     expected: beside the paper's metrics their values under perfect calibration, if known.
     """
     rows = rows or comparison.names
-    columns = []
+    columns = {}
     for metric in metrics:
         compared = comparison.by_metric[metric]
-        estimates = [compared.estimates[name] for name in rows]
-        columns.append(
-            Column(
-                title=metric.title_with_unit,
-                values=[estimate.value for estimate in estimates],
-                intervals=[estimate.interval for estimate in estimates],
+        best = compared.order.best
+        columns[metric.head] = [
+            Cell(
+                compared.estimates[name].value,
+                compared.estimates[name].interval,
                 digits=metric.definition.digits,
-                arrow=metric.arrow,
-                best=compared.order.best,
+                is_bold=name == best,
             )
-        )
+            for name in rows
+        ]
         if expected and metric.voxels in BY_LABEL:
             if_calibrated = replace(metric, name=f"{metric.name}_expected")
             means = [comparison.by_metric[if_calibrated].estimates[name].value for name in rows]
             if not np.isnan(means).all():
-                columns.append(Column(if_calibrated.title, means))
+                columns[if_calibrated.title] = column(means)
     return columns
 
 
-def methods_table(view: View) -> Table:
+def methods_table(comparison: Comparison) -> Table:
     """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
-    comparison = view.comparison
-    judging = view.judging_metrics
-    metrics = view.leading_metrics
-    ordered = comparison.by_metric[(judging or metrics)[0]].order.names
+    metrics = comparison.leading_metrics
+    ordered = comparison.by_metric[(comparison.judging_metrics or metrics)[0]].order.names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=True)
     notes = [f"Cases: {len(comparison.cases)}."]
     if len(columns) > len(metrics):
         notes.append(_EXPECTED)
-    judged = view.judging_set
+    judged = comparison.judging_set
     if judged is not None and judged in LABEL_FREE:
-        chance = [comparison.reliability[judged][name].by_chance[1] for name in rows]
-        columns.append(Column(f"ECE {judged} by chance up to", chance))
-        notes.append(_BY_CHANCE)
+        chance = (comparison.reliability[judged][name].by_chance[1] for name in rows)
+        columns[f"ECE {judged} by chance up to"] = column(chance)
+        notes.append(
+            "By chance up to: ECE that perfect calibration could have on such cases; the interval of an ECE below that "
+            "lies too high."
+        )
     return Table("Methods", comparison.dataset, " ".join([*notes, _BOLD]), rows, columns)
 
 
-def paper_table(view: View, *, expected: bool = False) -> Table:
+def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
-    comparison = view.comparison
-    metrics = comparison.segmentation_metrics + view.paper_metrics
-    is_pooled = any(metric.is_pooled for metric in view.paper_metrics)
+    metrics = comparison.segmentation_metrics + comparison.paper_metrics
+    is_pooled = any(metric.is_pooled for metric in comparison.paper_metrics)
     how = "of all cases pooled" if is_pooled else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
@@ -115,76 +252,58 @@ def paper_table(view: View, *, expected: bool = False) -> Table:
     return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
-def differences_table(view: View) -> Table:
+def differences_table(comparison: Comparison) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
-    comparison = view.comparison
-    if len(comparison.names) < 2:
-        raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
-    columns = []
-    others = comparison.names[1:]
-    for metric in dict.fromkeys(view.leading_metrics + view.paper_metrics):
-        gaps = comparison.by_metric[metric].differences.values()
-        columns.append(
-            Column(
-                title=metric.title_with_unit,
-                values=[gap.value for gap in gaps],
-                intervals=[gap.interval for gap in gaps],
-                p=[gap.p_holm for gap in gaps],
-                digits=metric.definition.digits,
-                signed=True,
-                arrow=metric.arrow,
-            )
-        )
+    baseline, *others = comparison.names
+    columns = {
+        metric.head: [
+            Cell(gap.value, gap.interval, gap.p_holm, metric.definition.digits, signed=True)
+            for gap in comparison.by_metric[metric].differences.values()
+        ]
+        for metric in comparison.leading_metrics + comparison.paper_metrics
+    }
     note = (
-        f"Method minus {comparison.baseline}, over cases and structures for which both have a value (Dice has none "
+        f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
         "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
         f"or image a paired bootstrap test, Holm-corrected (number of comparisons: {len(others)}); * below {LEVEL:g}."
     )
-    title = f"Differences to {comparison.baseline}"
-    return Table(title, comparison.dataset, note, others, columns)
+    return Table(f"Differences to {baseline}", comparison.dataset, note, others, columns)
 
 
-def structures_table(view: View) -> Table:
+def structures_table(comparison: Comparison) -> Table:
     """Dice, HD95 and class ECE of each structure."""
-    comparison = view.comparison
-    voxels = view.main
-    columns = []
-    error = Metric("ECE", voxels)
+    error = Metric("ECE", comparison.main)
+    columns = {}
     for metric in [*comparison.segmentation_metrics, error]:
-        title = f"class {metric.title}" if metric.voxels else metric.title_with_unit
-        digits = metric.definition.digits
+        head, arrow = metric.head.rsplit(maxsplit=1)
+        title = f"class {head}" if metric.voxels else head
         for name, values in comparison.of_structures(metric).items():
-            columns.append(Column(f"{title} {name}", values, digits=digits, arrow=metric.arrow))
+            columns[f"{title} {name} {arrow}"] = column(values, digits=metric.definition.digits)
     pooled = " of all cases together" if error.is_pooled else ""
-    note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
+    note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(error.voxels)}{pooled}."
     rows = comparison.structures
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 
-def scores_table(view: View) -> Table:
+def scores_table(comparison: Comparison) -> Table:
     """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
-    comparison = view.comparison
-    voxels = view.main
+    voxels = comparison.main
     methods = comparison.reliability[voxels].values()
-    columns = []
+    columns = {}
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "pooled" and any(metric.name in method.pooled for method in methods):
             title = metric.titled()
-            columns.append(
-                Column(
-                    title=f"pooled {title}" if metric.titled(voxels) != title else title,
-                    values=[method.pooled.get(metric.name, np.nan) for method in methods],
-                    signed=metric.signed,
-                )
-            )
+            head = f"pooled {title}" if metric.titled(voxels) != title else title
+            values = (method.pooled.get(metric.name, np.nan) for method in methods)
+            columns[head] = column(values, signed=metric.signed)
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "mean":
             estimates = comparison.by_metric[Metric(metric.name, voxels)].estimates.values()
-            columns.append(Column(metric.titled(), [estimate.value for estimate in estimates]))
+            columns[metric.titled()] = column(estimate.value for estimate in estimates)
     for score in ("NLL", "Brier"):
         for part, arrow in (("calibration", "↓"), ("discrimination", "↑")):
-            values = [getattr(method.parts[score], part) for method in methods]
-            columns.append(Column(f"{score} {part}", values, digits=4, arrow=arrow))
+            values = (getattr(method.parts[score], part) for method in methods)
+            columns[f"{score} {part} {arrow}"] = column(values, digits=4)
     note = (
         "MCE and ACE: means over cases; the others: over the voxels of all cases together. But for what lies within "
         "bins, NLL and Brier are calibration (low is good) − discrimination (high is good) + a part that depends on "
@@ -195,38 +314,19 @@ def scores_table(view: View) -> Table:
     return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
-def cases_table(view: View) -> Table:
+def cases_table(comparison: Comparison) -> Table:
     """Dice and ECE of every case and method."""
-    comparison = view.comparison
-    voxels = view.main
-    columns = []
-    for name in comparison.names:
-        for metric in (DICE, Metric("ECE", voxels)):
-            values = comparison.values_of(metric)[name]
-            columns.append(Column(f"{metric.name} {name}", list(values)))
-    note = f"Dice: mean over the structures. ECE: {voxels_text(voxels)}."
+    metrics = (DICE, Metric("ECE", comparison.main))
+    columns = {
+        f"{metric.name} {name}": column(comparison.values_of(metric)[name])
+        for name in comparison.names
+        for metric in metrics
+    }
+    note = f"Dice: mean over the structures. ECE: {voxels_text(comparison.main)}."
     return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")
 
 
-def review_table(reviews: Reviews) -> Table:
-    """The Dice to expect, expected volumes and intervals of each method, judged by the ground truth."""
-    frame = pd.DataFrame(map(vars, reviews.judgements.values()))
-    columns = []
-    for shown in _REVIEWED:
-        values = frame[shown.name].astype(float)
-        if shown.needs_fit and values.isna().all():
-            continue
-        title = JUDGEMENT_LABELS[shown.name]
-        columns.append(Column(title, list(values), signed=shown.signed, arrow=shown.arrow))
-    note = (
-        f"All structures of {len(reviews.cases)} cases together. AURC: area under the risk–coverage curve. Volume "
-        "(share): the sum of the expected volumes over that of the true ones, minus 1. Interval: the fitted one."
-    )
-    title = "What the confidences are good for"
-    return Table(title, "", note, list(reviews.judgements), columns)
-
-
-MakeTables = Callable[[Sequence[View]], list[Table]]
+MakeTables = Callable[[Sequence[Comparison]], list[Table]]
 
 
 TABLES: dict[str, MakeTables] = {
@@ -261,14 +361,18 @@ def table_text(
         digits: after the decimal point; by default the metric's own. CSV has all.
         tables: those that there are; ``nnunet_nacl.paper.report.TABLES`` has more.
     """
-    if name not in tables:
-        raise ValueError(f"table: expected one of {', '.join(tables)}; got {name}.")
-    if form not in FORMATS:
-        raise ValueError(f"format: expected one of {', '.join(FORMATS)}; got {form}.")
-    made = tables[name]([View(one, voxels) for one in comparisons_of(results)])
+    made = tables[name]([comparison.over(voxels) for comparison in compare_all(results)])
     if form == "csv" and len(made) > 1:
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."
         )
-    shown = [replace(table, intervals=intervals, digits=digits) for table in made]
-    return printable("\n".join(map(FORMATS[form], shown)))
+
+    def styled(cell: Cell) -> Cell:
+        shown = cell.digits if digits is None else digits
+        return replace(cell, digits=shown, is_short=not intervals)
+
+    texts = []
+    for table in made:
+        columns = {head: [*map(styled, cells)] for head, cells in table.columns.items()}
+        texts.append(FORMATS[form](replace(table, columns=columns)))
+    return printable("\n".join(texts))

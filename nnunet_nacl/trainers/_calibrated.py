@@ -1,28 +1,23 @@
 """The mix-in that gives an nnU-Net trainer one of our losses."""
 
-import math
-import time
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from nnunetv2.configuration import default_num_processes
-from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
+from torch.optim import Optimizer
 
 from nnunet_nacl import losses
-from nnunet_nacl.metrics import MARGIN_MM
 from nnunet_nacl.nnunet import Predictions, allowed_in_checkpoints, hooks
-from nnunet_nacl.trainers._logged import LOSS_STATE, MAX_LOGIT_HISTOGRAM, VALUES
+from nnunet_nacl.trainers._live import LiveCurvesMixin
+from nnunet_nacl.trainers._logged import LOSS_STATE
 from nnunet_nacl.trainers._losses import build_loss, build_term
-from nnunet_nacl.trainers._plot import plot_progress
-from nnunet_nacl.trainers._progress import EpochCalibration, covers
 from nnunet_nacl.trainers._recipes import PAPER_EPOCHS, Recipe
-from nnunet_nacl.trainers._schedule import FIRST_HALF_LR, HalfTimeLRScheduler
 from nnunet_nacl.typing import ByName
 
-PICTURE_EVERY = 300
-"""The next picture is drawn after this many times the time that the last one took: an epoch may take seconds only."""
+FIRST_HALF_LR = 1e-3
+SECOND_HALF_LR = 1e-4
 STARTS_LATE = (
     "Without Dice, a loss learns small structures late under nnU-Net's SGD: on Hippocampus, CE had a Dice of 0.471 "
     "after 1,500 steps, DiceCE 0.835. Train until progress.png is flat (there, 25,000 steps were enough), or with the "
@@ -30,7 +25,7 @@ STARTS_LATE = (
 )
 
 
-class CalibratedLossMixin(nnUNetTrainer):
+class CalibratedLossMixin(LiveCurvesMixin):
     """Replaces the loss of any nnU-Net trainer class, under its own deep supervision.
 
     Put it before the trainer and give the recipe; network, data loading and inference stay the trainer's::
@@ -50,8 +45,7 @@ class CalibratedLossMixin(nnUNetTrainer):
     term_class: ClassVar[type[losses.ImageTerm] | None] = None
     loss: Any
     num_iterations_per_epoch: int
-    _epoch: EpochCalibration
-    _next_picture: float = 0.0
+    _loss: Any
 
     def initialize(self) -> None:
         if self.recipe.paper_schedule:
@@ -120,76 +114,29 @@ class CalibratedLossMixin(nnUNetTrainer):
             super().load_checkpoint(filename_or_checkpoint)
         loss = hooks.inner_loss(self.loss)
         for state in hooks.values_by_epoch(self).get(LOSS_STATE, [])[-1:]:
-            for name, values in dict(state).items():
+            for name, values in state.items():
                 buffer = loss.get_buffer(name)
                 setattr(loss, name, torch.tensor(values, dtype=buffer.dtype, device=buffer.device))
 
     def on_train_start(self) -> None:
         super().on_train_start()
-        logged = hooks.values_by_epoch(self)
-        # Earlier epochs may have been trained without them
-        for name in (*VALUES, MAX_LOGIT_HISTOGRAM, LOSS_STATE):
-            nothing: Any = math.nan if name in VALUES else []
-            values = logged.setdefault(name, [])
-            values += [nothing] * (self.current_epoch - len(values))
+        self._pad(LOSS_STATE, {})
         if hooks.inner_loss(self.loss).term is None and isinstance(self.optimizer, torch.optim.SGD):
             self.print_to_log_file(STARTS_LATE, add_timestamp=False)
-        size = self.configuration_manager.patch_size
-        if covers(size, self._patch_spacing_mm()):
-            self.print_to_log_file(
-                f"A patch of {' x '.join(map(str, size))} voxels is smaller than the {MARGIN_MM:g} mm of near: in each "
-                "epoch, ECE over near is that of all its voxels.",
-                add_timestamp=False,
-            )
+
+    def watch(self, logits: torch.Tensor, target: torch.Tensor) -> None:
+        super().watch(logits, target)
+        self._loss.observe(logits, target)
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
-        self._epoch = EpochCalibration(
-            regions=bool(self.label_manager.has_regions),
-            ignore_label=self.label_manager.ignore_label,
-            spacing_mm=self._patch_spacing_mm(),
-        )
-
-    def _patch_spacing_mm(self) -> list[float]:
-        configuration = self.configuration_manager
-        return list(configuration.spacing[-len(configuration.patch_size) :])
-
-    def validation_step(self, batch: ByName) -> Any:
-        inner: Any = hooks.inner_loss(self.loss)
-
-        def watch(logits: torch.Tensor, target: torch.Tensor) -> None:
-            self._epoch.watch(logits, target)
-            inner.observe(logits, target)
-
-        with hooks.loss_is_watched(self, watch):
-            return super().validation_step(batch)
+        self._loss = hooks.inner_loss(self.loss)
 
     def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
         super().on_validation_epoch_end(val_outputs)
-        if self.is_ddp:
-            self._epoch.gather()
-        hooks.log_values(self, self._epoch.values())
-        hooks.log_locally(self, MAX_LOGIT_HISTOGRAM, self._epoch.histogram())
-        loss: Any = hooks.inner_loss(self.loss)
-        loss.end_epoch(self.current_epoch)
-        state = {name: buffer.tolist() for name, buffer in loss.named_buffers(recurse=False)}
-        if state:
-            hooks.log_locally(self, LOSS_STATE, state)
-
-    def on_epoch_end(self) -> None:
-        logged = hooks.values_by_epoch(self)
-        now = {name: logged[name][-1] for name in VALUES}
-        self.print_to_log_file(
-            f"ECE over near {now['ece_near']:.4f} (confidence - accuracy {now['over_confidence_near']:+.4f}), "
-            f"CECE {now['cece_near']:.4f}"
-        )
-        last = self.current_epoch + 1 == self.num_epochs
-        if self.local_rank == 0 and (last or time.monotonic() >= self._next_picture):
-            start = time.monotonic()
-            plot_progress(logged, self.output_folder)
-            end = time.monotonic()
-            self._next_picture = end + PICTURE_EVERY * (end - start)
-        super().on_epoch_end()
+        self._loss.end_epoch(self.current_epoch)
+        state = {name: buffer.tolist() for name, buffer in self._loss.named_buffers(recurse=False)}
+        hooks.log_locally(self, LOSS_STATE, state)
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         super().perform_actual_validation(save_probabilities)
@@ -216,3 +163,19 @@ class CalibratedLossMixin(nnUNetTrainer):
             f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {near['ECE']:.4f} (confidence - accuracy "
             f"{near['over_confidence']:+.4f}); all metrics are in {result.file}"
         )
+
+
+class HalfTimeLRScheduler:
+    """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
+
+    It depends on the epoch alone, so the rate is right again after ``--c`` without any saved state.
+    """
+
+    def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
+        self.optimizer = optimizer
+        self.num_epochs = num_epochs
+
+    def step(self, epoch: int) -> None:
+        rate = FIRST_HALF_LR if epoch < self.num_epochs / 2 else SECOND_HALF_LR
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate

@@ -9,5 +9,5 @@ LEVELS = (5, 25, 50, 75, 95)
 MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in LEVELS)
 LOSS_STATE = "loss_state"
 """What a loss has adapted, such as CRaC's weights: its buffers by name."""
-VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
+VALUES = ("ece", "over_confidence", *MAX_LOGIT_QUANTILES)
 """The numbers."""

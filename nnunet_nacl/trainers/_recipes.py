@@ -202,7 +202,8 @@ num_iterations_per_epoch=None, paper_schedule=False)
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    loss, term = match["loss"], match["term"]
+    loss = match["loss"]
+    term = match["term"]
     groups = _groups_of(loss, term)
     values: list[dict[str, object]] = [{} for _ in groups]
     set_by: dict[tuple[int, str], str] = {}

@@ -91,7 +91,7 @@ def _write_case(
             values = scaled.clip(0, whole).astype(data_set.image_dtype)
         map_name = re.sub(r"[^\w.-]+", "_", name)
         data_set.reader.write_image(
-            values, files.prediction, folder / f"{files.name}_{map_name}{data_set.file_ending}"
+            values, case.geometry, folder / f"{files.name}_{map_name}{data_set.file_ending}"
         )
 
 

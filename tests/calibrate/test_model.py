@@ -16,7 +16,7 @@ from nnunet_nacl.calibrate import Fit, Score, Unchanged, apply_folder, calibrate
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import Model, Predictions
+from nnunet_nacl.nnunet import Predictions, Provenance
 from tests.calibrate.conftest import CASES, Copy, forward, open_fold, rewrite
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS, write_summary
 
@@ -101,7 +101,8 @@ def test_a_stock_nnunet_predicts_with_it(
             nnUNet_extTrainer="",
         )  # fmt: skip
     fit = json.loads((fold / "calibration.json").read_text())
-    (tmp_path / "fit.json").write_text(json.dumps(fit | {"cases": []}))  # else apply refuses cases of the fit
+    fit["provenance"]["cases"] = []  # else apply refuses cases of the fit
+    (tmp_path / "fit.json").write_text(json.dumps(fit))
     apply_folder(tmp_path / "fit.json", tmp_path / "trained", tmp_path / "applied")
     for case in CASES:
         predicted, applied = (
@@ -118,7 +119,7 @@ def test_several_folds(copy_of: Callable[..., Copy]) -> None:
     assert [fit.settings["fold"] for fit, _ in found] == ["0", "1"]
     assert [file for _, file in found] == [copy.model / f"fold_{n}" / "checkpoint_calibrated.pth" for n in (0, 1)]
     kept = files_of(copy.model)
-    with pytest.raises(FileNotFoundError, match="has no fold 2; there are fold_0, fold_1"):
+    with pytest.raises(FileNotFoundError, match=r"fold_2/checkpoint_final\.pth does not exist"):
         calibrate(copy.model, 0, 2, overwrite=True)
     assert files_of(copy.model) == kept  # what is missing is found before anything is written
 
@@ -243,7 +244,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
     assert "skipped toy_0: the preprocessed image holds a NaN or an infinity." in capfd.readouterr().err
     fold = copy.model / "fold_0"
     fit = Fit.read(fold / "calibration.json")
-    assert fit.cases == CASES[1:]
+    assert fit.provenance.cases == CASES[1:]
     assert [skipped.case for skipped in fit.skipped] == ["toy_0"]
     files = {file.stem: np.load(file)["probabilities"] for file in (fold / "validation_calibrated").glob("*.npz")}
     assert sorted(files) == CASES[1:]
@@ -270,8 +271,12 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     ((fit, written),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="head")
     assert written == copy.model / "fold_all" / "checkpoint_calibrated.pth"
     assert written.is_file()
-    assert fit.cases == [f"new_{case}" for case in CASES]
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
     assert (fit.settings["fold"], fit.settings["images"]) == ("all", str(images))
+    turned = sitk.DICOMOrient(sitk.ReadImage(str(labels / "new_toy_1.nii.gz")), "RAS")
+    sitk.WriteImage(turned, str(labels / "new_toy_1.nii.gz"))
+    ((fit, _),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="temperature", overwrite=True)
+    assert [(one.case, "does not lie where" in one.reason) for one in fit.skipped] == [("new_toy_1", True)]
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):
@@ -288,7 +293,7 @@ def test_a_fold_that_was_trained_with_its_validation_cases(copy_of: Callable[...
         calibrate(copy.model, 0)
     images, labels = unseen_cases(copy, tmp_path)
     ((fit, _),) = calibrate(copy.model, 0, images=images, gt_folder=labels, method="temperature")
-    assert fit.cases == [f"new_{case}" for case in CASES]
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
 
 
 def test_folds_of_few_cases_share_a_temperature(copy_of: Callable[..., Copy]) -> None:
@@ -303,7 +308,7 @@ def test_folds_of_few_cases_share_a_temperature(copy_of: Callable[..., Copy]) ->
     (first, _), (second, written) = calibrate(copy.model, 0, 1, save_probabilities=True)
     assert first.calibration == second.calibration
     assert list(first.tried) == ["as trained", "temperature"]
-    assert first.cases == CASES
+    assert first.provenance.cases == CASES
     assert written == copy.model / "fold_1" / "checkpoint_calibrated.pth"
     for number, names in ((0, CASES[:3]), (1, CASES[3:])):
         folder = copy.model / f"fold_{number}" / "validation_calibrated"
@@ -328,7 +333,7 @@ def test_a_label_that_the_data_set_lacks(copy_of: Callable[..., Copy], tmp_path:
     ((fit, _),) = calibrate(copy.model, "all", **options)
     assert [skipped.case for skipped in fit.skipped] == ["new_toy_0"]
     assert f"labels that are not in the data set: {label}; known are 0, 1, 2" in fit.skipped[0].reason
-    assert len(fit.cases) == 5
+    assert len(fit.provenance.cases) == 5
 
 
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
@@ -442,7 +447,7 @@ def test_a_cascade_predicts_after_its_first_stage(
 ) -> None:
     """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
     score = Score(NLL=1.0, NLL_change=(0.0, 0.0), ECE=0.1, over_confidence=0.1, Dice=0.9, changed=0.0)
-    fit = Fit(Unchanged(), Model({}, None, 2), [], {"as trained": score}, {}, [])
+    fit = Fit(Unchanged(), Provenance({}, None), {"as trained": score}, {}, [])
     done = fit, Path("fold_0", "checkpoint_calibrated.pth")
     monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.demo import DATASET
-from nnunet_nacl.demo._run import _report
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, read_result
-from nnunet_nacl.nnunet import Predictions
-from tests.generated import write_folder
+from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -19,19 +16,6 @@ def start(folder: Path) -> "subprocess.Popen[str]":
         [sys.executable, "-m", "nnunet_nacl", "demo"], cwd=folder,
         env={**os.environ, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_page_is_what_its_command_makes(tmp_path: Path) -> None:
-    """With the parts that the paper adds, such as ranks of three methods and more."""
-    predicted = {}
-    for method, temperature in (("Dice + CE", 2.5), ("NACL", 1.5), ("NACL, calibrated", 1.0)):
-        folders = write_folder(tmp_path / method, "ab", temperature=temperature)
-        evaluate(Predictions.of_folder(*folders))
-        predicted[method] = folders[1]
-    results = _report(predicted, tmp_path / "page.html")
-    assert list(results) == list(predicted)
-    assert ">Ranks</h3>" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.slow
@@ -58,9 +42,10 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     report = tmp_path / "nnunet_nacl_demo" / "report.html"
     page = report.read_text()
     assert page.count("<svg") > 1
-    assert page.index("<b>NACL</b> against Dice + CE: Dice") < page.index("What to do next")
+    assert "<b>NACL</b> against Dice + CE: Dice" in page
+    assert ">Ranks</h3>" in page
     assert report.as_uri() in printed
-    assert printed.count(": ECE over near ") == 2 * 2  # epochs of both
+    assert printed.count(": ECE 0.") == 2 * 2  # epochs of both
     assert "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL" in printed.partition(report.as_uri())[2]
 
     printed, _ = (again := start(tmp_path)).communicate()

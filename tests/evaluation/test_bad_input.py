@@ -1,5 +1,3 @@
-import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,7 +6,6 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from tests.commands import run_forked
 from tests.evaluation.evaluated import Folders, reasons, run_evaluate, summary_of
 from tests.generated import noisy_case, write_upright
 
@@ -31,7 +28,7 @@ def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...])
 BAD = {  # other arrays that are refused: test_case.py; files that cannot be read: tests/nnunet
     "ground truth of other spacing": (
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
-        "labelsTs/case_1.nii.gz has the spacing (10, 1, 1) mm, not (1, 1, 1) mm as ",
+        "predictions/case_1.nii.gz does: voxels are up to 45 voxels apart; spacing (10, 1, 1), not (1, 1, 1)",
     ),
     "NaN": (
         partial(save, change=lambda p: np.where(p > 0.8, np.nan, p)),
@@ -47,7 +44,7 @@ BAD = {  # other arrays that are refused: test_case.py; files that cannot be rea
     ),
     "other shape": (
         partial(ground_truth_with, change=lambda y: y[:4]),
-        "labelsTs/case_1.nii.gz: the shape (4, 20, 20) is not the segmentation's, (6, 20, 20).",
+        "labelsTs/case_1.nii.gz has the shape (4, 20, 20); ",
     ),
     "no ground truth": (
         lambda r, p: (r / "case_1.nii.gz").unlink(),
@@ -62,26 +59,11 @@ def test_a_bad_case_is_named_and_the_others_are_evaluated(
 ) -> None:
     spoil, message = BAD[name]
     spoil(*folders)
-    assert run_evaluate(folders, "--chill") == (0 if name == "no ground truth" else 1)
+    assert run_evaluate(folders) == 1
     assert message in reasons(folders)["case_1"]
-    captured = capsys.readouterr()
-    if name == "no ground truth":
-        assert "1 cases lack prediction or ground truth, such as case_1." in captured.out
-    else:
-        assert f"skipped case_1: {reasons(folders)['case_1']}" in captured.err
+    assert f"skipped case_1: {reasons(folders)['case_1']}" in capsys.readouterr().err
     assert [case["case"] for case in summary_of(folders)["metric_per_case"]] == ["case_0", "case_2"]
     assert run_evaluate(folders) == 1  # also when the good ones need not be evaluated again
-
-
-def test_a_name_that_is_not_utf8_is_refused(folders: Folders) -> None:
-    """ITK ends the whole process at such a name."""
-    name = os.fsdecode(b"caf\xe9")
-    for folder, ending in ((folders[0], ".nii.gz"), (folders[1], ".nii.gz"), (folders[1], ".npz")):
-        shutil.copy(folder / f"case_1{ending}", folder / f"{name}{ending}")
-    log = folders[0].with_name("log")
-    assert run_forked(["nnunet_nacl", "evaluate", *map(str, folders), "-np", "1"], os.environ, log) == 1
-    assert "caf\ufffd.nii.gz: expected a file name in UTF-8" in log.read_text()
-    assert len(summary_of(folders)["metric_per_case"]) == 3
 
 
 def test_other_places_can_be_ignored(folders: Folders) -> None:

@@ -1,7 +1,6 @@
 import csv
 import json
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from nnunetv2.evaluation.evaluate_predictions import compute_metrics
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult, Origin, _summary, evaluate, evaluate_command
+from nnunet_nacl.evaluation import FolderResult, _summary, evaluate
 from nnunet_nacl.metrics import Counts, Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
@@ -201,14 +200,6 @@ def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture
     assert share < 0.2
     assert run_evaluate(folders, "--margin", "-1") == 1
     assert "margin_mm must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("margin_mm", "written"), [(3.1234567, "3.1234567"), (3.0, "3"), (0.001, "0.001")])
-def test_the_command_has_the_margin_to_the_last_digit(folders: Folders, margin_mm: float, written: str) -> None:
-    """Another one would count all again."""
-    origin = Origin.of(Predictions.of_folder(*folders), Settings(margin_mm=margin_mm))
-    command = shlex.split(evaluate_command(origin))
-    assert command[command.index("--margin") + 1] == written
 
 
 @pytest.mark.parametrize(("share", "is_nearly_all"), [(0.951, True), (0.949, False)])

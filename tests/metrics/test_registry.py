@@ -30,8 +30,8 @@ def test_what_is_computed_is_registered() -> None:
     frame = result.to_dataframe()
     of_cases = set(frame["metric"]) - {"NLL_sum", "Brier_sum", "foreground_voxels"}  # what the scores are ratios of
     scores = {name for name, metric in METRICS.items() if metric.over_cases == "sums"}
-    assert of_cases == set(METRICS) - scores - {"Dice_mask"}  # of regions that label maps cannot hold
-    assert set(frame[frame["voxels"] == ""]["metric"]) == set(SEGMENTATION_METRICS) - {"Dice_mask"}
+    assert of_cases == set(METRICS) - scores
+    assert set(frame[frame["voxels"] == ""]["metric"]) == set(SEGMENTATION_METRICS)
     assert set(result.pooled("image")) == (set(CALIBRATION_METRICS) - {"ECE_expected", "CECE_expected"})
     pooled = {name for name, metric in METRICS.items() if metric.over_cases == "pooled"}
     assert {"ECE", "CECE", "over_confidence"} <= pooled

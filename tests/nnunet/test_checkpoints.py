@@ -41,11 +41,11 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def repack(file: Path, compression: int = zipfile.ZIP_STORED, **renamed: str) -> None:
+def repack(file: Path, **renamed: str) -> None:
     """Write the archive anew, with other words in its pickle."""
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: archive.read(member) for member in archive.infolist()}
-    with zipfile.ZipFile(file, "w", compression) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, data in members.items():
             for old, new in renamed.items():
                 data = data.replace(old.encode(), new.encode()) if name.endswith("data.pkl") else data  # noqa: PLW2901
@@ -71,7 +71,7 @@ def flip(file: Path, position: int, bit: int = 0) -> bytes:
 
 def test_a_flipped_bit_of_a_weight(file: Path) -> None:
     flip(file, file.read_bytes().index(np.float32(1000).tobytes()))
-    message = "it is damaged: the checksum of checkpoint_final/data/0 in it is wrong. Copy or download it again."
+    message = "the checksum of checkpoint_final/data/0 in it is wrong. Copy or download it again."
     assert refused(file) == message
 
 
@@ -94,18 +94,9 @@ def test_no_flipped_bit_changes_what_is_read(file: Path) -> None:
 
 def test_cut_short(file: Path) -> None:
     whole = file.read_bytes()
-    for kept in (30, len(whole) // 2, len(whole) - 1):
+    for kept in (0, 30, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:kept])
-        assert refused(file).startswith("it is cut short or damaged (")
-    file.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) // 2))  # an interrupted download
-    assert refused(file).endswith("). Copy or download it again.")
-
-
-def test_not_an_archive(file: Path) -> None:
-    for content in (b"", b"version https://git-lfs.github.com/spec/v1\n"):
-        file.write_bytes(content)
-        expected = f"expected an archive of torch.save; it starts with {content[:20]!r}. Copy or download it again."
-        assert refused(file) == expected
+        assert "File is not a zip file" in refused(file)
     file.unlink()
     with pytest.raises(FileNotFoundError, match=r"checkpoint_final\.pth does not exist"):
         read_checkpoint(file)
@@ -117,21 +108,16 @@ def run_recipe(message: str) -> None:
     exec("\n".join(lines), {})
 
 
-@pytest.mark.parametrize("kind", ["compressed", "legacy", "object", "structure"])
+@pytest.mark.parametrize("kind", ["object", "structure"])
 def test_what_is_whole_can_be_slimmed(file: Path, kind: str) -> None:
     found = {
-        "compressed": "checkpoint_final/data.pkl in it is compressed, which torch.save never does. If you trust its",
-        "legacy": "it is a bare pickle without checksums, PyTorch's format before version 1.6. If you trust its source",
         "object": "it holds functools.partial; only numbers, text, paths and arrays of them are read",
         "structure": "it holds numpy.dtypes.VoidDType; only numbers, text, paths and arrays of them are read",
     }[kind]
     added = {"object": functools.partial(int), "structure": np.zeros(2, [("a", "f4")])}
     path = file.with_name("it's.pth")
     content = {**CONTENT, "logging": added.get(kind)}
-    torch.save(content, path, _use_new_zipfile_serialization=kind != "legacy")
-    if kind == "compressed":
-        repack(path, zipfile.ZIP_DEFLATED)
-        found = found.replace("checkpoint_final", "it's")
+    torch.save(content, path)
     message = refused(path)
     assert message.startswith(found)
     assert "damaged" not in message
@@ -171,12 +157,7 @@ def test_paths_of_another_system(file: Path) -> None:
 @pytest.mark.parametrize("missing", sorted(SLIM))
 def test_what_predictions_need(file: Path, missing: str) -> None:
     torch.save({name: value for name, value in CONTENT.items() if name != missing}, file)
-    there = ", ".join(name for name in CONTENT if name != missing)
-    assert refused(file) == f"it lacks {missing}; it has {there}."
-    torch.save(CONTENT | {"init_args": {}}, file)
-    assert refused(file) == "its init_args lack configuration."
-    torch.save([1], file)
-    assert refused(file) == "expected a dictionary; it holds a list."
+    assert refused(file) == f"it lacks {missing}."
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -190,7 +171,7 @@ def test_no_command_reads_a_damaged_checkpoint(
     monkeypatch.setenv("nnUNet_results", str(file.parents[3]))
     before = sorted(file.parents[3].rglob("*"))
     assert main([str(model) if part == "MODEL" else part for part in COMMANDS[command]]) == 1
-    assert f"{file} {PREFIX}it is damaged: the checksum of checkpoint_final/data/0" in capsys.readouterr().err
+    assert f"{file} {PREFIX}the checksum of checkpoint_final/data/0" in capsys.readouterr().err
     assert sorted(file.parents[3].rglob("*")) == before
 
 

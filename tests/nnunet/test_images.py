@@ -1,8 +1,7 @@
-import errno
-import gzip
 import json
-import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -15,7 +14,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.spatial.transform import Rotation
 from skimage import io
 
-from nnunet_nacl.nnunet import Geometry, LabelMap, Reader
+from nnunet_nacl.nnunet import Geometry, LabelMap, MisplacedError, Reader
 
 LABELS = np.random.default_rng(0).integers(0, 3, (5, 8, 12), np.uint8).repeat(2, 1)
 SITK = Reader("SimpleITKIO")
@@ -45,6 +44,20 @@ def flat(file: Path) -> None:
     io.imsave(file, LABELS[0], check_contrast=False)
 
 
+def placed_like(file: Path) -> Path:
+    """A label map of zeros where a file of numbers lies."""
+    if file.suffix in {".png", ".bmp"}:
+        return file
+    if file.suffix == ".tif":
+        tifffile.imwrite(file, np.zeros_like(LABELS))
+        return file
+    stored = sitk.ReadImage(str(file))
+    zeros = sitk.Image(stored.GetSize(), sitk.sitkUInt8)
+    zeros.CopyInformation(stored)
+    sitk.WriteImage(zeros, str(file))
+    return file
+
+
 each_format = pytest.mark.parametrize(("ending", "write", "name"), [
     (".nii", placed, "SimpleITKIO"), (".nii.gz", placed, "SimpleITKIO"), (".nii.gz", placed, "SimpleITKIOWithReorient"),
     (".nii.gz", placed, "NibabelIO"), (".nii.gz", placed, "NibabelIOWithReorient"), (".nii.gz", nifti2, "NibabelIO"),
@@ -64,7 +77,7 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
     if not ending.startswith(".tif"):  # whose images carry the number of a channel
         assert np.array_equal(reader.read_gray(like, found), found.labels)
         with pytest.raises(ValueError, match=f"{like} has the shape .*; {like} has"):
-            reader.read_gray(like, LabelMap(found.labels[:, 1:], found.geometry))
+            reader.read_gray(like, LabelMap(found.labels, replace(found.geometry, shape=(1, 2, 3))))
     assert found.labels.dtype.kind in "iu"
     assert found.geometry.spacing == pytest.approx(properties["spacing"])
     for _ in range(2):
@@ -74,8 +87,9 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
     again.geometry.check_same(found.geometry)
     values = np.random.default_rng(0).random(found.labels.shape, np.float32)
     values = (200 * values).astype(np.uint8) if ending in {".png", ".bmp"} else values
-    reader.write_image(values, like, tmp_path / f"c{ending}")
+    reader.write_image(values, found.geometry, tmp_path / f"c{ending}")
     assert np.array_equal(peer.read_seg(str(tmp_path / f"c{ending}"))[0][0], values)
+    reader.read_labels(placed_like(tmp_path / f"c{ending}")).geometry.check_same(found.geometry)
     assert {file.name.split(".")[0] for file in tmp_path.iterdir()} == set("abc")
     with pytest.raises(ValueError, match=r"the shape .* is not that of the probabilities"):
         reader.write_labels(found.labels[:, 1:], like, tmp_path / f"b{ending}")
@@ -83,42 +97,24 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
 
 @each_format
 def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, name: str) -> None:
-    """NIfTI and GIPL files wherever they are cut: SimpleITK fills what they lack with zeros."""
+    """NIfTI files wherever they are cut: SimpleITK fills what they lack with zeros."""
     file, reader = tmp_path / f"a{ending}", Reader(name)
     write(file)
     intact = reader.read_labels(file)
     whole = file.read_bytes()
-    is_filled = ending in (".nii", ".nii.gz", ".gipl")
-    for end in [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1] if is_filled else [60]:
+    for end in [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1] if "nii" in ending else [60]:
         file.write_bytes(whole[:end])
         for read in (reader.read_labels, lambda one: reader.read_gray(one, intact)):
             with pytest.raises(ValueError, match=f"{file} cannot be read: "):
                 read(file)
-    if "nii" in ending:
-        file.write_bytes(whole + bytes(100) if ending == ".nii" else whole + gzip.compress(bytes(100)))
-        with pytest.raises(ValueError, match=f"{file} cannot be read: it holds .* bytes, and its header declares"):
-            reader.read_labels(file)
 
 
-@pytest.mark.parametrize(
-    ("ending", "value"), [(".nii.gz", 0.5), (".nii.gz", np.nan), (".mha", 0.5), (".mha", np.nan), (".mha", np.inf)]
-)
+@pytest.mark.parametrize(("ending", "value"), [(".nii.gz", 0.5), (".mha", 0.5), (".mha", np.nan), (".mha", np.inf)])
 def test_labels_that_are_no_whole_numbers(tmp_path: Path, ending: str, value: float) -> None:
     labels = LABELS.astype(np.float32)
     labels[4, 5, 6] = value
     file = placed(tmp_path / f"a{ending}", labels=labels)
     with pytest.raises(ValueError, match=f"{file}: expected labels, which are whole numbers; got "):
-        SITK.read_labels(file)
-
-
-def test_scaled_labels_are_explained(tmp_path: Path) -> None:
-    """1 is stored as 255 with a slope of 1/255, which single precision does not hold exactly."""
-    file = tmp_path / "a.nii.gz"
-    image = nibabel.Nifti1Image(255 * LABELS.T, np.eye(4))
-    image.header.set_slope_inter(0.00392, 0)
-    nibabel.save(image, file)
-    message = r"which are whole numbers; got 0\.9995.*scl_slope is 0\.00392, scl_inter 0\. Save the labels as whole"
-    with pytest.raises(ValueError, match=message):
         SITK.read_labels(file)
 
 
@@ -161,36 +157,42 @@ def test_labels_of_one_volume_in_four_dimensions(tmp_path: Path, ending: str) ->
     np.testing.assert_array_equal(theirs[0], labels)
 
 
-@pytest.mark.parametrize("ending", [".nii.gz", ".nrrd", ".mha"])
-def test_images_of_four_dimensions_are_called_so(tmp_path: Path, ending: str) -> None:
-    still = SITK.read_labels(placed(tmp_path / "a.nii.gz"))
-    frames = [sitk.GetImageFromArray(LABELS)] * 2
-    file = tmp_path / f"b{ending}"
-    sitk.WriteImage(sitk.JoinSeries(frames), str(file))
-    message = rf"b{ending} is a 4-D image \(12, 16, 5, 2\): nnU-Net takes one 3-D file a channel\.$"
-    for read in (SITK.read_labels, lambda one: SITK.read_gray(one, still)):
-        with pytest.raises(ValueError, match=message):
-            read(file)
-
-
 def test_colors_are_no_labels(tmp_path: Path) -> None:
     io.imsave(tmp_path / "a.png", np.stack([LABELS[0]] * 3, -1), check_contrast=False)
-    with pytest.raises(ValueError, match=r"a\.png cannot be read: expected one label for each voxel; got 3 values"):
+    with pytest.raises(ValueError, match=r"a\.png cannot be read: too many values to unpack"):
         Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png")
 
 
-@pytest.mark.parametrize("reader", [SITK, Reader("NibabelIO")])
+@pytest.mark.parametrize("name", ["SimpleITKIO", "NibabelIO"])
 @pytest.mark.parametrize(("changed", "expected"), [
-    ({"spacing": (1, 2, 30)}, r"spacing \(30, 2, 1\) mm, not \(3, 2, 1\) mm as .*a.nii.gz has"),
-    ({"origin": (10, -20, 31)}, "origin "), ({"direction": np.diag([-1, -1, 1])}, r"direction \("),
-    ({"direction": Rotation.from_rotvec([0, 0, 0.01]).as_matrix()}, r"direction \("),
+    ({"spacing": (1, 2, 30)}, r"36 voxels apart; spacing \(30, 2, 1\), not \(3, 2, 1\)"),
+    ({"origin": (10, -20, 31)}, "0.17 voxels apart; origin "),
+    ({"direction": np.diag([-1, -1, 1])}, r"30 voxels apart; direction \("),
+    ({"direction": Rotation.from_rotvec([0, 0, 1e-3]).as_matrix()}, r"0.03 voxels apart; direction \("),
 ])  # fmt: skip
-def test_what_differs(tmp_path: Path, reader: Reader, changed: dict[str, object], expected: str) -> None:
-    mine = reader.read_labels(placed(tmp_path / "a.nii.gz")).geometry
+def test_what_differs(tmp_path: Path, name: str, changed: dict[str, object], expected: str) -> None:
+    reader = Reader(name)
+    mine = reader.read_labels(placed(tmp_path / "a.nii.gz", origin=(10, -20, 30.5))).geometry
     other = reader.read_labels(placed(tmp_path / "b.nii.gz", **changed)).geometry  # type: ignore[arg-type]
     mine.check_same(mine)
-    with pytest.raises(ValueError, match=rf"b.nii.gz has the {expected}"):
+    other.check_same(mine, ignore_geometry=True)
+    with pytest.raises(MisplacedError, match=f"does: voxels are up to {expected}"):
         other.check_same(mine)
+
+
+def test_one_hundredth_of_a_voxel(tmp_path: Path) -> None:
+    """At the corner that is the farthest from the axis of a rotation by 8e-5: 11 mm of 1 mm, 15 of 2 mm."""
+    reader = Reader("SimpleITKIO")
+    mine = reader.read_labels(placed(tmp_path / "a.nii.gz")).geometry
+    for shift, is_same in ((0.0099, True), (0.0101, False)):
+        for number in range(3):
+            origin = np.array((10, -20, 30.5))
+            origin[number] += shift * (1, 2, 3)[number]
+            other = reader.read_labels(placed(tmp_path / "b.mha", origin=tuple(origin))).geometry
+            with nullcontext() if is_same else pytest.raises(MisplacedError):
+                other.check_same(mine)
+    turned = Rotation.from_rotvec([0, 0, 8e-5]).as_matrix()
+    reader.read_labels(placed(tmp_path / "b.mha", direction=turned)).geometry.check_same(mine)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -218,7 +220,7 @@ def test_readers_that_reorient_see_no_difference_in_orientation(tmp_path: Path, 
     assert np.array_equal(mine, other)
     here.check_same(there)
     here, there = (SITK.read_labels(tmp_path / f"{one}.nii.gz").geometry for one in "ab")
-    with pytest.raises(ValueError, match="another orientation"):
+    with pytest.raises(MisplacedError, match="direction"):
         here.check_same(there)
 
 
@@ -226,14 +228,14 @@ def test_formats_without_geometry_agree_with_all(tmp_path: Path) -> None:
     flat(tmp_path / "a.png")
     image = Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png").geometry
     assert not image.known
-    image.check_same(Geometry(tmp_path, (999, 5, 5)))
+    image.check_same(Geometry(tmp_path, (1, *LABELS.shape[1:]), (999, 5, 5)))
     for name, spacing in (("a", None), ("b", [1, 1, 1]), ("c", [3, 1, 1])):
         tiff(tmp_path / f"{name}.tif")
         if spacing:
             (tmp_path / f"{name}.json").write_text(json.dumps({"spacing": spacing}))
     a, b, c = (Reader("Tiff3DIO").read_labels(tmp_path / f"{name}.tif").geometry for name in "abc")
     a.check_same(c)
-    with pytest.raises(ValueError, match=r"spacing \(3, 1, 1\) mm, not \(1, 1, 1\) mm"):
+    with pytest.raises(ValueError, match=r"spacing \(3, 1, 1\), not \(1, 1, 1\)"):
         c.check_same(b)
 
 
@@ -244,26 +246,3 @@ def test_an_image_of_two_dimensions_is_one_mm_thick(tmp_path: Path) -> None:
     assert Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png").geometry.voxel_ml == 0.001
     assert SITK.read_labels(tmp_path / "b.nii.gz").geometry.voxel_ml == 0.000125
     assert SITK.read_labels(tmp_path / "c.nii.gz").geometry.voxel_ml == 0.0005
-
-
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ITK says nothing then; its file lacks voxels."""
-    like = placed(tmp_path / "a.nii.gz")
-    write = sitk.WriteImage
-
-    def cut_short(image: sitk.Image, name: str, *options: bool) -> None:
-        write(image, name, *options)
-        Path(name).write_bytes(Path(name).read_bytes()[:-20])
-
-    monkeypatch.setattr(sitk, "WriteImage", cut_short)
-    with pytest.raises(OSError, match=rf"cannot be written whole; .*'{tmp_path / 'b.nii.gz'}'"):
-        SITK.write_labels(LABELS, like, tmp_path / "b.nii.gz")
-    assert list(tmp_path.iterdir()) == [like]
-
-    def full(*_: object) -> None:  # as nibabel
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(sitk, "WriteImage", full)
-    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path / 'b.nii.gz'}'"):
-        SITK.write_labels(LABELS, like, tmp_path / "b.nii.gz")
-    assert list(tmp_path.iterdir()) == [like]

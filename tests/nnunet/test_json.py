@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import DataSet, Model, PlansJson, dataset_in, model_folder, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, PlansJson, Provenance, dataset_in, model_folder, read_dataset_json
 from nnunet_nacl.nnunet._names import names_in, naming
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
@@ -48,7 +48,6 @@ def test_labels_of_classes(tmp_path: Path) -> None:
         ({"labels": {}}, "Background label not declared"),
         ({"regions_class_order": [1]}, "as many entries"),
         ({"regions_class_order": None}, "regions_class_order"),
-        ({"channel_names": "CT"}, "channel_names"),
         ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],
 )
@@ -60,6 +59,50 @@ def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_p
     with pytest.raises(ValueError, match=message) as raised:
         DataSet.read(file, None, [])
     assert str(raised.value).startswith(str(file))
+
+
+BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}
+
+
+def read_regions(tmp_path: Path, labels: dict[str, object], order: list[int]) -> DataSet:
+    file = tmp_path / "dataset.json"
+    file.write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz", "regions_class_order": order}))
+    return DataSet.read(file, None, [])
+
+
+def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
+    """As when the keys of ``labels`` were sorted, by which nnU-Net orders the channels."""
+    assert read_regions(tmp_path, BRATS, [1, 2, 3]).meaning.names == ["WT", "TC", "ET"]
+    message = r"dataset\.json: regions_class_order writes label 1 for ET, which has the labels 3\. .* sorting the keys"
+    with pytest.raises(ValueError, match=message):
+        read_regions(tmp_path, dict(sorted(BRATS.items())), [1, 2, 3])
+
+
+MANY = {str(label): [label] for label in range(1, 8193)}
+
+
+@pytest.mark.parametrize(
+    ("labels", "order", "is_held"),
+    [
+        (BRATS, [1, 2, 3], True),
+        ({"ET": [3], "TC": [2, 3], "WT": [1, 2, 3]}, [3, 2, 1], False),  # the smallest first
+        ({"kidney": [1, 2, 3], "mass": [2, 3], "tumor": [2]}, [1, 3, 2], True),  # as in KiTS
+        ({"kidney": [1, 2, 3], "mass": [2, 3], "tumor": [2]}, [3, 2, 2], False),
+        ({"A": [1, 3], "B": [2, 3]}, [1, 2], False),
+        ({"A": [1, 3], "B": [2]}, [3, 2], True),
+        ({"all": list(range(1, 8193)), **MANY}, [1, *range(1, 8193)], False),  # nothing is left for all
+        ({"all": list(range(1, 8194)), **MANY}, [8193, *range(1, 8193)], True),
+    ],
+)
+def test_whether_a_label_map_can_hold_the_regions(
+    tmp_path: Path, labels: dict[str, object], order: list[int], is_held: bool
+) -> None:
+    found = read_regions(tmp_path, {"background": 0, **labels}, order)
+    if is_held:
+        found.check_regions()
+    else:
+        with pytest.raises(ValueError, match=r"A label map cannot hold the regions .* nested or disjoint regions"):
+            found.check_regions()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"image_reader_writer": 5}', '{"image_reader_writer": "sitk"}'])
@@ -105,16 +148,6 @@ def test_plans_with_nan(tmp_path: Path) -> None:
     assert '"std": NaN' in file.read_text()
 
 
-@pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "c", "c": "b"}])
-def test_configurations_that_inherit_from_themselves(parents: dict[str, str], tmp_path: Path) -> None:
-    file = tmp_path / "plans.json"
-    configurations = {name: {"inherits_from": parent} for name, parent in parents.items()}
-    file.write_text(json.dumps({"configurations": configurations}))
-    in_circle = [*parents.values()][-1]
-    with pytest.raises(ValueError, match=rf"plans\.json: the configuration '{in_circle}' inherits from itself"):
-        PlansJson.read(file).resolved("a")
-
-
 def test_names(tmp_path: Path) -> None:
     trainer = "nnUNetTrainerNACL_weight0p2"
     names = {"dataset": "Dataset004_X", "trainer": trainer, "plans": "nnUNetPlans", "configuration": "2d"}
@@ -147,5 +180,5 @@ def test_fits_of_data_sets_from_1000_on_know_their_model(tmp_path: Path) -> None
         folder = tmp_path / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0" / "validation"
         folder.mkdir(parents=True)
         (folder / "dataset.json").write_text(json.dumps(CONTENT))
-        models.append(Model.of_folder(folder, None, DataSet.read(folder / "dataset.json", None, [])))
-    assert models[0].difference(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"
+        models.append(Provenance.read(folder, None, DataSet.read(folder / "dataset.json", None, [])))
+    assert models[0].mismatch(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"

@@ -39,9 +39,6 @@ def test_a_folder(tmp_path: Path) -> None:
     assert [case.name for case in found.to_fit_to().cases] == ["a", "b"]
     assert found.cases[2].states().probabilities is None
     assert [case.name for case in Predictions.of_folder(None, folder).cases] == ["a", "b"]
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(ValueError, match="pred is given as predictions and as their ground truth"):
-        Predictions.of_folder(tmp_path / "link", folder)
 
 
 def test_predictions_copied_without_their_data_set(tmp_path: Path) -> None:
@@ -92,6 +89,26 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
     (model[1] / "splits_final.json").unlink()
     with pytest.raises(ValueError, match=r"the case a is in .*fold_0.* and in .*fold_2.*: folds must not share cases"):
         Predictions.of_validation(*model, [0, 2])
+
+
+@pytest.mark.parametrize("link", ["validation", "fold_0", "model", "data set"])
+def test_links_keep_their_names(model: tuple[Path, Path], tmp_path: Path, link: str) -> None:
+    """Where a link leads, another model's dataset.json lies, with other labels."""
+    validation = model[0] / "fold_0" / "validation"
+    linked = dict(zip(["validation", "fold_0", "model", "data set"], [validation, *validation.parents], strict=False))
+    kept = tmp_path / "kept" / "nnUNetTrainerOther__nnUNetPlans__3d_fullres" / "fold_7" / linked[link].name
+    kept.parent.mkdir(parents=True)
+    others = {**DATASET, "labels": {"background": 0, "other": 1}}
+    for folder in kept.parents[:3]:
+        (folder / "dataset.json").write_text(json.dumps(others))
+    (validation / "dataset.json").unlink()
+    expected = Predictions.of_folder(None, validation)
+    linked[link].rename(kept)
+    linked[link].symlink_to(kept)
+    found = Predictions.of_folder(None, validation)
+    assert found.dataset_json == expected.dataset_json == model[0] / "dataset.json"
+    assert found.provenance == expected.provenance
+    assert (found.provenance.trainer, found.provenance.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
 
 
 def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path]) -> None:
@@ -154,7 +171,7 @@ def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, me
 def test_without_preprocessed_data(model: tuple[Path, Path]) -> None:
     write_splits(model[1], ("c", "ab"))
     (model[1] / "gt_segmentations").rename(model[1] / "elsewhere")
-    expected = r"gt_segmentations is not a folder; .* nnunet_nacl evaluate LABELS .*/fold_0/validation --chill"
+    expected = r"gt_segmentations is not a folder; .* nnunet_nacl evaluate LABELS .*/fold_0/validation"
     with pytest.raises(FileNotFoundError, match=expected):
         Predictions.of_validation(*model, [0])
 

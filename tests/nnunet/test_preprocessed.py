@@ -47,11 +47,6 @@ def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
     assert PreprocessedCases.of_fold(predictor_of(None), "all").names == ["a", "b"]
     (drawn,) = np.random.RandomState(12345 + 4).choice(2, 1, replace=False)
     assert PreprocessedCases.of_fold(predictor_of(None), "4").names == ["ba"[drawn]]  # the other one of two
-    splits = two_cases.parent / "splits_final.json"
-    splits.write_text(json.dumps([{"train": ["a"], "val": ["b", "b"]}]))
-    with pytest.raises(ValueError, match=r"splits_final\.json: fold 0 lists the validation case b twice"):
-        PreprocessedCases.of_fold(predictor_of(None), 0)
-    splits.write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
     (two_cases / "b.npz").unlink()
     with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
         PreprocessedCases.of_fold(predictor_of(None), 0)

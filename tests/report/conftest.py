@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def page_file(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of these runs."""
     file = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(read_results([*runs.values()]), file, command="nnunet_nacl report a b 'c d'", parts=page_parts())
+    write_report(read_results([*runs.values()]), file, parts=page_parts())
     return file
 
 

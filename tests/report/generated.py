@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin
+from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin, write_result
+from nnunet_nacl.evaluation._paths import record_file
+from nnunet_nacl.evaluation._record import write_record
 from nnunet_nacl.evaluation._result import CountedCase
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles, CaseStates
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Comparison, Table, View
+from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
@@ -75,7 +77,7 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
 
 def table_of(name: str, comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """A table of one data set."""
-    (table,) = TABLES[name]([View(comparison, voxels)])
+    (table,) = TABLES[name]([comparison.over(voxels)])
     return table
 
 
@@ -117,6 +119,13 @@ def _folder_result(
     meaning = LabelMeaning.of_names(labels, regions)
     origin = Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"})
     return FolderResult(counted, Counts.joined(found), [], origin)
+
+
+def write_summary(result: FolderResult, summary: Path) -> None:
+    """What ``evaluate`` writes, of a result without files."""
+    for row, files in enumerate(result.files):
+        write_record(result.take([row]), record_file(files, summary))
+    write_result(result, summary)
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

@@ -11,9 +11,9 @@ import pytest
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import Metric, View, compare, read_results, write_report
-from nnunet_nacl.report._answer import answer
-from nnunet_nacl.report._formats import FORMATS
+from nnunet_nacl.report import Metric, compare, read_results, write_report
+from nnunet_nacl.report._page import first_screen
+from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, table_of, with_origin
 
@@ -95,10 +95,8 @@ def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -
 def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     page = page_of(page_file)
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    for text in table_of("methods", comparison).shown().to_numpy().ravel():
+    for text in table_of("methods", comparison).frame.map(str).to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
-    assert "nnunet_nacl report a b 'c d'" in page.text
-    assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']}" in page.text
     # Curves and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings; 4 cases with
     # image, ground truth, 2 pictures of each method and their curves.
     assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3 + 1)
@@ -119,16 +117,16 @@ def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], p
     assert not page.is_folded[title]
     assert page.is_folded["Structures: Dataset004_Demo"]  # on request
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).shown().columns]
+    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).frame.map(str).columns]
     assert columns[1:4] == ["HD95 (mm)\u00a0↓", "ECE foreground\u00a0↓", "ECE foreground if perfectly calibrated"]
-    above = page.text.partition("What to do next")[0]
+    above = page.text.partition("Further tables")[0]
     assert all(one in above for one in columns[1:])
 
 
 def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path], page_file: Path) -> None:
     """The paper's figure 11: the legend has the ECE of that case."""
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    chosen = View(comparison).chosen_cases
+    chosen = comparison.chosen_cases
     (worst,) = [case for case, title in chosen.items() if title == "Worst calibrated case"]
     error = comparison.values_of(Metric("ECE", "near")).loc[worst, "soft"]
     (label,) = [one for one in page_of(page_file).svg_labels if one.startswith(f"{worst}. accuracy")]
@@ -139,21 +137,12 @@ def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path
 def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
-    told = answer(compare(results))
-    assert {one.name: one.verdict.value for one in told.assessments} == {
+    told = first_screen(compare(results))
+    assert {one.name: one.verdict.value for one in told["assessments"]} == {
         "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
     }  # fmt: skip
-    assert told.assessments[0].name == "true"
-    assert told.judged.order.leaders == ["true"]
-    assert set(told.to_calibrate) == {"soft", "sharp"}
-    pair = results["true"].origin.folders[0]
-    named = {
-        name: with_origin(results[name], folders=(replace(pair, pred_folder=folder),))
-        for name, folder in (("sharp", "a/predictions_trained"), ("true", "a/predictions"), ("soft", "b/predictions"))
-    }
-    assert answer(compare(named)).to_calibrate == ["soft"]  # calibrated predictions stand beside the others
-    named["soft"] = with_origin(named["soft"], folders=(replace(pair, pred_folder="fold_0/validation_calibrated"),))
-    assert answer(compare(named)).still_off == ["soft"]
+    assert told["assessments"][0].name == "true"
+    assert told["order"].leaders == ["true"]
     first = write(tmp_path, results).text.partition("Further tables")[0]
     assert "Near is more than 95" not in first
     assert re.search(
@@ -168,46 +157,6 @@ def test_the_first_screen(tmp_path: Path) -> None:
     )  # fmt: skip
     told = first.partition("What makes a verdict")[0].rpartition("ECE near the structures, 12 cases")[2]
     assert len(told.split()) < 40
-    for command in ("calibrate VALIDATION_LABELS", "apply fit_s", "evaluate labelsTs", "review predictions/"):
-        assert f"nnunet_nacl {command}" in first
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_commands_can_be_pasted(tmp_path: Path) -> None:
-    """Of all methods to calibrate, whatever their folders are called."""
-    page = write(tmp_path, placed({"soft": "/my data/soft", "sharp": "/my data/sharp"}))
-    for name in ("soft", "sharp"):
-        calibrated = f"'/my data/{name}_calibrated'"
-        assert f"calibrate VALIDATION_LABELS VALIDATION_PREDICTIONS_OF_{name} -o fit_{name}.json" in page.text
-        assert f"nnunet_nacl apply fit_{name}.json '/my data/{name}' -o {calibrated}" in page.text
-        assert f"nnunet_nacl evaluate labelsTs {calibrated}" in page.text
-
-
-@pytest.mark.parametrize("study", ["study", "study_calibrated_losses", "study_calibrated", "pretrained"])
-def test_a_study_is_not_calibrated_by_its_folders_name(study: str) -> None:
-    """Only what sets the methods' folders apart tells which is calibrated."""
-    folders = {"soft": f"/data/{study}/NACL", "sharp": f"/data/{study}/CE"}
-    told = answer(compare(placed(folders)))
-    assert (set(told.to_calibrate), told.still_off) == ({"soft", "sharp"}, [])
-    folders["soft"] = f"/data/{study}/NACL_calibrated"
-    assert answer(compare(placed(folders))).still_off == ["soft"]
-
-
-def test_no_twins_by_half_a_word() -> None:
-    told = answer(compare(placed({"soft": "/data/pretrained/NACL", "sharp": "/data/pre/NACL"})))
-    assert set(told.to_calibrate) == {"soft", "sharp"}
-
-
-def test_a_folder_is_no_twin_of_itself() -> None:
-    """Two summaries of it, of which neither is calibrated: by the authors' protocol, say, and by the standard one."""
-    told = answer(compare(placed({"soft": "/data/NACL", "sharp": "/data/NACL"})))
-    assert set(told.to_calibrate) == {"soft", "sharp"}
-
-
-def placed(folders: dict[str, str]) -> dict[str, FolderResult]:
-    """One method that is too soft and one that is too sharp, predicted to these folders."""
-    results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("sharp", 0.5))}
-    return {name: placed_in(result, folders[name]) for name, result in results.items()}
 
 
 def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
@@ -221,26 +170,30 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(6)}
     folder = tmp_path / "calibrated"
     folder.mkdir()
-    applied = '{"calibration": {"method": "vector"}, "applied": {"pred_folder": "predictions/0.4"}}'
+    applied = '{"calibration": {"method": "temperature"}, "applied": {"pred_folder": "predictions/0.4"}}'
     (folder / "calibration_applied.json").write_text(applied)
     results["m5"] = placed_in(results["m5"], folder)
-    told = answer(compare(results))
-    names = told.judged.order.names
-    assert [one.name for one in told.assessments] == [name for name in names if name in {"m0", names[0], "m5"}]
-    assert told.before == {"m5": "m1"}
-    assert "m2" not in {"m0", names[0]}
-    by_checkpoint = placed_in(results["m2"], tmp_path / "m2_calibrated")
-    told = answer(compare({**results, "m2": by_checkpoint}))
-    assert {one.name for one in told.assessments} == {"m0", names[0], "m2", "m5"}
-    assert "m5 (m1, calibrated)" in re.sub(r"\s+", " ", write(tmp_path, results).text)
+    told = first_screen(compare(results))
+    names = told["order"].names
+    assert [one.name for one in told["assessments"]] == [name for name in names if name in {"m0", names[0], "m5"}]
+    page = re.sub(r"\s+", " ", write(tmp_path, results).text)
+    assert "m5 (calibrated by temperature)" in page
 
 
-def test_an_evaluation_without_near_says_how_to_get_it(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_reviews_beside_the_predictions_are_linked(tmp_path: Path) -> None:
+    (tmp_path / "my soft").mkdir()
+    (tmp_path / "my soft" / "review.html").touch()
+    few = {"cases": NAMED[:2], "settings": QUICK}
+    results = {"soft": placed_in(make_result(2.0, **few), tmp_path / "my soft"), "sharp": make_result(0.5, **few)}
+    write_report({"": results}, tmp_path / "page.html")
+    assert 'Reviews: <a href="my%20soft/review.html">soft</a>.' in (tmp_path / "page.html").read_text()
+
+
+def test_an_evaluation_without_near_says_that_it_lacks(tmp_path: Path) -> None:
     results = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
-    page = write(tmp_path, results)
-    assert "one was not evaluated over the voxel sets near and image" in page.text
-    assert "nnunet_nacl evaluate labelsTs predictions/1" in page.text
-    assert "The voxel sets near and image show whether the confidences are right" in page.text
+    text = write(tmp_path, results).text
+    assert "near and image show whether the confidences are right; not every method was evaluated over them" in text
 
 
 def test_one_method_two_and_one_case(tmp_path: Path) -> None:
@@ -273,7 +226,8 @@ def test_settings_read_as_text(runs: dict[str, Path], tmp_path: Path) -> None:
     shown = settings_of(tmp_path / "page.html")
     assert shown["pred_folder"] == str(runs["soft"])
     assert shown["voxels"] == "foreground, union, near, image"
-    assert (shown["num_bins"], shown["margin_mm"], shown["surface"], shown["part"]) == ("15", "5.0", "True", "–")
+    assert (shown["num_bins"], shown["margin_mm"], shown["surface"]) == ("15", "5.0", "True")
+    assert shown["calibrated by"] == "–"
     assert (shown["labels"], shown["regions"]) == ("background: 0, cortex: 1, medulla: 2, core: 3", "–")
     assert re.fullmatch(r"python: 3\S+, nnunet-nacl: \S+, nnunetv2: \S+, numpy: \S+, scipy: \S+", shown["versions"])
     labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
@@ -297,7 +251,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
         name: make_result(t, labels=labels, settings=QUICK) for name, t in ((NASTY, 0.4), ("_y", 1.0), ("$", 2.0))
     }
     file = tmp_path / "page.html"
-    write_report({NASTY: results}, file, command=NASTY, parts=page_parts())
+    write_report({NASTY: results}, file, parts=page_parts())
     page = page_of(file)
     assert "<script>alert" not in file.read_text()
     assert page.text.count(NASTY) > 10

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import DICE, Comparison, Metric, View, compare, reliability_panels, tradeoff_panels
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, reliability_panels, tradeoff_panels
 from nnunet_nacl.report.plots import INK, draw_panels, to_svg
-from nnunet_nacl.report.plots._diagrams import tradeoff_scatter
 from tests.report.generated import make_blurred
 
 
@@ -29,7 +28,7 @@ def dashed(axes: Axes) -> np.ndarray:
 @pytest.mark.parametrize("method", ["sharp", "right", "soft"])
 def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Axes, method: str, voxels: str) -> None:
     """From positions of the points and heights of the shares alone."""
-    reliability_panels(View(comparison, voxels))[comparison.names.index(method)](ax=axes)
+    reliability_panels(comparison.over(voxels))[comparison.names.index(method)](ax=axes)
     share = axes.figure.axes[1].patches[0].get_data().values
     points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
     error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
@@ -47,7 +46,7 @@ def test_the_expected_curve_by_hand() -> None:
     # then a miss; the others, if they are foreground, are hits.
     by_hand = {"foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)], "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)]}
     for voxels, expected in by_hand.items():
-        reliability_panels(View(comparison, voxels))[0](ax=(axes := Figure().add_subplot()))
+        reliability_panels(comparison.over(voxels))[0](ax=(axes := Figure().add_subplot()))
         np.testing.assert_allclose(dashed(axes), expected, atol=1e-6)
 
 
@@ -55,7 +54,7 @@ def test_tradeoff(comparison: Comparison, axes: Axes) -> None:
     metric = Metric("CECE", "union")
     errors, dices = (comparison.by_metric[one].estimates.values() for one in (metric, DICE))
     values = [(error.value, dice.value) for error, dice in zip(errors, dices, strict=True)]
-    tradeoff_scatter(comparison.by_metric[DICE], comparison.by_metric[metric], axes, title="")
+    tradeoff_panels(comparison.over("union"))[1](ax=axes)
     assert [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers] == values
 
 
@@ -73,7 +72,7 @@ def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:
 def test_legends_stay_within_the_figure(names: list[str]) -> None:
     """In two columns, or in one if the names are long."""
     comparison = compare({name: make_blurred(num_cases=2) for name in names})
-    for panels in (reliability_panels(View(comparison), overlaid=True), tradeoff_panels(View(comparison))[:1]):
+    for panels in (reliability_panels(comparison, overlaid=True), tradeoff_panels(comparison)[:1]):
         figure = draw_panels(panels)
         figure.savefig(BytesIO())
         (box,) = (legend.get_window_extent() for axes in figure.axes if (legend := axes.get_legend()))

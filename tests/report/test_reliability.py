@@ -13,21 +13,20 @@ from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Counts, LabelMeaning, Voxels, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare
-from nnunet_nacl.report._answer import answer
 from tests.generated import write_folder
 from tests.report.generated import make_blurred, table_of, with_origin
 
 
 def verdict_on(result: FolderResult) -> Any:
-    (assessment,) = answer(compare({"one": result})).assessments
-    return assessment
+    comparison = compare({"one": result})
+    return comparison.reliability[comparison.main]["one"]
 
 
 def test_what_cases_tell() -> None:
     assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNTOLD"
     # An ECE near of .027 (.025 to .029) is told.
     mild = verdict_on(make_blurred(0.8, num_cases=40))
-    assert 0.01 < mild.error < 0.04
+    assert 0.01 < mild.pooled["ECE"] < 0.04
     assert mild.verdict.name == "TOO_SURE"
 
 
@@ -61,7 +60,7 @@ def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
         p[1] = expit(4 * logit(p[1].clip(1e-6, 1 - 1e-6)))  # of the second region, too sure
         np.savez_compressed(file, probabilities=p.astype(np.float32))
     assessment = verdict_on(evaluate(Predictions.of_folder(truth, predictions)))
-    assert (assessment.what, assessment.verdict.name) == ("core", "TOO_SURE")
+    assert (assessment.furthest_off.what, assessment.verdict.name) == ("core", "TOO_SURE")
 
 
 def test_errors_in_both_directions_have_no_side() -> None:
@@ -73,7 +72,7 @@ def test_errors_in_both_directions_have_no_side() -> None:
         y = np.repeat([0, 1, 0, 1], [450, 50, 325, 175]).reshape(1, 25, 40)
         found.append(evaluate_case(np.stack([1 - sure, sure])[::-1].copy(), y))
     assessment = verdict_on(replace(base, counts=Counts.joined(found)))
-    assert assessment.error == pytest.approx(0.05)
+    assert assessment.pooled["ECE"] == pytest.approx(0.05)
     assert assessment.verdict.name == "MIXED"
 
 
@@ -88,7 +87,7 @@ def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
         found.append(evaluate_case(np.stack([1 - sure, sure]), y))
     assessment = verdict_on(replace(base, counts=Counts.joined(found)))
     assert assessment.verdict.name == "MIXED"
-    assert assessment.accuracy < 0.85
+    assert assessment.furthest_off.accuracy_where_stated[0] < 0.85
 
 
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
@@ -101,8 +100,8 @@ def test_the_accuracy_where_it_says_90_by_hand() -> None:
     above = int(np.searchsorted(sure, 0.9))
     weight = (0.9 - sure[above - 1]) / (sure[above] - sure[above - 1])
     expected = (1 - weight) * right[above - 1] + weight * right[above]
-    assert verdict_on(sharp).accuracy == pytest.approx(expected)
-    assert math.isnan(verdict_on(make_blurred(12.0)).accuracy)  # hardly ever
+    assert verdict_on(sharp).furthest_off.accuracy_where_stated[0] == pytest.approx(expected)
+    assert math.isnan(verdict_on(make_blurred(12.0)).furthest_off.accuracy_where_stated[0])  # hardly ever
 
 
 def test_the_error_by_chance_holds_that_of_the_truth() -> None:
@@ -112,7 +111,7 @@ def test_the_error_by_chance_holds_that_of_the_truth() -> None:
     for start in range(0, 160, 8):
         assessment = verdict_on(truth.take(range(start, start + 8)))
         low, high = assessment.by_chance
-        inside.append(low <= assessment.error <= high)
+        inside.append(low <= assessment.pooled["ECE"] <= high)
     assert np.mean(inside) >= 0.75
 
 

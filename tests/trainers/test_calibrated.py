@@ -40,14 +40,13 @@ from nnunet_nacl.trainers import (
     MAX_LOGIT_QUANTILES,
     CalibratedLossMixin,
     Recipe,
-    _calibrated,
     _classes,
 )
 from nnunet_nacl.trainers._losses import build_loss
 from tests.conftest import KINDS, NNUNet, Planned, Trained, trainer_on_cpu
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
-VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
+VALUES = ("ece", "over_confidence", *MAX_LOGIT_QUANTILES)
 Make = Callable[..., nnUNetTrainer]
 
 
@@ -351,21 +350,14 @@ def test_a_losss_tensors_go_to_the_trainers_device(make: Make) -> None:
     assert hooks.inner_loss(trainer.loss).sent == trainer.device
 
 
-def test_the_log_says_what_starts_late_and_what_near_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_says_what_starts_late(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
-    late, whole = "learns small structures late under nnU-Net's SGD", "is that of all its voxels"
-    for name, changes, expected in (
-        ("NACL", {}, [late]),
-        ("DiceNACL", {}, []),
-        ("NACL_paperSchedule", {}, []),
-        ("DiceCE", {"spacing": [0.001, 0.002, 0.002]}, [whole]),
-    ):
-        trainer = make(name, **changes)
+    for name, late in (("NACL", True), ("DicePPNACL", False), ("NACL_paperSchedule", False)):
+        trainer = make(name)
         said: list[str] = []
         monkeypatch.setattr(trainer, "print_to_log_file", lambda line, said=said, **_: said.append(line))
         trainer.on_train_start()
-        assert [line for line in (late, whole) if any(line in one for one in said)] == expected
-        assert len(said) == len(expected)
+        assert ["learns small structures late under nnU-Net's SGD" in line for line in said] == [True] * late
 
 
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs_5iterations", 8)])
@@ -424,44 +416,12 @@ def test_goes_on_with_a_training_of_another_trainer(make: Make, monkeypatch: pyt
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
     trainer = make("NACL")
     logged = trainer.logger.local_logger.my_fantastic_logging
-    logged["ece_near"] = [0.3, 0.4]
+    logged["ece"] = [0.3, 0.4]
     trainer.current_epoch = 2
     trainer.on_train_start()
-    assert logged["ece_near"] == [0.3, 0.4]
+    assert logged["ece"] == [0.3, 0.4]
     assert all(np.isnan(logged[name]).tolist() == [True, True] for name in VALUES[1:])
     assert logged[MAX_LOGIT_HISTOGRAM] == [[], []]
-
-
-def test_curves_are_drawn_for_at_most_a_300th_of_the_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first epoch, after the last, and in between not before 300 times a picture's time has passed."""
-    monkeypatch.setattr(nnUNetTrainer, "on_epoch_end", lambda _: None)
-    now = 1000.0
-    drawn = []
-
-    def draw(*_: object) -> None:
-        nonlocal now
-        drawn.append(trainer.current_epoch)
-        now += 2.0
-
-    monkeypatch.setattr(_calibrated, "plot_progress", draw)
-    monkeypatch.setattr(_calibrated.time, "monotonic", lambda: now)
-    trainer = make("NACL")
-    trainer.num_epochs = 8
-    logged = trainer.logger.local_logger.my_fantastic_logging
-    for epoch in range(8):
-        trainer.current_epoch = epoch
-        for name in VALUES:
-            logged[name] = [*logged.get(name, []), 0.1]
-        now += 199.0
-        trainer.on_epoch_end()
-    assert drawn == [0, 4, 7]
-
-
-@pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
-def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration: str) -> None:
-    trainer = make("NACL", "labels", configuration, spacing=[3.0, 2.0, 1.0])
-    trainer.on_validation_epoch_start()
-    assert trainer._epoch._spacing_mm == [3.0, 2.0, 1.0][-2 if configuration == "2d_small" else 0 :]
 
 
 def test_nnunets_search_finds_the_same_class(monkeypatch: pytest.MonkeyPatch) -> None:

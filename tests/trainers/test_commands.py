@@ -10,7 +10,7 @@ import torch
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 from tests.conftest import KINDS, TRAINER, TRAINER_OF_REGIONS, NNUNet, Planned, Preprocessed, Trained
 
-VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
+VALUES = ("ece", "over_confidence", *MAX_LOGIT_QUANTILES)
 
 
 def log(fold: Path) -> str:
@@ -46,13 +46,13 @@ def test_train_predict_evaluate(
 def check_progress(fold: Path, printed: str, epochs: int) -> None:
     """Of the epochs, and of the final validation with --npz."""
     logged = torch.load(fold / "checkpoint_final.pth", weights_only=False)["logging"]
-    ece, cece, over, *_ = values = np.array([logged[name] for name in VALUES])
-    assert values.shape == (8, epochs)
+    ece, over, *_ = values = np.array([logged[name] for name in VALUES])
+    assert values.shape == (7, epochs)
     assert np.isfinite(values).all()
-    assert ((ece >= 0) & (cece >= 0) & (cece <= 1) & (np.abs(over) < ece + 1e-9)).all()
+    assert ((ece >= 0) & (np.abs(over) < ece + 1e-9)).all()
     assert [len(histogram) for histogram in logged[MAX_LOGIT_HISTOGRAM]] == [70] * epochs
     assert (fold / "calibration_progress.png").stat().st_size > 10_000
-    assert printed.count("ECE over near") == epochs + 1
+    assert printed.count("where the foreground probability is above 0.05") == epochs
     summary = json.loads((fold / "validation" / "calibration_summary.json").read_text())
     assert len(summary["metric_per_case"]) == len(list((fold / "validation").glob("*.npz"))) > 0
     near, nll = summary["pooled"]["near"], summary["pooled"]["image"]["NLL_per_foreground"]

@@ -10,10 +10,9 @@ import pytest
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult, _folder, evaluate, read_result
+from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
-from nnunet_nacl.report import compare
 from nnunet_nacl.use import REVIEW_NAME, fit_review, mean_pairwise_dice, ranked_cases, read_outcomes, review_folder
 from tests.generated import (
     ENDING,
@@ -147,33 +146,30 @@ def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases that were counted, while the test runs."""
-    names, count = list[str](), _folder._count_one
+    names, count = list[str](), _folder._count
 
     def spy(files: CaseFiles, **options: Any) -> FolderResult:
         names.append(files.name)
-        if names == ["a", "b", "c"]:
-            raise KeyboardInterrupt
         return count(files, **options)
 
-    monkeypatch.setattr(_folder, "_count_one", spy)
+    monkeypatch.setattr(_folder, "_count", spy)
     return names
 
 
-def test_stopped_it_goes_on(folders: tuple[Path, Path], tmp_path: Path, counted: list[str]) -> None:
-    """Cases whose files have not changed are not counted again."""
+def test_cases_that_have_not_changed_are_not_counted_again(
+    folders: tuple[Path, Path], tmp_path: Path, counted: list[str]
+) -> None:
     output = tmp_path / "list.csv"
-    with pytest.raises(KeyboardInterrupt):
-        review_folder(folders[1], output=output)
-    assert not output.exists()
-    file = folders[1] / "b.npz"
-    np.savez(file, probabilities=np.load(file)["probabilities"])  # not compressed any more
     review_folder(folders[1], output=output)
-    assert counted == ["a", "b", "c", "b", "c", "d"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.bins.zip", "list.csv", "list.json", "test"]
+    (folders[1] / "b.npz").touch()
+    review_folder(folders[1], output=output, overwrite=True)
+    assert sorted(counted) == ["a", "b", "b", "c", "d"]
+    assert {path.name for path in tmp_path.iterdir()} >= {"list.cases", "list.csv", "list.json"}
+    assert not (folders[1] / "calibration").exists()
     review_folder(folders[1], output=output, html=tmp_path / "page.html", overwrite=True)
-    assert len(counted) == 6
+    assert len(counted) == 5
     review_folder(folders[1], output=tmp_path / "anew.csv")
-    assert len(counted) == 10
+    assert len(counted) == 9
     assert output.read_bytes() == (tmp_path / "anew.csv").read_bytes()
 
 
@@ -184,81 +180,56 @@ def test_what_an_evaluation_counted_is_not_counted_again(tmp_path: Path, counted
     first, second = Predictions.of_folder(truth, one), Predictions.of_folder(truth, other)
     as_command = Settings(surface=True)
     evaluate(first, as_command)
-    assert "".join(counted) == cases
-    record = (one / "calibration_bins.zip").read_bytes()
+    assert sorted(counted) == [*cases]
+    records = {file: file.read_bytes() for file in (one / "calibration").iterdir()}
     review_folder(one)
     review_folder(one, gt_folder=truth)
     fit_review(first, coverage=0.7)
-    assert "".join(counted) == cases
-    assert (one / "calibration_bins.zip").read_bytes() == record
+    assert len(counted) == 10
+    assert {file: file.read_bytes() for file in (one / "calibration").iterdir()} == records
     review_folder(other)
-    assert "".join(counted) == 2 * cases
+    assert len(counted) == 20
     fit_review(second, coverage=0.7)  # counts the ground truth, too
-    assert "".join(counted) == 3 * cases
+    assert len(counted) == 30
     review_folder(other)
     review_folder(other, gt_folder=truth)
     evaluate(second, as_command)
-    assert "".join(counted) == 3 * cases
+    assert len(counted) == 30
     for file in ("review.csv", "calibration_cases.csv"):
         assert (one / file).read_bytes() == (other / file).read_bytes()
 
 
 def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path], counted: list[str]) -> None:
-    """Of another margin, it does not serve the review."""
-    counted.append("")
+    """Of another margin, it does not serve the review, whose own are not kept."""
     evaluate(Predictions.of_folder(*folders), Settings(margin_mm=1))
-    record = (folders[1] / "calibration_bins.zip").read_bytes()
+    records = {file: file.read_bytes() for file in (folders[1] / "calibration").iterdir()}
     doubt = review_folder(folders[1]).table.mean_error
-    assert "".join(counted) == "abcdabcd"
-    review_folder(folders[1])
-    assert "".join(counted) == "abcdabcd"  # its own record, review_bins.zip, has them
-    assert (folders[1] / "calibration_bins.zip").read_bytes() == record
-    (folders[1] / "calibration_bins.zip").unlink()
+    assert sorted(counted) == [*"aabbccdd"]
+    assert {file: file.read_bytes() for file in (folders[1] / "calibration").iterdir()} == records
+    shutil.rmtree(folders[1] / "calibration")
     assert list(review_folder(folders[1]).table.mean_error) == list(doubt)
 
 
-@pytest.mark.parametrize(
-    ("settings", "of_review"), [(Settings(surface=True), "cd"), (Settings(surface=True, num_bins=20), "abcd")]
-)
-def test_a_review_leaves_what_a_stopped_evaluation_counted(
-    folders: tuple[Path, Path], counted: list[str], settings: Settings, of_review: str
-) -> None:
-    """So the evaluation goes on where it was, with the cases whose ground truth was not counted."""
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(Predictions.of_folder(*folders), settings)
-    review_folder(folders[1])
-    evaluate(Predictions.of_folder(*folders), settings)
-    assert "".join(counted) == f"abc{of_review}cd"
-    assert not list(folders[1].glob(".*"))
+def test_an_evaluation_of_other_bins_serves_a_review(folders: tuple[Path, Path], counted: list[str]) -> None:
+    evaluate(Predictions.of_folder(*folders), Settings(num_bins=20))
+    review_folder(folders[1], gt_folder=folders[0])
+    assert sorted(counted) == [*"abcd"]
 
 
-def test_an_evaluation_goes_on_where_a_review_stopped(folders: tuple[Path, Path], counted: list[str]) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        review_folder(folders[1], gt_folder=folders[0])
-    evaluate(Predictions.of_folder(*folders), Settings(surface=True))
-    assert "".join(counted) == "abccd"
-    assert not list(folders[1].glob(".*"))
-
-
-def test_a_reviews_record_grows_with_the_predictions(folders: tuple[Path, Path], counted: list[str]) -> None:
-    """A report of it names the cases without a prediction; an evaluation takes what was counted."""
+def test_records_grow_with_the_predictions(folders: tuple[Path, Path], counted: list[str]) -> None:
     truth, predictions = folders
     later = [predictions / name for name in ("c.npz", f"c{ENDING}", "d.npz", f"d{ENDING}")]
     elsewhere = [file.rename(truth.parent / file.name) for file in later]
-    for expected in ("ab", "ab"):
+    for _ in range(2):
         review_folder(predictions, gt_folder=truth)
-        assert "".join(counted) == expected
-    result = read_result(predictions / "calibration_summary.json")
-    assert [(entry.case, entry.missing) for entry in result.skipped] == [("c", True), ("d", True)]
-    assert "could not be evaluated (2): c, d." in compare({"one": result}).notes[0]
-    counted[:0] = ["", ""]  # the spy stops at abc
+        assert sorted(counted) == ["a", "b"]
     for file, home in zip(elsewhere, later, strict=True):
         file.rename(home)
     for _ in range(2):
         review_folder(predictions, gt_folder=truth)
-        assert "".join(counted) == "abcd"
+        assert sorted(counted) == [*"abcd"]
     assert not evaluate(Predictions.of_folder(truth, predictions), Settings(surface=True)).skipped
-    assert "".join(counted) == "abcd"
+    assert len(counted) == 4
 
 
 def test_a_case_of_ignored_voxels_alone_judges_nothing(folders: tuple[Path, Path]) -> None:
@@ -276,11 +247,7 @@ def test_a_case_of_ignored_voxels_alone_judges_nothing(folders: tuple[Path, Path
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     review_folder(folders[1])
     assert main(["table", str(folders[1])]) == 1
-    error = capsys.readouterr().err
-    assert "calibration_bins.zip was counted without ground truth, by a review. Evaluate the predictions:" in error
-    parts = ["evaluate", *map(str, folders), "-np", "1", "--num_parts", "2", "--part_id"]
-    assert [main([*parts, part]) for part in ("0", "1")] == [0, 0]
-    assert main(["table", str(folders[1])]) == 0
+    assert "expected a folder of predictions that nnunet_nacl evaluate has evaluated" in capsys.readouterr().err
 
 
 def test_bad_cases_are_named_and_the_others_are_written(
@@ -304,7 +271,7 @@ def test_bad_cases_are_named_and_the_others_are_written(
         assert said in error
     shift(truth / f"a{ENDING}")
     review = review_folder(other, gt_folder=truth)
-    assert [(one.case, "has the origin" in one.reason) for one in review.skipped] == [("a", True)]
+    assert [(one.case, "origin" in one.reason) for one in review.skipped] == [("a", True)]
     assert "--ignore_geometry" not in review.skipped[0].reason  # evaluate's option
 
 

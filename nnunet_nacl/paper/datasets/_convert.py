@@ -2,23 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import yaml
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
-from pydantic import ConfigDict, TypeAdapter
-from pydantic.dataclasses import dataclass
+from nnunetv2.utilities.dataset_name_id_conversion import find_candidate_datasets
 from tqdm import tqdm
 
-from nnunet_nacl.files import link_or_copy, whole_folder
-from nnunet_nacl.nnunet import Reader
-from nnunet_nacl.paper.datasets._planned import planned_folder
+from nnunet_nacl.files import link_or_copy
+from nnunet_nacl.nnunet import Reader, nnunet_folder
 from nnunet_nacl.typing import ByName
 
-_NOTHING_ELSE = ConfigDict(extra="forbid")
+_LAYOUTS: dict[str, ByName] = yaml.safe_load(
+    Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")
+)
+CONVERTERS = tuple(sorted(_LAYOUTS))
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
 
 
@@ -31,42 +32,98 @@ class _Case(NamedTuple):
     is_test: bool
 
 
-@dataclass(frozen=True, config=_NOTHING_ELSE)
-class _Part:
-    """Cases that lie alike: ``find`` has regular expressions of their names, the others paths without endings."""
+def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
+    """Convert a published data set to nnU-Net's raw format, in ``nnUNet_raw``.
 
-    find: list[str]
-    images: list[str]
-    mask: str | None = None
-    is_test: bool = False
+    Files are hard links or copies of the published ones, except for masks whose labels change. ``dataset.json`` is
+    written last. nnU-Net's ``--verify_dataset_integrity`` checks the contents of images and masks.
+
+    Args:
+        name: one of ``CONVERTERS``.
+        source: the folder of the data set as downloaded and unpacked.
+        dataset_id: the XXX of ``DatasetXXX_NAME``.
+
+    Returns:
+        The folder ``DatasetXXX_NAME``.
+
+    Raises:
+        FileExistsError: the id is taken.
+        FileNotFoundError: the source is not laid out as expected.
+        RuntimeError: ``nnUNet_raw`` is not set.
+        ValueError: files are missing, or a mask to be relabeled cannot be read whole or holds labels other than the
+            published ones.
+    """
+    layout = _LAYOUTS[name]
+    source = Path(source)
+    folder = planned_folder(dataset_id, layout["dataset_json"]["dataset_name"])
+    cases = list(_find_cases(layout, source))
+    if not all((source / part).is_dir() for part in layout["needed"]) or all(
+        case.is_test for case in cases
+    ):
+        raise FileNotFoundError(
+            f"{source} is not laid out as published; expected in it: {layout['expected']}."
+        )
+    names = Counter(case.name for case in cases)
+    problems = [
+        f"{name} is the name of several cases." for name, times in names.items() if times > 1
+    ]
+    images = [image for case in cases for image in case.images]
+    masks = [case.mask for case in cases if case.mask is not None]
+    problems += [f"{file} is missing." for file in (*masks, *images) if not file.is_file()]
+    # Images are linked, and masks that stay as they are
+    linked = images if "relabel" in layout else [*images, *masks]
+    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in linked})
+    if len(endings) > 1:
+        problems.append(f"Files end with {' and '.join(endings)}; expected one of them for all.")
+    if problems:
+        raise ValueError(
+            "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])
+        )
+    for case in tqdm(cases, desc="converting", unit="case"):
+        _write(case, folder, layout, endings[0])
+    generate_dataset_json(
+        str(folder),
+        num_training_cases=sum(not case.is_test for case in cases),
+        file_ending=endings[0],
+        converted_by="nnunet_nacl",
+        **layout["dataset_json"],
+    )
+    return folder
 
 
-@dataclass(frozen=True, config=_NOTHING_ELSE)
-class _Layout:
-    """A published data set: where its files are, and the arguments of nnU-Net's ``generate_dataset_json``."""
+def planned_folder(number: int, title: str) -> Path:
+    """The folder in ``nnUNet_raw`` that a new data set will have, perhaps with files of an interrupted call.
 
-    dataset_json: ByName
-    needed: list[str]
-    expected: str
-    name: str
-    cases: list[_Part]
-    relabel: dict[int, int] | None = None
+    Raises:
+        FileExistsError: the number is taken; nnU-Net refuses a number with two names in its three folders.
+    """
+    folder = nnunet_folder("nnUNet_raw") / f"Dataset{number:03d}_{title}"
+    taken = {str(name) for name in find_candidate_datasets(number)}
+    if not (folder / "dataset.json").exists():
+        taken -= {folder.name}  # old results of the same name do no harm
+    if taken:
+        raise FileExistsError(
+            f"{min(taken)} exists already: choose another id than {number}, or remove it from nnU-Net's folders."
+        )
+    return folder
 
-    def find(self, source: Path) -> Iterator[_Case]:
-        """The cases in a folder; hidden files, which macOS leaves behind, do not count."""
-        for part in self.cases:
-            found = set()
-            for pattern in part.find:
-                folder, _, name = pattern.partition("/")
-                for path in (source / folder).glob("[!.]*"):
-                    if match := re.fullmatch(name, path.name):
-                        found.add(match["id"])
-            for number in sorted(found):
-                images = [_existing(source, paths, number) for paths in part.images]
-                mask = None if part.mask is None else _existing(source, part.mask, number)
-                if part.is_test and mask is not None and not mask.exists():
-                    mask = None
-                yield _Case(self.name.format(id=number), images, mask, part.is_test)
+
+def _find_cases(layout: ByName, source: Path) -> Iterator[_Case]:
+    """The cases in a folder; hidden files, which macOS leaves behind, do not count."""
+    for part in layout["cases"]:
+        is_test = part.get("is_test", False)
+        found = set()
+        for pattern in part["find"]:
+            folder, _, name = pattern.partition("/")
+            for path in (source / folder).glob("[!.]*"):
+                if match := re.fullmatch(name, path.name):
+                    found.add(match["id"])
+        for number in sorted(found):
+            images = [_existing(source, paths, number) for paths in part["images"]]
+            mask = _existing(source, part["mask"], number) if "mask" in part else None
+            if is_test and mask is not None and not mask.exists():
+                mask = None
+            yield _Case(layout["name"].format(id=number), images, mask, is_test)
 
 
 def _existing(source: Path, paths: str, number: str) -> Path:
@@ -79,105 +136,23 @@ def _existing(source: Path, paths: str, number: str) -> Path:
     return next((file for file in files if file.exists()), files[1])
 
 
-_LAYOUTS = TypeAdapter(dict[str, _Layout]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8"))
-)
-CONVERTERS = tuple(sorted(_LAYOUTS))
-
-
-def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
-    """Convert a published data set to nnU-Net's raw format, in ``nnUNet_raw``.
-
-    Files are hard links or copies of the published ones, except for masks whose labels change. nnU-Net's
-    ``--verify_dataset_integrity`` checks the contents of images and masks.
-
-    Args:
-        name: one of ``CONVERTERS``.
-        source: the folder of the data set as downloaded and unpacked.
-        dataset_id: the XXX of ``DatasetXXX_NAME``, 1 or above.
-
-    Returns:
-        The folder ``DatasetXXX_NAME``.
-
-    Raises:
-        FileExistsError: the id is taken.
-        FileNotFoundError: the source is not laid out as expected.
-        RuntimeError: ``nnUNet_raw`` is not set.
-        ValueError: files are missing, or a mask to be relabeled cannot be read whole or holds labels other than the
-            published ones.
-    """
-    if name not in _LAYOUTS:
-        raise ValueError(
-            f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}."
-        )
-    layout = _LAYOUTS[name]
-    source = Path(source)
-    folder = planned_folder(dataset_id, layout.dataset_json["dataset_name"])
-    cases = list(layout.find(source))
-    if not all((source / part).is_dir() for part in layout.needed) or all(
-        case.is_test for case in cases
-    ):
-        raise FileNotFoundError(
-            f"{source} is not laid out as published; expected in it: {layout.expected}."
-        )
-    endings = _endings(cases, layout)
-    if problems := _problems(cases, endings):
-        raise ValueError(
-            "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])
-        )
-    with whole_folder(folder) as partial:
-        for case in tqdm(cases, desc="converting", unit="case"):
-            _write(case, partial, layout, endings[0])
-        generate_dataset_json(
-            str(partial),
-            num_training_cases=sum(not case.is_test for case in cases),
-            file_ending=endings[0],
-            converted_by="nnunet_nacl",
-            **layout.dataset_json,
-        )
-    return folder
-
-
-def _endings(cases: Sequence[_Case], layout: _Layout) -> list[str]:
-    """How the files that are linked end: images, and masks that stay as they are."""
-    linked = [image for case in cases for image in case.images]
-    if not layout.relabel:
-        linked += [case.mask for case in cases if case.mask is not None]
-    return sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for file in linked})
-
-
-def _problems(cases: Sequence[_Case], endings: Sequence[str]) -> list[str]:
-    """Why these cases cannot be converted, a sentence each."""
-    counts = Counter(case.name for case in cases)
-    problems = [
-        f"{name} is the name of several cases." for name, times in counts.items() if times > 1
-    ]
-    files = [file for case in cases for file in (*case.images, case.mask) if file is not None]
-    problems += [f"{file} is missing." for file in files if not file.is_file()]
-    if len(endings) > 1:
-        problems.append(f"Files end with {' and '.join(endings)}; expected one of them for all.")
-    return problems
-
-
-def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
+def _write(case: _Case, folder: Path, layout: ByName, ending: str) -> None:
     part = "Ts" if case.is_test else "Tr"
     for name in ("images", "labels") if case.mask else ("images",):
-        (folder / f"{name}{part}").mkdir(exist_ok=True)
+        (folder / f"{name}{part}").mkdir(parents=True, exist_ok=True)
     for channel, image in enumerate(case.images):
         link_or_copy(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ending}")
     if case.mask is None:
         return
     target = folder / f"labels{part}" / f"{case.name}{ending}"
-    if not layout.relabel:
+    if "relabel" not in layout:
         link_or_copy(case.mask, target)
         return
     reader = Reader("SimpleITKIO")
-    labels, _ = reader.read_labels(case.mask)
-    unknown = sorted({*np.unique(labels).tolist()} - layout.relabel.keys())
-    if unknown:
-        raise ValueError(
-            f"{case.mask} holds {unknown[:12]}; expected labels {sorted(layout.relabel)}."
-        )
+    labels = reader.read_labels(case.mask).labels
+    relabeled = layout["relabel"]
+    if unknown := sorted({*np.unique(labels).tolist()} - relabeled.keys()):
+        raise ValueError(f"{case.mask} holds {unknown[:12]}; expected labels {sorted(relabeled)}.")
     table = np.zeros(256, np.uint8)
-    table[list(layout.relabel)] = list(layout.relabel.values())
+    table[list(relabeled)] = list(relabeled.values())
     reader.write_labels(table[labels], case.mask, target)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from nnunetv2.utilities.crossval_split import generate_crossval_split
 
-from nnunet_nacl.files import link_or_copy, read_json, whole_folder, write_json
+from nnunet_nacl.files import link_or_copy, read_json, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, raw_cases
-from nnunet_nacl.paper.datasets._planned import planned_folder
+from nnunet_nacl.paper.datasets._convert import planned_folder
 from nnunet_nacl.typing import ByName
 
 
@@ -64,10 +64,12 @@ def split(
         drawn = _draw("test", test, all_cases, by_patient)
     left = [case for case in all_cases if case not in drawn]
     held_out = []
-    if folds is not None:
-        held_out = _folds(folds, left, by_patient)
-    elif val is not None:
+    if val is not None:
         held_out = [_draw("val", val, left, by_patient)]
+    elif folds is not None:
+        patients = cases_of_patients(left, by_patient)
+        for fold in generate_crossval_split(sorted(patients), seed=12345, n_splits=folds):
+            held_out.append([case for patient in fold["val"] for case in patients[str(patient)]])
     splits_file = None
     if held_out:
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / SPLITS_NAME
@@ -100,14 +102,13 @@ def _write_data_set(
     description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:
         description["numTest"] = len(drawn)
-    with whole_folder(folder) as partial:
-        for name, case in cases.items():
-            part = "Ts" if name in drawn else "Tr"
-            for to, file in case.named(name, description["file_ending"]).items():
-                target = partial / f"{to.parent}{part}" / to.name
-                target.parent.mkdir(exist_ok=True)
-                link_or_copy(file, target)
-        write_json(partial / "dataset.json", description)
+    for name, case in cases.items():
+        part = "Ts" if name in drawn else "Tr"
+        for to, file in case.named(name, description["file_ending"]).items():
+            target = folder / f"{to.parent}{part}" / to.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(file, target)
+    write_json(folder / "dataset.json", description)
 
 
 def _draw(
@@ -116,27 +117,12 @@ def _draw(
     """The cases of this many patients; without patients, each case counts as one."""
     patients = cases_of_patients(cases, by_patient)
     share = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
-    if not share:
+    number = 0
+    if share:
+        number = int(share[1]) if share[1] else round(Fraction(share[2]) * len(patients) / 100)
+    if not 1 <= number < len(patients):
         raise ValueError(
-            f'{argument} must be a number such as 20 or a share such as "20%", got {amount!r}.'
-        )
-    available = len(patients)
-    number = int(share[1]) if share[1] else round(Fraction(share[2]) * available / 100)
-    if not 1 <= number < available:
-        raise ValueError(
-            f"{argument}={amount} would draw {number} of {available} {'patients' if by_patient else 'cases'}; "
-            "expected at least one drawn and one left for training."
+            f"{argument}: expected 1 to {len(patients) - 1} {'patients' if by_patient else 'cases'} or a share such as "
+            f'"20%", with one left for training; got {amount}.'
         )
     return [case for patient in shuffled(patients)[:number] for case in patients[patient]]
-
-
-def _folds(number: int, cases: Collection[str], by_patient: bool | str) -> list[list[str]]:
-    """The validation cases of each fold."""
-    patients = cases_of_patients(cases, by_patient)
-    if not 2 <= number <= len(patients):
-        raise ValueError(
-            f"folds: expected 2 to {len(patients)}, one for each {'patient' if by_patient else 'case'} at most; "
-            f"got {number}."
-        )
-    drawn = generate_crossval_split(sorted(patients), seed=12345, n_splits=number)
-    return [[case for patient in fold["val"] for case in patients[str(patient)]] for fold in drawn]

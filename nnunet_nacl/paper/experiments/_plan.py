@@ -1,27 +1,35 @@
 """From a study to its jobs, with every check that is possible before one starts."""
 
-import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization import (
+    get_normalization_scheme,
+)
+
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import (
+    CHECKPOINTS,
     SPLITS_NAME,
     PlansJson,
     PreprocessedDataSet,
     Split,
+    cases_of_other_splits,
     check_split,
     find_trainer,
+    read_dataset_json,
 )
-from nnunet_nacl.paper.experiments._configuration import Normalization, add_configuration
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.trainers import build_loss, recipe_of
+from nnunet_nacl.typing import ByName
 
 Checkpoint = Literal["final", "best"]
 """The last epoch's, or nnU-Net's best by the moving average of the Dice of its validation patches."""
+Normalization = Literal["rescale_to_0_1"]
+"""nnU-Net's name of the scheme that scales images to 0 ... 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +60,6 @@ class Options:
     num_processes: int = 2
 
 
-@dataclass(frozen=True)
-class PredictedCases:
-    """Cases that the model of a job predicts.
-
-    Attributes:
-        folder: of the predictions.
-        cases: their names.
-        last_file: what nnU-Net writes there after all cases; None if nothing.
-    """
-
-    folder: Path
-    cases: Collection[str]
-    last_file: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
     """One nnU-Net training and the steps that follow it, with everything needed to carry them out.
@@ -91,27 +84,32 @@ class Job:
     def __str__(self) -> str:
         return f"{self.data.name}: {self.method}, fold {self.of_fold}"
 
-    def log(self, step: str) -> Path:
-        """The file of what a step prints."""
-        return self.output / "logs" / f"{self.trainer}_fold_{self.fold}_{step}.log"
-
     @property
     def fold_folder(self) -> Path:
+        """nnU-Net's folder of the model's fold."""
         return self.data.model_folder(self.trainer) / f"fold_{self.fold}"
 
     @property
-    def validation(self) -> PredictedCases:
-        """The validation cases, in nnU-Net's own folder: predicted by the last epoch."""
-        folder = self.fold_folder / "validation"
-        return PredictedCases(folder, self.split["val"], last_file="summary.json")
+    def checkpoint(self) -> Path:
+        """The file that nnU-Net writes after the last epoch."""
+        return self.fold_folder / CHECKPOINTS["final"]
 
     @property
-    def test(self) -> PredictedCases:
-        """The test cases, if there are any."""
+    def validation(self) -> Path:
+        """The folder of the validation cases, nnU-Net's own: the last epoch predicts them."""
+        return self.fold_folder / "validation"
+
+    @property
+    def test(self) -> Path:
+        """The folder of the predicted test cases."""
         checkpoint = self.options.checkpoint
         name = "predictions" if checkpoint == "final" else f"predictions_{checkpoint}"
-        folder = self.output / name / self.trainer / self.fold_folder.name
-        return PredictedCases(folder, self.data.test_cases)
+        return self.output / name / self.trainer / self.fold_folder.name
+
+    def has_written(self, file: Path) -> bool:
+        """Whether a file is there, and not an earlier model's."""
+        times = [one.stat().st_mtime for one in (self.checkpoint, file) if one.is_file()]
+        return len(times) == 2 and times[0] <= times[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,30 +154,51 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    suitable = [method for method in study.methods if _is_suitable(method, data, options.suffix)]
-    if not suitable:
+    methods = []
+    for method in study.methods:
+        if reason := _why_unsuitable(method, data, options.suffix):
+            left_out = (
+                f"{method.name} is left out, as it cannot be trained on {data.name}: {reason}"
+            )
+            print(left_out, file=sys.stderr)
+        else:
+            methods.append(method)
+    if not methods:
         raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
-    study = replace(study, methods=tuple(suitable))
-    folds = list(dict.fromkeys(options.folds))
-    _check_folds(folds, data)
-    first = data.splits[folds[0]]
-    # The shares need the patients now, the report after all trainings
-    cases_of_patients([*first["train"], *first["val"], *data.test_cases], options.by_patient)
+    # Networks are those of configurations, which must have been added
+    configured = [
+        PreprocessedDataSet.find(dataset, f"{configuration}_{method.network}", options.plans)
+        if method.network
+        else data
+        for method in methods
+    ]
     splits = list(data.splits)
-    configured = [_with_network(data, method.network) for method in study.methods]
     jobs = []
-    for fold in folds:
-        for method, own in zip(study.methods, configured, strict=True):
+    for fold in dict.fromkeys(options.folds):
+        if not 0 <= fold < len(data.splits):
+            raise ValueError(
+                f"There is no fold {fold}; {data.name} has 0 to {len(data.splits) - 1}."
+            )
+        whole = data.splits[fold]
+        check_split(data.folder / SPLITS_NAME, fold, whole)
+        # The shares need the patients now, the report after all trainings
+        cases_of_patients([*whole["train"], *whole["val"], *data.test_cases], options.by_patient)
+        for method, own in zip(methods, configured, strict=True):
             share = int(method.training_cases[:-1])
-            split = _subset(data.splits[fold], share, options.by_patient, seed=fold)
+            split = _subset(whole, share, options.by_patient, seed=fold)
             if split not in splits:
                 splits.append(split)
-            number = fold if split == data.splits[fold] else splits.index(split)
-            folder = _folder(options.output, own)
+            number = fold if split == whole else splits.index(split)
             trainer = method.trainer + options.suffix
-            jobs.append(Job(method.name, trainer, number, fold, split, own, folder, options))
-    folder = _folder(options.output, data) / study.name
-    return Experiment(study, data, options, tuple(jobs), splits, folder)
+            job = Job(
+                method.name, trainer, number, fold, split, own, _folder(own, options), options
+            )
+            _check_model(job)
+            jobs.append(job)
+    folder = _folder(data, options) / study.name
+    return Experiment(
+        replace(study, methods=tuple(methods)), data, options, tuple(jobs), splits, folder
+    )
 
 
 def plan_on_data_sets(
@@ -205,8 +224,7 @@ def plan_on_data_sets(
         The experiments by data set and study, and data set -> why it is left out, as it cannot be trained on.
 
     Raises:
-        OSError: as for ValueError.
-        ValueError: nothing can be planned; of a single data set, the reason.
+        ValueError: nothing can be planned, with the reasons.
     """
     planned: list[Experiment] = []
     left_out: dict[str | int, Exception] = {}
@@ -221,40 +239,66 @@ def plan_on_data_sets(
             )
             planned += [plan_experiment(study, dataset, added, options) for study in studies]
         except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
-            if len(datasets) == 1:
-                raise
             left_out[dataset] = error
     if not planned:
-        reasons = [f"{dataset}: {error}" for dataset, error in left_out.items()]
-        raise ValueError("\n  ".join(["None of the data sets can be trained on.", *reasons]))
+        raise ValueError("\n".join(f"{dataset}: {error}" for dataset, error in left_out.items()))
     return planned, left_out
 
 
-def _folder(output: str | Path, data: PreprocessedDataSet) -> Path:
-    return Path(output).absolute() / f"{data.name}__{data.plans}__{data.configuration}"
+def add_configuration(
+    dataset: str | int,
+    configuration: str,
+    plans: str = "nnUNetPlans",
+    *,
+    batch_size: int | None = None,
+    normalization: Normalization | None = None,
+) -> str:
+    """Add a configuration that inherits from another one to a data set's plans, unless it is there already.
+
+    ``2d`` becomes ``2d_bs16``, ``2d_rescale_to_0_1`` or, with both, ``2d_rescale_to_0_1_bs16``.
+
+    Args:
+        dataset: name or number.
+        configuration: the configuration to inherit from.
+        plans: such as ``nnUNetPlans``.
+        batch_size: of a training step.
+        normalization: used for all channels; its data is to be preprocessed.
+
+    Returns:
+        The name of the configuration; without batch size and normalization, the given one.
+
+    Raises:
+        ValueError: no such data set, no such configuration of a single stage, or the plans have another one of the
+            new name.
+    """
+    changes: list[tuple[str, ByName]] = []
+    found = PlansJson.find(dataset, configuration, plans)
+    found.check_single_stage(configuration)
+    if normalization is not None:
+        channels = len(found.resolved(configuration)["normalization_schemes"])
+        of_channels = {
+            "data_identifier": f"{found.content['plans_name']}_{configuration}_{normalization}",
+            "normalization_schemes": [get_normalization_scheme(normalization).__name__] * channels,
+            "use_mask_for_norm": [False] * channels,
+        }
+        changes.append((normalization, of_channels))
+    if batch_size is not None:
+        changes.append((f"bs{batch_size}", {"batch_size": batch_size}))
+    for suffix, content in changes:
+        added = {"inherits_from": configuration, **content}
+        configuration = f"{configuration}_{suffix}"
+        if configuration not in found.configurations:
+            found.add(configuration, added)
+        elif found.configurations[configuration] != added:
+            raise ValueError(
+                f"{found.file} has another configuration {configuration} already; expected {added}. Train with it "
+                f"(-c {configuration}), or rename it."
+            )
+    return configuration
 
 
-def _check_folds(folds: Sequence[int], data: PreprocessedDataSet) -> None:
-    file = data.folder / SPLITS_NAME
-    validated: dict[str, int] = {}
-    for fold in folds:
-        if not 0 <= fold < len(data.splits):
-            raise ValueError(
-                f"There is no fold {fold}; the data set's splits have the folds 0 to {len(data.splits) - 1}."
-            )
-        split = data.splits[fold]
-        if not split["val"]:
-            raise ValueError(f"Fold {fold} has no validation cases.")
-        check_split(file, fold, split)
-        if unknown := sorted({*split["train"], *split["val"]} - set(data.cases)):
-            raise ValueError(
-                f"{file}: fold {fold} has {unknown[0]}, which is not among the preprocessed cases."
-            )
-        for case in split["val"]:
-            if validated.setdefault(case, fold) != fold:
-                raise ValueError(
-                    f"Folds {validated[case]} and {fold} both validate on {case}; take one of them."
-                )
+def _folder(data: PreprocessedDataSet, options: Options) -> Path:
+    return Path(options.output).absolute() / f"{data.name}__{data.plans}__{data.configuration}"
 
 
 def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) -> Split:
@@ -266,35 +310,41 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
     return Split(train=train, val=split["val"])
 
 
-def _is_suitable(method: Method, data: PreprocessedDataSet, suffix: str) -> bool:
-    """Whether the data set allows the method's loss; if not, prints why. Raises a ValueError if there is no trainer."""
+def _check_model(job: Job) -> None:
+    """Raise a ValueError if a model of the job's name was trained with other plans, labels or cases."""
+    data = job.data
+    model = job.fold_folder.parent
+    differing = []
+    if (model / "plans.json").is_file():
+        then = PlansJson.read(model / "plans.json")
+        now = PlansJson.read(data.folder / f"{data.plans}.json")
+        if then.resolved(data.configuration) != now.resolved(data.configuration):
+            differing.append("plans")
+        described = [read_dataset_json(folder / "dataset.json") for folder in (model, data.folder)]
+        if described[0]["labels"] != described[1]["labels"]:
+            differing.append("labels")
+    if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
+        differing.append("splits")
+    if differing:
+        raise ValueError(
+            f"{job.fold_folder} was trained with other {' and '.join(differing)} than {data.folder} has now. Move it "
+            "away to train anew, or restore them."
+        )
+
+
+def _why_unsuitable(method: Method, data: PreprocessedDataSet, suffix: str) -> str | None:
+    """Why the method's loss is not defined on the data set, as MbLS with regions; None if it is.
+
+    Raises:
+        ValueError: there is no such trainer.
+    """
     trainer = method.trainer + suffix
     recipe = recipe_of(trainer)
     if recipe is None:
         find_trainer(trainer)
-        return True
+        return None
     try:
         build_loss(recipe, regions=data.has_regions)
     except ValueError as error:
-        print(
-            f"{method.name} is left out, as it cannot be trained on {data.name}: {error}",
-            file=sys.stderr,
-        )
-        return False
-    return True
-
-
-def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:
-    """The same data set in a configuration with another network."""
-    if network is None:
-        return data
-    name = f"{data.configuration}_{network}"
-    plans = PlansJson.find(data.name, data.configuration, data.plans)
-    if name not in plans.configurations:
-        command = ["nnunet_nacl", "paper", "networks", network, "-d", data.name]
-        command += ["-c", data.configuration]
-        command += [] if data.plans == "nnUNetPlans" else ["-p", data.plans]
-        raise ValueError(
-            f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"
-        )
-    return PreprocessedDataSet.find(data.name, name, data.plans)
+        return str(error)
+    return None

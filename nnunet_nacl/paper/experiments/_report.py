@@ -12,12 +12,11 @@ from nnunet_nacl.report import compare_all, write_report
 _Results = dict[str, dict[str, FolderResult]]  # data set -> method
 
 
-def report_experiments(experiments: Sequence[Experiment], command: str = "") -> list[Path]:
+def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
     """Write pages of each study: one for the test cases, if there are any, and one for the validation cases.
 
     Args:
         experiments: studies on one data set or several. Methods without evaluated results are left out.
-        command: the command that makes the pages, to be shown on them.
 
     Returns:
         The pages.
@@ -25,14 +24,13 @@ def report_experiments(experiments: Sequence[Experiment], command: str = "") -> 
     by_study: dict[str, list[Experiment]] = defaultdict(list)
     for experiment in experiments:
         by_study[experiment.study.name].append(experiment)
-    return [page for of_study in by_study.values() for page in _report(of_study, command)]
+    return [page for of_study in by_study.values() for page in _write_pages(of_study)]
 
 
-def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
-    """The pages of one study."""
-    # A study may lack methods that cannot be trained on a data set
-    studies = [experiment.study for experiment in experiments]
-    study = max(studies, key=lambda study: len(study.methods))
+def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
+    """Write the pages of one study."""
+    # Some methods cannot be trained on every data set
+    study = max((one.study for one in experiments), key=lambda study: len(study.methods))
     first = experiments[0]
     folder = first.folder
     if len(experiments) > 1:
@@ -48,7 +46,7 @@ def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
             continue
         page = folder / f"{cases}.html"
         compared = compare_all(results, by_patient=first.options.by_patient)
-        write_report(compared, page, command=command, parts=page_parts(study), overwrite=True)
+        write_report(compared, page, parts=page_parts(study), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")
@@ -57,33 +55,26 @@ def _report(experiments: Sequence[Experiment], command: str) -> list[Path]:
 
 
 def _of_test_cases(experiment: Experiment) -> _Results:
-    """A data set for each fold, if there are several: each fold's models predict the same cases."""
+    """Each fold is a data set: its models predict the same cases, whose pooling would make intervals too narrow."""
     folds = {job.of_fold for job in experiment.jobs}
     best = ", best checkpoint" if experiment.options.checkpoint == "best" else ""
     results: _Results = defaultdict(dict)
     for job in experiment.jobs:
-        if result := _read(job.test.folder):
+        file = job.test / SUMMARY_NAME
+        if file.is_file():
             fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
-            results[f"{experiment.data.name}{best}{fold}"][job.method] = result
+            results[f"{experiment.data.name}{best}{fold}"][job.method] = read_result(file)
     return results
 
 
 def _of_validation_cases(experiment: Experiment) -> _Results:
-    """One data set of all folds: each case belongs to one of them."""
-    of_folds: dict[str, list[FolderResult | None]] = defaultdict(list)
+    """All folds together are one data set: each case belongs to one of them."""
+    files: dict[str, list[Path]] = defaultdict(list)
     for job in experiment.jobs:
-        of_folds[job.method].append(_read(job.validation.folder))
+        files[job.method].append(job.validation / SUMMARY_NAME)
     merged = {
-        method: FolderResult.merged([result for result in results if result is not None])
-        for method, results in of_folds.items()
-        if None not in results
+        method: FolderResult.merged([read_result(file) for file in of_folds])
+        for method, of_folds in files.items()
+        if all(file.is_file() for file in of_folds)
     }
     return {f"{experiment.data.name}, validation": merged} if merged else {}
-
-
-def _read(folder: Path) -> FolderResult | None:
-    file = folder / SUMMARY_NAME
-    if not file.is_file():
-        return None
-    result = read_result(file)
-    return result if result.cases else None

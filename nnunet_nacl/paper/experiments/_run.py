@@ -1,29 +1,49 @@
-"""How the jobs of studies are carried out: here in order, or by shell commands that are printed."""
+"""Carry out the jobs of studies, here in order, or by shell commands that are printed.
+
+nnU-Net's files say what is done: a training is when ``checkpoint_final.pth`` is there, predictions are when they are
+newer than it, and an evaluation is when its summary has all cases.
+"""
 
 import os
+import re
 import shlex
+import shutil
+import subprocess
+import sysconfig
+import threading
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
-from nnunet_nacl.files import only_writer
+from filelock import FileLock, Timeout
+
+from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
+from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import search_path
-from nnunet_nacl.nnunet import nnunet_folder
-from nnunet_nacl.paper.experiments._commands import run_command
-from nnunet_nacl.paper.experiments._folds import check_model, note_split, write_splits
-from nnunet_nacl.paper.experiments._plan import Experiment, Job
-from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
+from nnunet_nacl.metrics import Settings
+from nnunet_nacl.nnunet import (
+    CHECKPOINTS,
+    SPLITS_NAME,
+    nnunet_folder,
+    options_of_folds,
+    read_splits,
+)
+from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
-_LOOK_AGAIN_AFTER_S = 1.0
-"""How often to look whether another process has ended its job."""
+# What nnU-Net and our trainers print about their progress
+_PROGRESS = re.compile(
+    r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE \d.*|"
+    r"[Pp]redicting \S+"
+)
 
 
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     """Carry out studies on this machine, job after job. Resumes where an earlier call stopped.
 
-    Jobs locked by another process come last, so several GPUs share a study if each is given the same command.
+    Several GPUs share a study if each is given the same command: a job that another process is at is left to it.
 
     Args:
         experiments: on one data set or several. A training that several of them need is done once.
@@ -31,110 +51,194 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     Returns:
         The failed jobs, with the reasons.
     """
-    jobs, failures = _prepared_jobs(experiments)
-    left = deque(enumerate(jobs, start=1))
-    waited_for = set()
-    while left:
-        number, job = left.popleft()
+    failures = {}
+    jobs = _jobs(experiments)
+    for number, job in enumerate(jobs, start=1):
         prefix = f"[{number}/{len(jobs)}] {job}: "
-        if job in waited_for:
-            time.sleep(_LOOK_AGAIN_AFTER_S)
         try:
-            job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
-            with only_writer(job.fold_folder):
-                check_model(job)
-                note_split(job)
-                _do_steps(job, prefix)
-        except BlockingIOError:
-            if job not in waited_for:
-                print(f"{prefix}another process has this run", flush=True)
-            waited_for.add(job)
-            left.append((number, job))
+            with _locked(job):
+                _run(job, prefix)
+        except Timeout:
+            print(f"{prefix}another process is at it", flush=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
             print(f"{prefix}failed: {error}", flush=True)
             failures[job] = str(error) or repr(error)
     return failures
 
 
-def _prepared_jobs(experiments: Sequence[Experiment]) -> tuple[list[Job], dict[Job, str]]:
-    """Each training once, even if several methods share it, with its fold written into the splits; and what failed."""
-    jobs: dict[Path, Job] = {}
-    failures: dict[Job, str] = {}
-    for experiment in experiments:
-        try:
-            write_splits(experiment.data, experiment.splits)
-        except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
-            failures |= dict.fromkeys(experiment.jobs, str(error))
-        else:
-            jobs |= {job.fold_folder: job for job in experiment.jobs}
-    return list(jobs.values()), failures
-
-
-def _do_steps(job: Job, prefix: str) -> None:
-    done: set[str] = set()
-    while left := steps_left(job):
-        name, command = next(iter(left.items()))
-        log = job.log(name)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        if name in done:
-            raise RuntimeError(
-                f"{name} ended without an error, but did not finish all cases. Its log is {log}."
-            )
-        if clear_the_way(job, name):
-            command = steps_left(job)[name]
-        print(f"{prefix}{name}; log: {log}", flush=True)
-        start = time.monotonic()
-        run_command(command, environment=_environment(job), log=log, prefix=prefix)
-        print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
-        done.add(name)
-
-
-def _environment(job: Job) -> dict[str, str]:
-    """This process's, and where nnU-Net finds trainers."""
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    variables["nnUNet_extTrainer"] = search_path(variables.get("nnUNet_extTrainer"))
-    # Worker processes for augmentation would compete with the training for the cores
-    if job.options.device == "cpu":
-        variables.setdefault("nnUNet_n_proc_DA", "0")
-    return variables
-
-
-def _is_running(job: Job) -> bool:
-    if not job.fold_folder.parent.is_dir():
-        return False
-    try:
-        with only_writer(job.fold_folder):
-            return False
-    except BlockingIOError:
-        return True
-
-
-def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> dict[Job, str]:
+def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
     """Print what is left to do as a shell script: a line for each job, then ``report``, which makes the reports.
 
     It writes the folds that the trainings need into the data set's ``splits_final.json``.
-
-    Returns:
-        The jobs that cannot be done, with the reasons.
     """
-    jobs, failures = _prepared_jobs(experiments)
-    for name in ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results"):
-        print(f"export {name}={shlex.quote(str(nnunet_folder(name).absolute()))}")
-    trainers = search_path(os.environ.get("nnUNet_extTrainer"))  # noqa: SIM112 - its name
-    print(f"export nnUNet_extTrainer={shlex.quote(trainers)}")
-    if experiments[0].options.device == "cpu":
-        print('export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"')
+    jobs = _jobs(experiments)
+    for name, value in _variables(experiments[0].options).items():
+        print(f"export {name}={shlex.quote(value)}")
     for job in jobs:
-        try:
-            check_model(job)
-        except (OSError, ValueError) as error:
-            failures[job] = str(error)
-            print(f"# {job}: cannot be done")
-            continue
         steps = steps_left(job)
-        print(f"# {job}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")
+        print(f"# {job}: {', '.join(steps) or 'done'}")
         if steps:
             print(" && ".join(map(shlex.join, steps.values())))
     print("# When all are done:")
     print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")
-    return failures
+
+
+def _jobs(experiments: Sequence[Experiment]) -> list[Job]:
+    """Each training once, even if several methods share it, with its fold in ``splits_final.json``."""
+    for experiment in experiments:
+        file = experiment.data.folder / SPLITS_NAME
+        splits = experiment.splits
+        # Another study may have appended its own
+        if not file.is_file() or read_splits(file)[: len(splits)] != splits:
+            write_json(file, splits)
+    jobs = {job.fold_folder: job for experiment in experiments for job in experiment.jobs}
+    return list(jobs.values())
+
+
+def _locked(job: Job) -> AbstractContextManager[object]:
+    """Hold the job's lock, if the file system has locks; a Timeout if another process holds it."""
+    file = job.fold_folder.with_name(f".fold_{job.fold}.lock")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(file).acquire(timeout=0)
+    except NotImplementedError:
+        return nullcontext()
+
+
+def _variables(options: Options) -> dict[str, str]:
+    """The environment variables of the commands: nnU-Net's folders, and where it finds trainers."""
+    names = ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results")
+    variables = {name: str(nnunet_folder(name).absolute()) for name in names}
+    variables["nnUNet_extTrainer"] = search_path(os.environ.get("nnUNet_extTrainer"))  # noqa: SIM112
+    # Worker processes for augmentation would compete with the training for the cores
+    if options.device == "cpu":
+        variables["nnUNet_n_proc_DA"] = os.environ.get("nnUNet_n_proc_DA", "0")  # noqa: SIM112
+    return variables
+
+
+def _run(job: Job, prefix: str) -> None:
+    environment = {**os.environ, **_variables(job.options), "PYTHONUNBUFFERED": "1"}
+    while steps := steps_left(job):
+        name, command = next(iter(steps.items()))
+        log = job.output / "logs" / f"{job.trainer}_fold_{job.fold}_{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        print(f"{prefix}{name}; log: {log}", flush=True)
+        start = time.monotonic()
+        try:
+            run_command(command, environment=environment, log=log, prefix=prefix)
+        except RuntimeError:
+            # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
+            if name in steps_left(job):
+                raise
+        print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
+        if name in steps_left(job):
+            raise RuntimeError(
+                f"{name} ended without an error, but did not finish all cases. Its log is {log}."
+            )
+
+
+def run_command(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str = ""
+) -> None:
+    """Run a command; an exception here, such as Ctrl-C, ends it.
+
+    All that it prints is appended to ``log``. The command and lines about its progress are printed after ``prefix``.
+
+    Raises:
+        RuntimeError: it failed; the message ends with the last lines that it printed.
+    """
+    print(f"{prefix}$ {shlex.join(command)}", flush=True)
+    # In this environment, even if that is not activated
+    executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or command[0]
+    process = subprocess.Popen(  # noqa: S603 - our own arguments
+        [executable, *command[1:]],
+        env=dict(environment),
+        stdout=subprocess.PIPE,  # if we are killed, it has no reader and ends at its next line
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    )
+    # In a thread: worker processes that outlive a command killed for lack of memory hold the pipe open
+    reader = threading.Thread(target=_copy, args=(process.stdout, log, prefix), daemon=True)
+    reader.start()
+    try:
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+    reader.join(timeout=10)
+    if process.returncode != 0:
+        last = "\n".join(log.read_text(encoding="utf-8").splitlines()[-15:])
+        raise RuntimeError(
+            f"{shlex.join(command)} failed with status {process.returncode}. Everything that it printed is in {log}, "
+            f"which ends with:\n{last}"
+        )
+
+
+def _copy(printed: IO[str], log: Path, prefix: str) -> None:
+    with printed, log.open("a", buffering=1, encoding="utf-8") as file:
+        for line in printed:
+            file.write(line)
+            if progress := _PROGRESS.search(line.rstrip()):
+                print(prefix + re.sub(r"np\.float32\((.*?)\)", r"\1", progress[0]), flush=True)
+
+
+def steps_left(job: Job) -> dict[str, list[str]]:
+    """The commands that are left, from the first step that is not done, by the names of the steps."""
+    data = job.data
+    options = job.options
+    model = options_of_folds(
+        data.name,
+        data.configuration,
+        trainer=job.trainer,
+        plans=data.plans,
+        folds=[str(job.fold)],
+    )
+    evaluate = ["nnunet_nacl", "evaluate", "-np", str(max(1, options.num_processes))]
+    if not options.surface:
+        evaluate.append("--no_surface")
+    validation = job.validation
+    steps = {}
+    if not _is_evaluated(job, validation, job.split["val"]):
+        # nnU-Net writes its summary after all cases
+        summary = validation / "summary.json"
+        if not (job.has_written(summary) and _is_predicted(job, validation, job.split["val"])):
+            name, how = ("validate", "--val") if job.checkpoint.is_file() else ("train", "--c")
+            steps[name] = [
+                "nnUNetv2_train", data.name, data.configuration, str(job.fold), "-tr", job.trainer, "-p", data.plans,
+                "--npz", "-device", options.device, how,
+            ]  # fmt: skip
+        steps["evaluate_validation"] = [*evaluate, *model]
+    if data.test_cases and ("train" in steps or not _is_evaluated(job, job.test, data.test_cases)):
+        if not _is_predicted(job, job.test, data.test_cases):
+            steps["predict"] = [
+                "nnUNetv2_predict", "-i", str(data.raw / "imagesTs"), "-o", str(job.test), *model,
+                "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
+                "-npp", str(options.num_processes), "-nps", str(options.num_processes),
+            ]  # fmt: skip
+            # Unless some are an earlier model's, which nnU-Net would keep
+            if all(map(job.has_written, job.test.glob("*.npz"))):
+                steps["predict"].append("--continue_prediction")
+        steps["evaluate_test"] = [*evaluate, str(data.raw / "labelsTs"), str(job.test)]
+    return steps
+
+
+def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
+    """Whether the job's model has written probabilities and, after them, the segmentation of each case."""
+    endings = (".npz", job.data.file_ending)
+    return all(job.has_written(folder / f"{case}{end}") for case in cases for end in endings)
+
+
+def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
+    """Whether the folder's summary has these cases, as they are now, and all that is asked for."""
+    file = folder / SUMMARY_NAME
+    if not job.has_written(file):
+        return False
+    try:
+        result = read_result(file)
+    except ValueError:  # of an earlier version
+        return False
+    # It may have more than is asked for
+    asked = Settings(surface=job.options.surface or result.settings.surface)
+    is_whole = result.settings == asked and {*cases} <= {*result.cases}
+    return is_whole and not result.stale_cases()

@@ -1,25 +1,85 @@
 """A trained model's logits: their means by true class, and the maximum logit during training."""
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from nnunet_nacl.files import check_input
+from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
+    DEFAULT_TRAINER,
     DataSet,
     LabelledImages,
-    PreprocessedCases,
     cases_to_predict,
     load_predictor,
     read_checkpoint,
 )
+from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
+from nnunet_nacl.report.plots import save_plot
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 from nnunet_nacl.typing import Floats, Labels
+
+
+def compare_logits(
+    model_folders: Sequence[str | Path],
+    output: str | Path,
+    *,
+    folds: Sequence[int | str] = (0,),
+    images: str | Path | None = None,
+    labels: str | Path | None = None,
+    device: str = "cpu",
+) -> dict[str, str]:
+    """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
+
+    It uses the same folds of each model, with their validation cases or the given images (see ``mean_logits``). Methods
+    are named after their trainers, without ``nnUNetTrainer``; after the first of a trainer, the others after their
+    folders.
+
+    Returns:
+        Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
+        written if no others remain.
+
+    Raises:
+        FileExistsError: ``output`` exists and is not an empty folder.
+        FileNotFoundError: no such model, fold or folder.
+        ValueError: models differ in their classes or voxels; further errors as ``mean_logits``.
+    """
+    output = check_output(output, is_folder=True)
+    models: dict[str, Path] = {}
+    for folder in map(Path, model_folders):
+        own = folder.absolute().name
+        trainer = own.partition("__")[0].removeprefix(DEFAULT_TRAINER).lstrip("_")
+        names = (trainer or DEFAULT_TRAINER, own)
+        models[next((name for name in names if name not in models), str(folder))] = folder
+    histories = {}
+    without = {}
+    for (name, folder), fold in product(models.items(), folds):
+        training = name if len(folds) == 1 else f"{name}, fold {fold}"
+        try:
+            histories[training] = max_logit_history(folder, fold)
+        except ValueError as error:
+            without[training] = str(error)
+    means = {
+        name: mean_logits(folder, folds, images=images, labels=labels, device=device)
+        for name, folder in models.items()
+    }
+    written = {"logits_by_class": (means, draw_mean_logits(means))}
+    if histories:
+        written["max_logits"] = (histories, draw_max_logits(histories))
+    output.mkdir(exist_ok=True)
+    for stem, (tables, figure) in written.items():
+        with whole_file(output / f"{stem}.csv") as partial:
+            pd.concat(tables, names=["method"]).reset_index("method").to_csv(
+                partial, index=stem == "max_logits"
+            )
+        for ending in ("svg", "png"):
+            save_plot(figure, output / f"{stem}.{ending}")
+    return without
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
@@ -37,13 +97,8 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 5.
     """
     file = Path(model_folder) / f"fold_{fold}" / CHECKPOINTS["final"]
-    check_input(file)
     checkpoint = read_checkpoint(file)
-    if "logging" not in checkpoint:
-        raise ValueError(
-            f"{file} has no 'logging', where trainers keep maximum logits: it was reduced to what predictions need."
-        )
-    logged = checkpoint["logging"]
+    logged = checkpoint.get("logging", {})  # which others may have removed
     kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
     # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
@@ -70,7 +125,8 @@ def mean_logits(
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
     The cases are each fold's validation cases, from nnU-Net's preprocessed data (for ``all``, all cases), or the given
-    images, of which each fold's model segments all.
+    images, of which each fold's model segments all. A case that cannot be read, or whose labels do not lie where its
+    image does, is named on standard error and left out.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
@@ -92,51 +148,32 @@ def mean_logits(
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, or preprocessed data are missing.
         RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
-        ValueError: images without labels, no such fold in the splits, no case, splits or plans that have changed since
-            the training, a label that the data set does not have, or logits that are not finite.
+        ValueError: images without labels, no such fold in the splits, no case, or splits or plans that have changed
+            since the training.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
     """
-    unseen = LabelledImages.given(images, labels)
-    return means_of([OpenedFold.open(model_folder, fold, device, unseen) for fold in folds])
-
-
-class OpenedFold(NamedTuple):
-    """A fold of a trained model: nnU-Net's predictor with its final checkpoint, and the cases to predict."""
-
-    model: Path
-    fold: int | str
-    data_set: DataSet
-    predictor: Any
-    cases: PreprocessedCases
-
-    @classmethod
-    def open(
-        cls, model_folder: str | Path, fold: int | str, device: str, unseen: LabelledImages | None
-    ) -> "OpenedFold":
-        """Its cases are the unseen ones, or its own validation cases."""
-        model = Path(model_folder)
-        predictor = load_predictor(model, fold, device)
-        cases = cases_to_predict(predictor, model, fold, unseen)
-        return cls(model, fold, DataSet.of_model(model), predictor, cases)
-
-
-def means_of(folds: Iterable[OpenedFold]) -> pd.DataFrame:
-    """Mean logits of a model's folds together, see ``mean_logits``. A generator need not hold all of their networks."""
     import torch
 
+    unseen = LabelledImages.given(images, labels)
+    model = Path(model_folder)
     sums = []
-    for opened in folds:
-        title = f"{opened.model.resolve().name}, fold {opened.fold}"
-        for name in tqdm(opened.cases.names, desc=title, unit="case", disable=None):
-            image, ground_truth, _ = opened.cases.load(name)
-            logits = opened.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
+    for fold in folds:
+        predictor = load_predictor(model, fold, device)
+        cases = cases_to_predict(predictor, model, fold, unseen)
+        data_set = DataSet.of_model(model)
+        title = f"{model.name}, fold {fold}"
+        for name in tqdm(cases.names, desc=title, unit="case", disable=None):
             try:
-                sums.append(_sums(logits.numpy(), ground_truth, opened.data_set))
-            except ValueError as error:
-                where = f"{opened.model}, fold {opened.fold}, case {name}"
-                raise ValueError(f"{where}: {error}") from error
+                image, ground_truth, _ = cases.load(name)
+            except (OSError, ValueError) as error:  # damaged, or labels do not lie on the image
+                tqdm.write(f"skipped {name}: {error}", file=sys.stderr)
+                continue
+            logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
+            sums.append(_sums(logits.numpy(), ground_truth, data_set))
+    if not sums:
+        raise ValueError("No case could be used.")
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)
@@ -144,7 +181,7 @@ def means_of(folds: Iterable[OpenedFold]) -> pd.DataFrame:
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:
-    """Of one case, by true class and logit: the sums of |l| and of l, and the number of voxels.
+    """Sums of |l| and of l, and the number of voxels, of one case by true class and logit.
 
     Args:
         logits: (C, *spatial).
@@ -153,12 +190,6 @@ def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFra
     """
     meaning = data_set.meaning
     counted = (ground_truth >= 0) & (ground_truth != data_set.ignore_label)
-    highest = max(meaning.known)
-    found = ground_truth[counted].max(initial=0)
-    if found > highest:
-        raise ValueError(f"expected the labels 0 to {highest}; got {found}.")
-    if not np.isfinite(logits[:, counted]).all():
-        raise ValueError("the logits are not finite: the training has diverged.")
     # Of a logit each: the background, too, is a class, but no region
     inside = dict(zip(meaning.names, meaning.masks(ground_truth), strict=True))
     if meaning.regions is None:

@@ -5,12 +5,9 @@ for, since they need torch and, most of them, the extra ``networks``.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nnunet_nacl.paper.networks._catalogue import NETWORKS
-
-if TYPE_CHECKING:
-    from nnunet_nacl.paper.networks._add import add_network
+from nnunet_nacl.paper.networks._plans import NETWORKS, add_network
 
 __all__ = ["NETWORKS", "add_network"]
 
@@ -19,7 +16,6 @@ _LOADED_LATE = {
     "SwinUNETR": "_monai",
     "TransUNet": "_transunet",
     "UNetPlusPlus": "_monai",
-    "add_network": "_add",
 }
 
 

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import Ranking
 from nnunet_nacl.paper.studies import FigureKind, Method, Study
-from nnunet_nacl.report import DICE, Comparison, Metric, View
+from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
@@ -130,9 +129,9 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
     for place, own in values.groupby("place"):
         line = list(lines.loc[place])
-        told = ", ".join(own["group"] + " " + own["label"])
+        values_of_line = ", ".join(own["group"] + " " + own["label"])
         style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
-        label = wrapped(f"{names[place]}: {told}", 44, 6)
+        label = wrapped(f"{names[place]}: {values_of_line}", 44, 6)
         ax.plot(angles, [*line, line[0]], label=label, **style)
     least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
     low = 0.0
@@ -197,31 +196,25 @@ def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(percent, first.patients, difference.is_known)
 
 
-def pairs_at_each_value(study: Study, names: Collection[str]) -> list[Pair]:
-    """Both groups at each value, as far as the methods are among ``names``."""
+def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
+    """The pairs of methods that the study's figure compares, as far as they are among ``names``."""
     methods = study.compared(names)
-    baseline = study.methods[0].group
-    of_first = [method for method in methods if method.group == baseline]
-    of_second = [method for method in methods if method.group != baseline]
-    both = product(of_first, of_second)
-    return [(first, second) for first, second in both if first.value == second.value]
-
-
-def pairs_of_each_group(study: Study, names: Collection[str]) -> list[Pair]:
-    """Each group at its two values, as far as the methods are among ``names``."""
-    return [pair for pair in all_pairs(study, names) if pair[0].group == pair[1].group]
-
-
-def all_pairs(study: Study, names: Collection[str]) -> list[Pair]:
-    """Any two of the methods that are among ``names``."""
-    return list(combinations(study.compared(names), 2))
+    if study.figure == "differences":
+        baseline = study.methods[0].group
+        return [
+            (first, second)
+            for first, second in product(methods, methods)
+            if first.group == baseline != second.group and first.value == second.value
+        ]
+    pairs = combinations(methods, 2)
+    return [pair for pair in pairs if study.figure != "arrows" or pair[0].group == pair[1].group]
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
     estimates = comparison.by_metric[metric].estimates
     groups = list(study.groups)
-    pairs = pairs_at_each_value(study, estimates)
+    pairs = compared_pairs(study, estimates)
     left, right = groups[::-1] if metric.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
@@ -256,7 +249,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
     estimates = comparison.by_metric[metric].estimates
     dices = comparison.by_metric[DICE].estimates
-    for pair in pairs_of_each_group(study, estimates):
+    for pair in compared_pairs(study, estimates):
         x0, x1 = (estimates[method.name] for method in pair)
         y0, y1 = (dices[method.name] for method in pair)
         tail = (x0.value, y0.value)
@@ -274,30 +267,23 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     legend_below(ax, ncols=1)
 
 
-def radar_panels(view: View) -> list[Panel]:
+def radar_panels(comparison: Comparison) -> list[Panel]:
     """The paper's radar plot."""
-    return [partial(radar, view.comparison, Metric("ECE", view.main))]
+    return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
-@dataclass(frozen=True)
-class StudyFigure:
+class StudyFigure(NamedTuple):
     """A kind of a study's plots, one for each metric.
 
     Attributes:
         caption: what the page says of them; ``{setting}`` and ``{groups}`` are the study's.
         draw: draws a comparison of the study's methods by a metric.
-        pairs: the pairs of methods that it compares.
-        leaves_out: the names of metrics without a plot of their own.
+        left_out: the name of a metric without a plot of its own.
     """
 
     caption: str
     draw: Callable[[Comparison, Study, Metric, Axes], None]
-    pairs: Callable[[Study, Collection[str]], list[Pair]] = all_pairs
-    leaves_out: tuple[str, ...] = ()
-
-    def caption_of(self, study: Study) -> str:
-        """The caption with the study's setting and groups."""
-        return self.caption.format(setting=study.setting, groups=list(study.groups))
+    left_out: str = ""
 
 
 FIGURES: dict[FigureKind, StudyFigure] = {
@@ -306,14 +292,13 @@ FIGURES: dict[FigureKind, StudyFigure] = {
         "and so on; the legend names the values. Where the lines lie close together, the value matters little. For "
         "Dice (whose axis need not begin at 0), further out is better; for ECE, further in.",
         study_radar,
-        leaves_out=("CECE",),
+        left_out="CECE",
     ),
     "differences": StudyFigure(
         "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows above "
         "each plot show on which side each loss is better; bars have the color of the better loss. Lines: 95 % paired "
         "bootstrap intervals.",
         study_differences,
-        pairs=pairs_at_each_value,
     ),
     "curves": StudyFigure(
         "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so that "
@@ -324,11 +309,10 @@ FIGURES: dict[FigureKind, StudyFigure] = {
         "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
         "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals.",
         study_arrows,
-        pairs=pairs_of_each_group,
-        leaves_out=(DICE.name,),
+        left_out=DICE.name,
     ),
 }
-"""How each kind of a study's plots is told and drawn."""
+"""How each kind of a study's plots is explained and drawn."""
 
 
 def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
@@ -340,7 +324,7 @@ def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
     # A radar of two axes is a line
     if study.figure == "radar" and len(groups) < 3:
         figure = FIGURES["curves"]
-    return figure if figure.pairs(study, comparison.names) else None
+    return figure if compared_pairs(study, comparison.names) else None
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
@@ -348,10 +332,9 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
     figure = study_figure(comparison, study)
     if figure is None:
         return []
-    view = View(comparison)
-    metrics = [DICE, *view.judging_metrics, *view.paper_metrics]
+    metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
     return [
         partial(figure.draw, comparison, study, metric)
         for metric in metrics
-        if metric.name not in figure.leaves_out
+        if metric.name != figure.left_out
     ]

@@ -1,7 +1,6 @@
 """What the paper adds to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from nnunet_nacl import report
@@ -19,43 +18,44 @@ from nnunet_nacl.paper.report._published import (
 from nnunet_nacl.paper.report._ranks import (
     MEAN_CASE_RANK,
     SUM_RANK,
+    Ranking,
     Scheme,
     all_rankings,
     rank_by_scores,
     rank_methods,
 )
 from nnunet_nacl.paper.studies import Study
-from nnunet_nacl.report import Comparison, PageParts, Table, View, of_each
+from nnunet_nacl.report import Comparison, PageParts, Table, of_each
 from nnunet_nacl.report.plots import Panel
-
-_NO_RANKING = "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
-
-
-def _table_by_scores(views: Sequence[View]) -> list[Table]:
-    """Ranks by the metrics that judge methods."""
-    ranking = rank_by_scores(views)
-    if ranking is None:
-        raise ValueError(_NO_RANKING)
-    return [ranking.table()]
+from nnunet_nacl.typing import ByName
 
 
-def _table_by_scheme(views: Sequence[View], scheme: Scheme) -> list[Table]:
-    """Ranks by the paper's metrics and one of its schemes."""
-    return [rank_methods(views, scheme).table()]
-
-
-def _heatmaps(views: Sequence[View]) -> list[list[Panel]]:
-    rankings = all_rankings(views)
+def _known(rankings: list[Ranking]) -> list[Ranking]:
+    """Raise a ValueError if there are none."""
     if not rankings:
-        raise ValueError(_NO_RANKING)
-    return [[partial(rank_heatmap, ranking) for ranking in rankings]]
+        raise ValueError(
+            "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
+        )
+    return rankings
+
+
+def _rank_tables(comparisons: Sequence[Comparison], scheme: Scheme | None = None) -> list[Table]:
+    """Ranks by the metrics that judge methods, or by the paper's metrics and one of its schemes."""
+    rankings = (
+        rank_by_scores(comparisons) if scheme is None else [rank_methods(comparisons, scheme)]
+    )
+    return [ranking.table() for ranking in _known(rankings)]
+
+
+def _heatmaps(comparisons: Sequence[Comparison]) -> list[list[Panel]]:
+    return [[partial(rank_heatmap, ranking) for ranking in _known(all_rankings(comparisons))]]
 
 
 TABLES = report.TABLES | {
     "published": of_each(published_table),
-    "ranks": _table_by_scores,
-    SUM_RANK.name: partial(_table_by_scheme, scheme=SUM_RANK),
-    MEAN_CASE_RANK.name: partial(_table_by_scheme, scheme=MEAN_CASE_RANK),
+    "ranks": _rank_tables,
+    SUM_RANK.name: partial(_rank_tables, scheme=SUM_RANK),
+    MEAN_CASE_RANK.name: partial(_rank_tables, scheme=MEAN_CASE_RANK),
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
@@ -69,74 +69,46 @@ def page_parts(study: Study | None = None) -> PageParts:
     return PageParts("paper/report/templates/paper.html.j2", of_data_set, of_all)
 
 
-ShownRanking = tuple[Table, Panel]
-"""A ranking as table and heat map."""
-
-
-@dataclass(frozen=True)
-class ShownStudy:
-    """A study's plots, what is said of them, and the methods without results."""
-
-    title: str
-    caption: str
-    panels: list[Panel]
-    missing: list[str]
-
-
-@dataclass(frozen=True)
-class OfDataSet:
+def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
     """What the section of a data set shows more: a study's plots; radar and ranks of three methods or more."""
+    more: ByName = {"study": None, "radar": [], "rankings": []}
+    if study is not None and study.figure is not None:
+        figure = study_figure(comparison, study)
+        caption = "No plot: no two variants here can be compared with each other."
+        if figure is not None:
+            caption = figure.caption.format(setting=study.setting, groups=list(study.groups))
+        more["study"] = {
+            "title": study.title,
+            "caption": caption,
+            "panels": study_panels(comparison, study),
+            "missing": [one.name for one in study.methods if one.name not in comparison.names],
+        }
+    if len(comparison.names) > 2:
+        more |= {"radar": radar_panels(comparison), "rankings": _shown_ranks([comparison])}
+    return more
 
-    study: ShownStudy | None
-    radar: list[Panel]
-    rankings: list[ShownRanking]
 
-
-@dataclass(frozen=True)
-class OfAll:
+def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
     """What the page shows more: rankings over several data sets, a radar plot of each, published tables."""
-
-    rankings: list[ShownRanking]
-    radar: list[Panel]
-    published: list[Table]
-
-
-def _of_data_set(comparison: Comparison, study: Study | None) -> OfDataSet:
-    shown = _shown_study(comparison, study)
-    if len(comparison.names) < 3:
-        return OfDataSet(shown, radar=[], rankings=[])
-    view = View(comparison)
-    return OfDataSet(shown, radar_panels(view), _shown_ranks([view]))
-
-
-def _shown_study(comparison: Comparison, study: Study | None) -> ShownStudy | None:
-    """None without a study whose setting is drawn."""
-    if study is None or study.figure is None:
-        return None
-    figure = study_figure(comparison, study)
-    caption = "No plot: no two variants here can be compared with each other."
-    if figure is not None:
-        caption = figure.caption_of(study)
-    missing = [method.name for method in study.methods if method.name not in comparison.names]
-    return ShownStudy(study.title, caption, study_panels(comparison, study), missing)
-
-
-def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> OfAll:
     published = [
-        published_table(View(comparison), study)
+        published_table(comparison, study)
         for comparison in comparisons
         if published_data_set(comparison.dataset)
         and any(published_methods(comparison, study).values())
     ]
+    more: ByName = {"rankings": [], "radar": [], "published": published}
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
-    if len(comparisons) < 2 or len(names) < 2 or not voxels:
-        return OfAll([], [], published)
-    alike = [View(comparison.of_methods(names)) for comparison in comparisons]
-    radar = [panel for view in alike for panel in radar_panels(view)] if len(names) > 2 else []
-    return OfAll(_shown_ranks(alike), radar, published)
+    if len(comparisons) > 1 and len(names) > 1 and voxels:
+        alike = [comparison.of_methods(names) for comparison in comparisons]
+        more["rankings"] = _shown_ranks(alike)
+        if len(names) > 2:
+            more["radar"] = [panel for one in alike for panel in radar_panels(one)]
+    return more
 
 
-def _shown_ranks(views: Sequence[View]) -> list[ShownRanking]:
-    """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
-    return [(ranking.table(), partial(rank_heatmap, ranking)) for ranking in all_rankings(views)]
+def _shown_ranks(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
+    """Ranks over one or several data sets, each as table and heat map."""
+    return [
+        (ranking.table(), partial(rank_heatmap, ranking)) for ranking in all_rankings(comparisons)
+    ]

@@ -11,12 +11,10 @@ from nnunet_nacl.nnunet import DEFAULT_TRAINER, names_in
 from nnunet_nacl.paper.studies import STUDIES, Study, read_study
 from nnunet_nacl.report import (
     DICE,
-    Column,
     Comparison,
     Metric,
     Table,
-    View,
-    calibrated_methods,
+    column,
     metric_columns,
 )
 from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, without_budget
@@ -30,7 +28,8 @@ METHODS: dict[str, Recipe] = {
 }
 """The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
 _SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
-_FURTHER_FOLD = re.compile(r"fold_([5-9]|\d{2,})")  # than nnU-Net's five
+# Folders of what the paper did not do: further folds than nnU-Net's five, calibration
+_NOT_THE_PAPERS = re.compile(r"fold_([5-9]|\d{2,})|(predictions|validation)_calibrated")
 _THEIR_COLUMNS = (
     ("DSC", "", "↑", 3),
     ("HD", " (pixels)", "↓", 2),
@@ -144,12 +143,11 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
     The paper's methods are not calibrated and saw all training cases of their fold. A study knows the latter. Without
     one, the folds 0 to 4 count, nnU-Net's own, and others do not: studies append those of fewer cases to the splits.
     """
-    calibrated = calibrated_methods(comparison.origins)
     found: dict[str, str | None] = {}
-    for name, origin in comparison.origins.items():
-        folder = origin.pred_folders[0]
+    for name, result in comparison.results.items():
+        folder = result.origin.pred_folders[0]
         found[name] = None
-        if name not in calibrated and _saw_all_cases(name, folder, study):
+        if name not in comparison.calibrated and _saw_all_cases(name, folder, study):
             found[name] = published_method(name, names_in(folder).get("trainer"))
     return found
 
@@ -158,24 +156,23 @@ def _saw_all_cases(name: str, folder: Path, study: Study | None) -> bool:
     """Whether a method was not trained on a share of the cases, as far as the study or its folder tells."""
     if study is not None:
         return all(method.training_cases == "100%" for method in study.compared([name]))
-    return not any(map(_FURTHER_FOLD.fullmatch, folder.parts))
+    return not any(map(_NOT_THE_PAPERS.fullmatch, folder.parts))
 
 
-def published_table(view: View, study: Study | None = None) -> Table:
+def published_table(comparison: Comparison, study: Study | None = None) -> Table:
     """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
-    comparison = view.comparison
     theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
-    voxels = view.asked or "foreground"
+    voxels = comparison.asked or "foreground"
     metrics = [DICE]
-    if comparison.has_surface:
+    if len(comparison.segmentation_metrics) > 1:
         metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
-        metrics += View(comparison, voxels).paper_metrics
+        metrics += comparison.over(voxels).paper_metrics
     columns = metric_columns(comparison, metrics)
     for metric, unit, arrow, digits in _THEIR_COLUMNS:
         values = [published_value(method, metric, dataset) for method in theirs]
-        columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
+        columns[f"the paper's {metric}{unit} {arrow}"] = column(values, digits=digits)
     what = (
         f"those on {dataset}"
         if dataset

@@ -11,11 +11,10 @@ from nnunet_nacl.metrics import BY_LABEL, LABEL_FREE, PAPER_METRICS, Estimate, V
 from nnunet_nacl.metrics.counting import case_weights, ratio
 from nnunet_nacl.report import (
     DICE,
-    Column,
     Comparison,
     Metric,
     Table,
-    View,
+    column,
     voxels_text,
 )
 from nnunet_nacl.typing import Floats
@@ -61,10 +60,10 @@ class Ranking:
     def table(self) -> Table:
         """The ranks, and how often a method comes first when cases are resampled."""
         digits = self.scheme.digits
-        columns = [
-            Column(title, list(values), digits=digits) for title, values in self.ranks.items()
-        ]
-        columns.append(Column("first in resamples (%)", list(100 * self.first), digits=0))
+        columns = {
+            str(title): column(values, digits=digits) for title, values in self.ranks.items()
+        }
+        columns["first in resamples (%)"] = column(100 * self.first, digits=0)
         *metrics, _ = self.ranks.columns
         title = f"{self.scheme.name.capitalize()} by {', '.join(metrics)}"
         note = (
@@ -75,82 +74,69 @@ class Ranking:
         return Table(title, datasets, note, list(self.ranks.index), columns)
 
 
-def rank_by_scores(views: Sequence[View]) -> Ranking | None:
-    """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
-    judging, *others = (view.judging_metrics for view in views)
-    alike = judging and all(metrics == judging for metrics in others)
-    if not alike:
-        return None
-    return _rank_by([DICE, *judging], views, SUM_RANK, "judging metrics")
+def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
+    """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
+    judging, *others = (comparison.judging_metrics for comparison in comparisons)
+    if not judging or any(metrics != judging for metrics in others):
+        return []
+    return [_rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")]
 
 
-def rank_methods(views: Sequence[View], scheme: Scheme) -> Ranking:
+def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
-    voxels = _paper_voxels(views)
-    metrics = min((view.comparison.segmentation_metrics for view in views), key=len)
+    voxels = _paper_voxels(comparisons)
+    metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], views, scheme, "paper's metrics")
+    return _rank_by([*metrics, *of_paper], comparisons, scheme, "paper's metrics")
 
 
-def _paper_voxels(views: Sequence[View]) -> Voxels:
+def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
     """The set that is asked for, or the first that labels choose and all data sets have, or any that all have."""
-    if asked := views[0].asked:
-        return asked
-    first, *others = (view.comparison for view in views)
+    first, *others = comparisons
+    if first.asked:
+        return first.asked
     shared = [one for one in first.voxels if all(one in other.voxels for other in others)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
     return next((voxels for voxels in shared if voxels in BY_LABEL), shared[0])
 
 
-def all_rankings(views: Sequence[View]) -> list[Ranking]:
+def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
-    if _paper_voxels(views) in LABEL_FREE:  # whose ECE no single case has
-        schemes = [SUM_RANK] if views[0].asked else []
-    by_scores = rank_by_scores(views)
-    by_paper = [rank_methods(views, scheme) for scheme in schemes]
-    return by_paper if by_scores is None else [by_scores, *by_paper]
+    if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
+        schemes = [SUM_RANK] if comparisons[0].asked else []
+    by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
+    return [*rank_by_scores(comparisons), *by_paper]
 
 
 def _rank_by(
-    metrics: Sequence[Metric], views: Sequence[View], scheme: Scheme, whose: str
+    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme, whose: str
 ) -> Ranking:
-    comparisons = [view.comparison for view in views]
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-    on_data_sets = [
-        _places_on(comparison, names, metrics, scheme, seed)
-        for seed, comparison in enumerate(comparisons)
-    ]
+    on_data_sets = []
+    for seed, comparison in enumerate(comparisons):
+        drawn = case_weights(comparison.patients, _RESAMPLES, seed)
+        weights = np.vstack([np.ones(len(comparison.cases)), drawn])  # first of all cases
+        places = []
+        for metric in metrics:
+            estimates = comparison.by_metric[metric].estimates
+            places.append(scheme.places(metric, [estimates[name] for name in names], weights))
+        on_data_sets.append(np.stack(places, axis=-1))
     combined = scheme.combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
     overall = scheme.combine(combined, axis=-1)
     table = pd.DataFrame(combined[0], names, [metric.title for metric in metrics])
     table["overall"] = overall[0]
-    first = _shares_of_first(overall[1:])
+    # Sums of the same ranks in another order may differ in their last bit
+    rounded = overall[1:].round(9)
+    is_first = rounded == rounded.min(-1, keepdims=True)
+    first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     datasets = [comparison.dataset for comparison in comparisons]
     return Ranking(scheme, whose, table, first, datasets)
-
-
-def _places_on(
-    comparison: Comparison,
-    names: Sequence[str],
-    metrics: Sequence[Metric],
-    scheme: Scheme,
-    seed: int,
-) -> Floats:
-    """(1 + resamples, methods, metrics) places on a data set: of all cases, and of each bootstrap resample of them."""
-    drawn = case_weights(comparison.patients, _RESAMPLES, seed)
-    weights = np.vstack([np.ones(len(comparison.cases)), drawn])
-    by_metric = []
-    for metric in metrics:
-        estimates = comparison.by_metric[metric].estimates
-        of_methods = [estimates[name] for name in names]
-        by_metric.append(scheme.places(metric, of_methods, weights))
-    return np.stack(by_metric, axis=-1)
 
 
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
@@ -187,15 +173,6 @@ def _places(values: Floats, higher_is_better: bool | None) -> Floats:
     """
     signed = -values if higher_is_better else values
     return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))
-
-
-def _shares_of_first(overall: Floats) -> Floats:
-    """(methods,) in which share of the resamples a method's overall rank (resamples, methods) is the lowest."""
-    # Sums of the same ranks in another order may differ in their last bit
-    rounded = overall.round(9)
-    is_first = rounded == rounded.min(-1, keepdims=True)
-    share: Floats = is_first / is_first.sum(-1, keepdims=True)
-    return np.asarray(share.mean(0))
 
 
 SUM_RANK = Scheme(

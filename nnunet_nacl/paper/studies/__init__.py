@@ -1,6 +1,12 @@
 """Studies: which methods are trained and compared; importing them takes neither torch nor the report."""
 
-from nnunet_nacl.paper.studies._read import STUDIES, read_study, studies_called
-from nnunet_nacl.paper.studies._study import FigureKind, Method, Study
+from nnunet_nacl.paper.studies._studies import (
+    STUDIES,
+    FigureKind,
+    Method,
+    Study,
+    read_study,
+    study_file,
+)
 
-__all__ = ["STUDIES", "FigureKind", "Method", "Study", "read_study", "studies_called"]
+__all__ = ["STUDIES", "FigureKind", "Method", "Study", "read_study", "study_file"]

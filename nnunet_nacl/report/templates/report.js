@@ -4,53 +4,38 @@ for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
   if (body.rows.length < 2) continue;
   const heads = [...table.tHead.querySelectorAll("th[data-column]")];
-  for (const head of heads) {
+  for (const [column, head] of heads.entries()) {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
-    const column = Number(head.dataset.column);
     button.addEventListener("click", () => {
-      const descending = head.getAttribute("aria-sort") === "ascending";
+      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
       for (const other of heads) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-      const cell = (row) => row.cells[column];
+      head.setAttribute("aria-sort", sign < 0 ? "descending" : "ascending");
       const rows = [...body.rows];
       rows.sort((one, other) => {
-        if (column === 0) return (descending ? -1 : 1) * cell(one).textContent.localeCompare(cell(other).textContent, undefined, { numeric: true });
-        const [a, b] = [parseFloat(cell(one).dataset.value), parseFloat(cell(other).dataset.value)];
-        if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
-        return descending ? b - a : a - b;
+        const [a, b] = [one.cells[column], other.cells[column]];
+        if (column === 0) return sign * a.textContent.localeCompare(b.textContent, undefined, { numeric: true });
+        const [x, y] = [parseFloat(a.dataset.value), parseFloat(b.dataset.value)];
+        return Number.isNaN(x) - Number.isNaN(y) || sign * (x - y);
       });
       body.append(...rows);
     });
   }
 }
-// Buttons that copy a table.
-for (const copy of document.querySelectorAll(".copy")) {
-  copy.hidden = false;
-  for (const button of copy.querySelectorAll("button")) {
-    button.addEventListener("click", async () => {
-      const area = document.createElement("textarea"); // for browsers that keep the clipboard from files
-      area.value = button.dataset.text;
-      document.body.append(area);
-      area.select();
-      let copied = document.execCommand("copy");
-      area.remove();
-      if (!copied && navigator.clipboard) copied = await navigator.clipboard.writeText(button.dataset.text).then(() => true, () => false);
-      const title = button.textContent;
-      button.textContent = copied ? "copied" : "not copied";
-      setTimeout(() => { button.textContent = title; }, 1500);
-      button.focus();
-    });
-  }
+for (const button of document.querySelectorAll(".copy button")) {
+  button.parentElement.hidden = false;
+  button.addEventListener("click", async () => {
+    const title = button.textContent;
+    button.textContent = await navigator.clipboard.writeText(button.dataset.text).then(() => "copied", () => "not copied");
+    setTimeout(() => { button.textContent = title; }, 1500);
+  });
 }
 // Sliders through the slices of a case.
-for (const view of document.querySelectorAll(".case")) {
-  const slider = view.querySelector(".slider");
-  if (!slider) continue;
+for (const slider of document.querySelectorAll(".slider")) {
   slider.hidden = false;
-  const slices = [...view.querySelectorAll(".slice")];
+  const slices = [...slider.parentElement.querySelectorAll(".slice")];
   const input = slider.querySelector("input");
   const show = () => {
     slices.forEach((slice, number) => { slice.hidden = number !== Number(input.value); });
@@ -62,7 +47,7 @@ for (const view of document.querySelectorAll(".case")) {
 // What a link leads to is unfolded; on paper, everything is.
 const unfold = () => {
   const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-  const folded = target && (target.closest("details") || (target.nextElementSibling || {}));
+  const folded = target && (target.closest("details") || target.nextElementSibling);
   if (folded && folded.tagName === "DETAILS" && !folded.open) {
     folded.open = true;
     target.scrollIntoView();

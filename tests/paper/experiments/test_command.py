@@ -94,10 +94,8 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path
     ) as process:
         for line in process.stdout:
             if "half, fold 0: Epoch 0" in line:
-                printed = run(study, *BRIEF, "--dry_run")
                 process.kill()
                 break
-    assert "# Dataset901_Labels: half, fold 0: running" in printed
     whole, *_, half = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
     assert len(half["train"]) == -(-len(whole["train"]) // 2)
     assert "half, fold 0: predict: " in run(study, *BRIEF)
@@ -127,7 +125,7 @@ def test_shell_commands_do_the_same(run: Command) -> None:
     lines = run("penalty", *BRIEF, "--dry_run").splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
     assert len(trained) == 2
-    assert 'export nnUNet_n_proc_DA="${nnUNet_n_proc_DA:-0}"' in lines  # on a CPU
+    assert "export nnUNet_n_proc_DA=0" in lines  # on a CPU
     assert all(line.count(" && ") == 3 for line in trained)
     assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
@@ -139,11 +137,6 @@ def test_a_table_is_printed_to_be_read_back(capsys: pytest.CaptureFixture[str], 
     mine = tmp_path / "mine.yaml"
     mine.write_text(capsys.readouterr().out)
     assert read_study(str(mine)).methods == read_study("sigma").methods
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["experiment", "all"])  # seven tables, which are no study
-    printed, said = capsys.readouterr()
-    assert not printed
-    assert "all is no single table; it stands for main, hyperparameters, prior, sigma, penalty, constraint, " in said
 
 
 def test_runs_of_a_scheduler(run: Command, tmp_path: Path) -> None:

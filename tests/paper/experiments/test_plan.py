@@ -120,15 +120,11 @@ def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp
         plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best"))
 
 
-def test_folds_that_cannot_be_put_together(plan: Plan) -> None:
+def test_folds_that_cannot_be_trained(plan: Plan) -> None:
     study = read_study("penalty")
     assert len(plan(study, [2, 2], SPLITS).jobs) == 2  # each fold once
-    with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
+    with pytest.raises(ValueError, match="There is no fold 5; Dataset901_Labels has 0 to 4"):
         plan(study, [5], SPLITS)
-    with pytest.raises(ValueError, match="Folds 1 and 5 both validate on case_1"):
-        plan(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}])
-    with pytest.raises(ValueError, match="Fold 0 has no validation cases"):
-        plan(study, [0], [{"train": ["case_9"], "val": []}])
     overlapping = [*SPLITS, {"train": ["case_9", "case_1"], "val": ["case_1"]}]
     assert len(plan(study, [1], overlapping).jobs) == 2  # nnU-Net trains with such a fold
     with pytest.raises(
@@ -144,6 +140,9 @@ def test_a_trainer_that_nnunet_does_not_find_is_refused(
     study = Study("mine", "Mine", (Method("stock", "nnUNetTrainerDA5"), Method("typo", "nnUNetTrainerNACLL")))
     with pytest.raises(ValueError, match=r"^trainer nnUNetTrainerNACLL_3epochs: Could not find"):
         plan_experiment(study, 901, "2d_small", Options(output=tmp_path, suffix="_3epochs"))
+    unknown = Study("mine", "Mine", (Method("typo", "nnUNetTrainerNACL_lambda3"),))
+    with pytest.raises(ValueError, match=r"nnUNetTrainerNACL_lambda3\S* does not know"):
+        plan_experiment(unknown, 901, "2d_small", Options(output=tmp_path))
     assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", Options(output=tmp_path, suffix="_3epochs")).jobs
 
 
@@ -156,16 +155,14 @@ def test_data_sets_that_cannot_be_trained_on(data_set: PreprocessedDataSet, tmp_
         ("penalty", "2d_small_bs3"), ("prior", "2d_small_bs3"),
     ]  # fmt: skip
     assert list(left_out) == [77]
-    with pytest.raises(ValueError, match=r"(?s)^None of the data sets .*\n  77: Data set 77: .*\n  78: Data set 78"):
+    with pytest.raises(ValueError, match=r"(?s)^77: Data set 77: Could not find .*\n78: Data set 78"):
         plan_on_data_sets(studies, [77, 78], "2d_small", options)
-    with pytest.raises(ValueError, match=r"^Data set 77: Could not find"):
-        plan_on_data_sets(studies, [77], "2d_small", options)
 
 
 def test_backbones_are_trained_in_configurations_of_their_own(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     study = read_study("backbones")
     assert {row.network for row in study.methods} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
-    with pytest.raises(ValueError, match=r"has no configuration 2d_small_unet\. Add it with: nnunet_nacl paper "):
+    with pytest.raises(ValueError, match="has no configuration '2d_small_unet'; it has "):
         plan_experiment(study, 901, "2d_small", Options())
     add_network("unet", 901, "2d_small", patch_size=(32, 32))
     chosen = study.chosen(["UNet NACL", "nnU-Net NACL", "nnU-Net CE"])

@@ -5,10 +5,10 @@ from functools import cache
 
 import pytest
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
 from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
 from nnunet_nacl.paper.studies import read_study
-from tests.report.generated import make_result
+from tests.report.generated import make_result, write_summary
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
 
@@ -27,8 +27,8 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
     for method in methods:
         trainer = f"nnUNetTrainer{method[-2:]}"
         jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, options=options))
-        jobs[-1].test.folder.mkdir(parents=True)
-        write_result(result_of(method), jobs[-1].test.folder / SUMMARY_NAME)
+        jobs[-1].test.mkdir(parents=True)
+        write_summary(result_of(method), jobs[-1].test / SUMMARY_NAME)
     return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
 
 
@@ -38,7 +38,7 @@ def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixtu
     names = ("Dataset901_Labels", "Dataset905_Other")
     every = evaluated(job, *METHODS, "NACL", data_set=names[0])
     fewer = evaluated(job, *METHODS, data_set=names[1])
-    (page,) = report_experiments([every, fewer], "the command")
+    (page,) = report_experiments([every, fewer])
     assert page == job.output.parent / "penalty" / "test.html"
     together = page.read_text().partition("Ranks over Dataset901_Labels, Dataset905_Other")[2]
     assert "Sum-rank by" in together
@@ -52,7 +52,7 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(_report, "write_report", lambda *_, **__: None)
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
     other = replace(one, study=read_study("prior"), folder=one.folder.with_name("prior"))
-    pages = report_experiments([one, other], "the command")
+    pages = report_experiments([one, other])
     assert [page.parent.name for page in pages] == ["penalty", "prior"]
 
 

@@ -2,27 +2,28 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import read_splits
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
-    _commands,
     _run,
     print_commands,
     run_command,
     run_experiments,
 )
-from nnunet_nacl.paper.experiments._folds import note_split, write_splits
 from nnunet_nacl.paper.studies import read_study
 
 
@@ -45,70 +46,54 @@ def test_whatever_goes_wrong_is_that_runs_failure_alone(
     monkeypatch.setattr(_run, "run_command", lambda *_, **__: None)
     (failure,) = run_experiments([experiment(job)]).values()
     assert "train ended without an error, but did not finish all cases" in failure
+    # A step that is done all the same, as an evaluation that names cases without a label
+    left = iter([{"evaluate_test": ["nnunet_nacl"]}, {}, {}, {}])
+    monkeypatch.setattr(_run, "steps_left", lambda _: next(left))
+    monkeypatch.setattr(_run, "run_command", fail)
+    assert run_experiments([experiment(job)]) == {}
 
 
-def test_a_data_set_whose_splits_changed_does_not_take_the_others_with_it(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-
-    def work(command: list[str], **_: object) -> None:
-        ran.append(command[1])
-        raise RuntimeError("failed")
-
-    monkeypatch.setattr(_run, "run_command", work)
-    write_splits(job.data, job.data.splits)
-    changed = replace(job, trainer="other", data=replace(job.data, splits=[]))
-    other = replace(experiment(changed), splits=[{"train": ["toy_0"], "val": ["toy_1"]}])
-    failures = run_experiments([other, experiment(job)])
-    assert "has changed since it was read" in failures[changed]
-    assert failures[job] == "failed"
-    assert ran == ["Dataset901_Labels"]
-
-
-def test_what_another_process_has_comes_last(
+def test_what_another_process_trains_is_left_to_it(
     job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    started, let_go = threading.Event(), threading.Event()
-    order: list[str] = []
+    begun: list[str] = []
 
-    def work(*_: object, log: Path, **__: object) -> None:
-        order.append(log.name.partition("_fold")[0])
-        if order[-1] == "third":
-            let_go.set()
-        if len(order) == 1:
-            started.set()
-            assert let_go.wait(300)
+    def work(command: list[str], **_: object) -> None:
+        begun.append(command[5])
         raise RuntimeError("failed")
 
     monkeypatch.setattr(_run, "run_command", work)
-    jobs = (job, *(replace(job, trainer=name) for name in ("second", "third")))
-    holder = threading.Thread(target=run_experiments, args=([experiment(job)],))
-    holder.start()
-    assert started.wait(300)
-    print_commands([experiment(*jobs)], ["report"])
-    assert capsys.readouterr().out.count("# Dataset901_Labels: NACL, fold 0: running") == 1
-    assert set(run_experiments([experiment(*jobs)])) == set(jobs)
-    holder.join()
-    assert order == [job.trainer, "second", "third", job.trainer]
+    other = replace(job, trainer="other")
+    job.fold_folder.parent.mkdir(parents=True)
+    with FileLock(job.fold_folder.with_name(".fold_0.lock")):
+        assert set(run_experiments([experiment(job, other)])) == {other}
+    assert begun == ["other"]
+    assert "[1/2] Dataset901_Labels: NACL, fold 0: another process is at it" in capsys.readouterr().out
+    assert set(run_experiments([experiment(job)])) == {job}
+    begun.clear()
+
+    def without_locks(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(_run.FileLock, "acquire", without_locks)
+    run_experiments([experiment(job)])
+    assert begun == [job.trainer]
 
 
-def test_what_the_run_would_refuse_is_not_printed_as_runnable(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    changed = replace(job, trainer="other")
-    note_split(replace(changed, split={"train": ["toy_0"], "val": ["toy_1"]}))
-    changed.fold_folder.mkdir(parents=True)
-    failures = print_commands([experiment(job, changed)], ["report"])
-    assert "was trained with other cases than" in failures.pop(changed)
-    assert failures == {}
-    printed = capsys.readouterr().out
-    assert printed.count("nnUNetv2_train") == 1
-    assert "# Dataset901_Labels: NACL, fold 0: cannot be done\n# When all are done:" in printed
+def test_folds_are_appended_to_the_splits(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beside those of another study, and in a folder that may not be written to if they are there."""
+    file = job.data.folder / "splits_final.json"
+    fewer = [*job.data.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
+    for splits in (fewer, job.data.splits):
+        print_commands([replace(experiment(job), splits=splits)], ["report"])
+        assert read_splits(file) == fewer
+    monkeypatch.setattr(_run, "write_json", None)
+    print_commands([replace(experiment(job), splits=fewer)], ["report"])
 
 
 def test_printed_commands_know_ones_own_trainers(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also in a shell of another session, and another folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("nnUNet_extTrainer", "my trainers")
     print_commands([experiment(job)], ["report"])
@@ -126,67 +111,54 @@ def run(program: str, log: Path) -> None:
 def test_output_is_logged_and_progress_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = (
         "import sys; sys.stdout.reconfigure(encoding='utf-8'); print('x: Epoch 3'); print('σ and more'); "
-        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE over near 0.0123 (y)')"
+        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE 0.0123 (y)')"
     )
     run(program, tmp_path / "log")
     command, _, progress = capsys.readouterr().out.partition("\n")
     assert command == f"A: $ {shlex.join([sys.executable, '-c', program])}"
-    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE over near 0.0123 (y)\n"
-    assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert progress == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE 0.0123 (y)\n"
     with pytest.raises(RuntimeError, match=r"(?s)failed with status 7\. .* is in .*log, which ends with:\n.*\nbye$"):
         run("print('bye'); raise SystemExit(7)", tmp_path / "log")
     assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")  # of the first attempt
-    with pytest.raises(RuntimeError, match="nnUNetv2_nothing was not found"):
-        run_command(["nnUNetv2_nothing"], environment=os.environ, log=tmp_path / "log")
 
 
-def test_when_the_holder_is_killed_the_command_ends_at_its_next_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupt_ends_the_command_too(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C at once, with the workers; if this process alone is killed, the command at its next line."""
     program = (
-        f"import os, time; open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))\n"
+        f"import os, time; open({str(tmp_path / 'command')!r}, 'w').write(str(os.getpid())); child = os.fork()\n"
+        f"if not child: open({str(tmp_path / 'worker')!r}, 'w').write(str(os.getpid()))\n"
         "for _ in range(1000): print('Epoch 0', flush=True); time.sleep(0.05)"
     )
     holder = (
-        "import os, runpy, sys; from pathlib import Path\n"
-        f"run = runpy.run_path({_commands.__file__!r})['run_command']\n"
-        f"run([sys.executable, '-c', {program!r}], environment=os.environ, log=Path({str(tmp_path / 'log')!r}))"
+        "import os, sys; from pathlib import Path; from nnunet_nacl.paper.experiments import run_command\n"
+        f"run_command([sys.executable, '-c', {program!r}], environment=os.environ, log=Path({str(tmp_path / 'log')!r}))"
     )
-    with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", holder]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         assert b"Epoch 0\n" in iter(process.stdout.readline, b"")  # after the command
-        process.kill()
-    wait_for_the_end_of((tmp_path / "child").read_text())
+        wait_until((tmp_path / "worker").exists)
+        if number == signal.SIGINT:  # a terminal's goes to all of its processes
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        process.stdout.close()
+    for name in ("command", "worker"):
+        file = Path("/proc", (tmp_path / name).read_text(), "stat")
+        wait_until(lambda file=file: is_over(file))  # type: ignore[misc]
 
 
-def wait_for_the_end_of(pid: str) -> None:
+def is_over(stat: Path) -> bool:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return stat.read_text().split()[2] == "Z"  # nobody has asked yet how it ended
+    return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
     start = time.monotonic()
-    with suppress(FileNotFoundError, ProcessLookupError):  # it is gone
-        while Path("/proc", pid, "stat").read_text().split()[2] != "Z":  # dead, though nobody has asked how it ended
-            assert time.monotonic() - start < 30
-            time.sleep(0.02)
-
-
-def test_an_interrupted_command_has_time_for_a_checkpoint_and_is_killed_with_its_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C is an exception while a command is waited for; this one goes on after SIGTERM."""
-    wait = subprocess.Popen.wait
-
-    def interrupt(*_: object) -> None:
-        monkeypatch.setattr(subprocess.Popen, "wait", wait)
-        while not (tmp_path / "started").exists():
-            time.sleep(0.02)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(subprocess.Popen, "wait", interrupt)
-    monkeypatch.setattr(_commands, "TIME_TO_END_S", 2)
-    program = (
-        "import os, signal, time\ndef save(*_):\n    time.sleep(0.5); open('checkpoint', 'w').close()\n"
-        f"os.chdir({str(tmp_path)!r}); signal.signal(signal.SIGTERM, save); child = os.fork()\n"
-        "if child: open('child', 'w').write(str(child)); open('started', 'w')\nwhile True: time.sleep(60)"
-    )
-    start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        run(program, tmp_path / "log")
-    assert time.monotonic() - start < 30
-    assert (tmp_path / "checkpoint").exists()
-    wait_for_the_end_of((tmp_path / "child").read_text())
+    while not condition():
+        assert time.monotonic() - start < 30
+        time.sleep(0.02)

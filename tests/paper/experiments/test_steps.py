@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
+from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import (
@@ -17,7 +17,6 @@ from nnunet_nacl.paper.experiments import (
     Job,
     Options,
     _report,
-    clear_the_way,
     report_experiments,
     steps_left,
 )
@@ -25,6 +24,7 @@ from nnunet_nacl.paper.studies import read_study
 from tests.conftest import write_summary
 from tests.paper.experiments.conftest import TRAINER
 from tests.report.generated import make_result
+from tests.report.generated import write_summary as write_evaluated
 
 
 def archive(*files: Path) -> None:
@@ -43,7 +43,7 @@ def predicted(folder: Path, *cases: str) -> None:
 
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_result(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
+    write_evaluated(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
 
 
 def experiment(jobs: list[Job]) -> Experiment:
@@ -61,119 +61,81 @@ def first(job: Job) -> list[str]:
 
 def finish_training(job: Job) -> None:
     archive(job.fold_folder / "checkpoint_final.pth")
-    predicted(job.validation.folder, *job.split["val"])
+    predicted(job.validation, *job.split["val"])
     write_summary(job.fold_folder, job.split["val"])
 
 
 def test_a_run_from_start_to_end(job: Job) -> None:
-    fold, validation = job.fold_folder, job.validation.folder
+    fold, validation = job.fold_folder, job.validation
     assert steps(job) == ["train", "evaluate_validation", "predict", "evaluate_test"]
     train = first(job)
     assert train == [
         "nnUNetv2_train", "Dataset901_Labels", "2d_small", "0", "-tr", TRAINER,
-        "-p", "nnUNetPlans", "--npz", "-device", "cpu",
+        "-p", "nnUNetPlans", "--npz", "-device", "cpu", "--c",
     ]  # fmt: skip
     spaced = replace(job, data=replace(job.data, name="Dataset901_My data", plans="My plans"))
     renamed = {"Dataset901_Labels": "Dataset901_My data", "nnUNetPlans": "My plans"}
     assert first(spaced) == [renamed.get(word, word) for word in train]
     assert {"Dataset901_My data", "My plans"} < {*steps_left(spaced)["predict"]}
-    archive(fold / "checkpoint_best.pth")
-    assert first(job) == [*train, "--c"]
     archive(fold / "checkpoint_final.pth")
-    assert first(job) == [*train, "--val"]
+    assert first(job) == [*train[:-1], "--val"]
     predicted(validation, *job.split["val"])
     assert steps(job)[0] == "validate"  # nnU-Net writes its summary last
     write_summary(fold, job.split["val"])
     assert steps(job) == ["evaluate_validation", "predict", "evaluate_test"]
-    (validation / "summary.json").write_text('{\n    "foreground_mean": {\n        "Dice": 0.')
-    assert steps(job)[0] == "validate"  # it was cut short
-    write_summary(fold, job.split["val"])
-    assert steps(job) == ["evaluate_validation", "predict", "evaluate_test"]
     summary(validation, job.split["val"])
     assert steps(job) == ["predict", "evaluate_test"]
-    predicted(job.test.folder, "toy_a")
-    assert first(job)[:5] == ["nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(job.test.folder)]
+    predicted(job.test, "toy_a")
+    assert first(job)[:5] == ["nnUNetv2_predict", "-i", str(job.data.raw / "imagesTs"), "-o", str(job.test)]
     assert first(job)[-1] == "--continue_prediction"
-    predicted(job.test.folder, "toy_b")
+    predicted(job.test, "toy_b")
     assert steps(job) == ["evaluate_test"]
-    summary(job.test.folder, ["toy_a"])
+    summary(job.test, ["toy_a"])
     assert steps(job) == ["evaluate_test"]
-    summary(job.test.folder, job.data.test_cases)
+    summary(job.test, job.data.test_cases)
     assert steps(job) == []
     assert steps(replace(job, options=Options(device="cpu", surface=True))) == ["evaluate_validation", "evaluate_test"]
-    later = (job.test.folder / "toy_a.npz").stat().st_mtime + 60
+    later = (job.test / "toy_a.npz").stat().st_mtime + 60
     os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
     assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
-    os.utime(job.test.folder / "calibration_summary.json", (later, later))  # evaluated again
     assert "--continue_prediction" not in steps_left(job)["predict"]  # nnU-Net would keep them
-    assert clear_the_way(job, "predict")
-    assert "--continue_prediction" in steps_left(job)["predict"]
-    assert not clear_the_way(job, "predict")
-    assert not list(job.test.folder.glob("*.nii.gz"))
-
-
-def test_a_segmentation_that_was_being_written_when_the_process_was_killed(job: Job) -> None:
-    """Its probabilities are whole: nnU-Net writes them first."""
-    finish_training(job)
-    summary(job.validation.folder, job.split["val"])
-    predicted(job.test.folder, *job.data.test_cases)
-    file = job.test.folder / "toy_b.nii.gz"
-    file.write_bytes(file.read_bytes()[:-9])
-    assert steps(job) == ["predict", "evaluate_test"]
-    assert clear_the_way(job, "predict")
-    assert not file.exists()
-    assert (job.test.folder / "toy_a.nii.gz").exists()
-    assert steps_left(job)["predict"][-1] == "--continue_prediction"
-
-
-def test_an_image_without_label(job: Job) -> None:
-    """Its prediction, of an earlier model, is nothing that could be evaluated."""
-    predicted(job.test.folder, "unlabelled")
-    finish_training(job)
-    summary(job.validation.folder, job.split["val"])
-    predicted(job.test.folder, *job.data.test_cases)
-    summary(job.test.folder, job.data.test_cases)
-    earlier = (job.fold_folder / "checkpoint_final.pth").stat().st_mtime - 60
-    os.utime(job.test.folder / "unlabelled.npz", (earlier, earlier))
-    assert steps(job) == []
+    (fold / "checkpoint_final.pth").unlink()  # being trained anew
+    assert "--continue_prediction" not in steps_left(job)["predict"]
 
 
 def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: Job) -> None:
     finish_training(job)
-    summary(job.validation.folder, job.split["val"])
-    predicted(job.test.folder, *job.data.test_cases)
-    summary(job.test.folder, job.data.test_cases)
+    summary(job.validation, job.split["val"])
+    predicted(job.test, *job.data.test_cases)
+    summary(job.test, job.data.test_cases)
     best = replace(job, options=Options(device="cpu", checkpoint="best"))
     assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
-    assert best.test.folder == job.output / "predictions_best" / job.trainer / "fold_0"
+    assert best.test == job.output / "predictions_best" / job.trainer / "fold_0"
     for one, name in ((job, "final"), (best, "best")):
-        shutil.rmtree(one.test.folder, ignore_errors=True)
+        shutil.rmtree(one.test, ignore_errors=True)
         command = steps_left(one)["predict"]
         assert command[command.index("-chk") + 1] == f"checkpoint_{name}.pth"
-        assert command[command.index("-o") + 1] == str(one.test.folder)
-    assert best.validation.folder == job.validation.folder  # of the last epoch
+        assert command[command.index("-o") + 1] == str(one.test)
+    assert best.validation == job.validation  # of the last epoch
 
 
-@pytest.mark.parametrize(
-    "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ("image",)}]
-)
-def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> None:
+def test_evaluated_with_other_settings(job: Job) -> None:
     finish_training(job)
-    summary(job.validation.folder, job.split["val"], **other)
+    summary(job.validation, job.split["val"], num_bins=10)
     assert steps(job)[0] == "evaluate_validation"
-    summary(job.validation.folder, job.split["val"], surface=True)  # more than is asked for
+    summary(job.validation, job.split["val"], surface=True)  # more than is asked for
     assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
 
 
 def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
     finish_training(job)
-    summary(job.validation.folder, job.split["val"])
-    predicted(job.test.folder, *job.data.test_cases)
+    summary(job.validation, job.split["val"])
+    predicted(job.test, *job.data.test_cases)
     labels = job.data.raw / "labelsTs" / "toy_a.nii.gz"
     result = make_result(cases=job.data.test_cases, settings=Settings())
     truth = FileState.of(labels)
     counted = [case._replace(states=replace(case.states, ground_truth=truth)) for case in result.counted]
-    write_result(replace(result, counted=counted), job.test.folder / SUMMARY_NAME)
+    write_evaluated(replace(result, counted=counted), job.test / SUMMARY_NAME)
     assert steps(job) == []
     labels.write_bytes(b"\0" + labels.read_bytes()[1:])
     os.utime(labels, (1, 1))
@@ -184,8 +146,8 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
     """All folds' models predict the same test cases; validation cases belong to one fold each."""
     jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
     for one in jobs:
-        summary(one.test.folder, one.data.test_cases)
-        summary(one.validation.folder, one.split["val"])
+        summary(one.test, one.data.test_cases)
+        summary(one.validation, one.split["val"])
     reported: list[str] = []
     monkeypatch.setattr(
         _report, "write_report", lambda results, *_, **__: reported.extend(one.dataset for one in results)
@@ -204,7 +166,7 @@ def test_folds_that_were_evaluated_with_and_without_surface_distances(
     jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
     for one, surface in zip(jobs, (True, False), strict=True):
         finish_training(one)
-        summary(one.validation.folder, one.split["val"], surface=surface)
+        summary(one.validation, one.split["val"], surface=surface)
         assert "evaluate_validation" not in steps(one)
     (page,) = report_experiments([experiment(jobs)])
     assert "HD95 (mm)" not in page.read_text()
@@ -213,26 +175,14 @@ def test_folds_that_were_evaluated_with_and_without_surface_distances(
     assert "HD95" not in printed
 
 
-@pytest.mark.parametrize("name", ["checkpoint_best.pth", "checkpoint_latest.pth", "checkpoint_final.pth"])
-def test_a_checkpoint_that_was_not_finished_is_put_aside(job: Job, name: str) -> None:
-    file = job.fold_folder / name
-    archive(file)
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    assert first(job)[-1] == "cpu"  # neither --c nor --val
-    assert clear_the_way(job, "train")
-    assert not clear_the_way(job, "train")
-    assert not file.exists()
-    assert list(job.fold_folder.glob("*.broken"))
-
-
 def test_probabilities_that_were_removed(job: Job) -> None:
     """To save space; what was evaluated of them stays."""
     finish_training(job)
-    summary(job.validation.folder, job.split["val"])
-    predicted(job.test.folder, *job.data.test_cases)
-    summary(job.test.folder, job.data.test_cases)
+    summary(job.validation, job.split["val"])
+    predicted(job.test, *job.data.test_cases)
+    summary(job.test, job.data.test_cases)
     before = steps(job)
-    for folder in (job.validation.folder, job.test.folder):
+    for folder in (job.validation, job.test):
         for file in folder.glob("*.npz"):
             file.unlink()
     assert (before, steps(job)) == ([], [])

@@ -48,5 +48,5 @@ def test_a_model_of_another_trainer(model: Path, tmp_path: Path) -> None:
 def test_a_checkpoint_reduced_to_what_predictions_need(model: Path, tmp_path: Path) -> None:
     copy = copy_of(model, tmp_path)
     change_checkpoint(copy, lambda content: content.pop("logging"))
-    with pytest.raises(ValueError, match=r"checkpoint_final\.pth has no 'logging', where trainers keep maximum logits"):
+    with pytest.raises(ValueError, match=r"checkpoint_final\.pth holds no maximum logits"):
         max_logit_history(copy, 0)

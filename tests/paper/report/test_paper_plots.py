@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from nnunet_nacl.paper.report import SUM_RANK, radar, rank_heatmap, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, View
+from nnunet_nacl.report import DICE, Comparison, Metric
 
 
 def test_radar(comparison: Comparison) -> None:
@@ -16,7 +16,7 @@ def test_radar(comparison: Comparison) -> None:
 
 def test_heat_map(comparison: Comparison) -> None:
     axes = Figure().add_subplot()
-    ranking = rank_methods([View(comparison)], SUM_RANK)
+    ranking = rank_methods([comparison], SUM_RANK)
     rank_heatmap(ranking, axes)
     ranks = ranking.ranks.sort_values("overall")
     assert [text.get_text() for text in axes.get_yticklabels()] == list(ranks.index)

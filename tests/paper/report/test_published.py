@@ -50,7 +50,7 @@ def methods() -> dict[str, FolderResult]:
 
 def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderResult]) -> None:
     table = table_of("published", compare(methods, "Dataset027_ACDC"))
-    shown = table.shown()
+    shown = table.frame.map(str)
     assert list(shown.loc["DiceCE"][4:]) == ["0.828", "3.14", "0.137", "0.084"]
     assert list(shown.loc["CE"][4:]) == ["–"] * 4
     assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
@@ -60,7 +60,7 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     assert "not our results" in table.note
     # Of a data set that the paper lacks, the means of its six.
     table = table_of("published", compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
-    assert list(table.shown().loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
+    assert list(table.frame.map(str).loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
 
 
 def test_a_trainer_of_other_settings_is_not_the_papers() -> None:
@@ -106,7 +106,7 @@ def test_the_table_knows_the_trainer_from_the_folder(methods: dict[str, FolderRe
     def shown(trainer: str) -> list[str]:
         model = f"/results/Dataset027_ACDC/{trainer}__nnUNetPlans__2d/fold_0/validation"
         table = table_of("published", compare({"ECP": placed(methods["NACL"], model)}, "Dataset027_ACDC"))
-        return list(table.shown().loc["ECP"][4:])
+        return list(table.frame.map(str).loc["ECP"][4:])
 
     assert shown("nnUNetTrainerECP_classMean") == ["0.782", "4.44", "0.130", "0.094"]
     assert shown("nnUNetTrainerECP") == ["–"] * 4
@@ -146,7 +146,7 @@ def test_what_has_a_record_of_its_calibration_is_not_the_papers(
     (tmp_path / "calibration_applied.json").write_text(applied)
     comparison = compare({"DiceCE": placed(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC")
     assert published_methods(comparison) == {"DiceCE": None, "NACL": "NACL"}
-    shown = table_of("published", comparison).shown()
+    shown = table_of("published", comparison).frame.map(str)
     assert list(shown.loc["DiceCE"][4:]) == ["–"] * 4
     assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
 

@@ -10,7 +10,7 @@ from scipy import stats
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, Voxels
 from nnunet_nacl.paper.report import MEAN_CASE_RANK, PLOTS, SUM_RANK, TABLES, all_rankings, published, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, View, compare, table_text, write_plot
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, table_text, write_plot
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice
 
@@ -40,14 +40,14 @@ def ranks_by_scipy(values: Sequence[float], higher_is_better: bool) -> np.ndarra
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)
     data_sets = [ranked(row if higher_is_better else -row) for row in values]
-    sums = rank_methods([View(one) for one in data_sets], SUM_RANK).ranks["Dice"].to_numpy()
+    sums = rank_methods(data_sets, SUM_RANK).ranks["Dice"].to_numpy()
     np.testing.assert_array_equal(sums, np.sum([ranks_by_scipy(row, higher_is_better) for row in values], axis=0))
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
     assert (sums == nacl).sum() == 1
 
 
 def test_a_table_explains_its_own_scheme(comparison: Comparison) -> None:
-    notes = {scheme: rank_methods([View(comparison)], scheme).table().note for scheme in (SUM_RANK, MEAN_CASE_RANK)}
+    notes = {scheme: rank_methods([comparison], scheme).table().note for scheme in (SUM_RANK, MEAN_CASE_RANK)}
     for scheme, note in notes.items():
         assert note.startswith(f"Low is good. {scheme.name.capitalize()}: ranks ")
         assert note.count("-rank: ") == 1
@@ -55,7 +55,7 @@ def test_a_table_explains_its_own_scheme(comparison: Comparison) -> None:
 
 def test_mean_case_rank_by_hand() -> None:
     def ranks(*dice: list[float]) -> list[float]:
-        return rank_methods([View(ranked(*dice))], MEAN_CASE_RANK).ranks["Dice"].tolist()
+        return rank_methods([ranked(*dice)], MEAN_CASE_RANK).ranks["Dice"].tolist()
 
     first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
     assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
@@ -64,7 +64,7 @@ def test_mean_case_rank_by_hand() -> None:
 
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
-    ranking = rank_methods([View(comparison, "union")], MEAN_CASE_RANK)
+    ranking = rank_methods([comparison.over("union")], MEAN_CASE_RANK)
     assert list(ranking.ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall"]
     for metric in (DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")):
         values = np.stack([one.by_case for one in comparison.by_metric[metric].estimates.values()], axis=1)
@@ -76,10 +76,10 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
 def test_the_rankings_differ() -> None:
     """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
     comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
-    ranking = all_rankings([View(comparison)])[0]
+    ranking = all_rankings([comparison])[0]
     assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranking.first.tolist() == [0, 1]
-    assert rank_methods([View(comparison, "union")], SUM_RANK).ranks["ECE union"].tolist() == [1, 2]
+    assert rank_methods([comparison.over("union")], SUM_RANK).ranks["ECE union"].tolist() == [1, 2]
 
 
 def test_how_often_a_method_is_first(comparison: Comparison) -> None:
@@ -90,15 +90,15 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     total = sum(ranks_by_scipy(row, m.higher_is_better) for row, m in zip(values, metrics, strict=True))
     first = total == total.min(0)
     expected = (first / first.sum(0)).mean(1)
-    np.testing.assert_allclose(rank_methods([View(comparison)], SUM_RANK).first, expected, atol=0.06)
+    np.testing.assert_allclose(rank_methods([comparison], SUM_RANK).first, expected, atol=0.06)
     one = make_result(0.4)  # equal methods share it
-    ranking = rank_methods([View(compare({"one": one, "copy": one, "far": make_result(0.1)}))], SUM_RANK)
+    ranking = rank_methods([compare({"one": one, "copy": one, "far": make_result(0.1)})], SUM_RANK)
     assert ranking.first[0] == ranking.first[1] > 0.4
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:
     other = compare({name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B")
-    one, two = View(comparison), View(other)
+    one, two = comparison, other
     both, *alone = (rank_methods(sets, SUM_RANK) for sets in ([one, two], [one], [two]))
     np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
 
@@ -106,18 +106,18 @@ def test_data_sets_add_up(comparison: Comparison) -> None:
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
     other = compare({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
-        rank_methods([View(comparison), View(other)], SUM_RANK)
+        rank_methods([comparison, other], SUM_RANK)
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
-        rank_methods([View(comparison, "near")], MEAN_CASE_RANK)
+        rank_methods([comparison.over("near")], MEAN_CASE_RANK)
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
-    assert [one.scheme.name for one in all_rankings([View(union)])] == ["sum-rank", "mean-case-rank"]
-    (only,) = all_rankings([View(image)])
+    assert [one.scheme.name for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    (only,) = all_rankings([image])
     assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]
 
 
 @pytest.mark.parametrize("voxels", [None, "union", "near"])
 def test_table_and_plot_rank_over_the_set_that_is_asked_for(comparison: Comparison, voxels: Voxels | None) -> None:
-    asked = View(comparison, voxels)
+    asked = comparison.over(voxels)
     (table,) = TABLES["ranks"]([asked])
     ax, *_ = draw_panels(*PLOTS["ranks"]([asked])).axes
     titles = [text.get_text() for text in ax.get_xticklabels()]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,7 @@ from nnunet_nacl.paper.report import page_parts, study_panels
 from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
-from nnunet_nacl.report.plots import method_color
-from nnunet_nacl.report.plots._style import draw_panels
+from nnunet_nacl.report.plots import draw_panels, method_color
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
 
@@ -97,7 +97,8 @@ def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dic
     assert study_figure(two_groups, RADAR) is FIGURES["curves"]
     figure = study_figure(losses, SIGMA)
     assert figure is FIGURES["differences"]
-    assert figure.caption_of(SIGMA).startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
+    parts: Any = page_parts(SIGMA).of_data_set(losses)
+    assert parts["study"]["caption"].startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
     assert study_panels(losses, replace(RADAR, figure=None)) == []
 
 

@@ -29,27 +29,14 @@ def test_built_in_studies_are_read(name: str) -> None:
     assert all(recipe(row.trainer) for row in study.methods)
 
 
-def test_a_trainer_whose_name_begins_like_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = tmp_path / "mine.yaml"
-    table.write_text("title: Mine\nmethods:\n  - {name: mine, trainer: nnUNetTrainerCE_mine}\n")
-    with pytest.raises(ValueError, match="does not know the suffix '_mine'"):
-        read_study(str(table))
-    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path))
-    (tmp_path / "mine.py").write_text("class nnUNetTrainerCE_mine(nnUNetTrainer):\n    pass\n")
-    assert read_study(str(table)).methods[0].trainer == "nnUNetTrainerCE_mine"
-    table.write_text("2024-01-01: x\n")
-    with pytest.raises(ValueError, match=r"mine\.yaml is not a YAML file"):
-        read_study(str(table))
-
-
 def test_main_has_the_papers_methods_and_ce_as_control() -> None:
     study = read_study("main")
     assert [row.name for row in study.methods] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
     recipes = {row.name: recipe(row.trainer) for row in study.methods}
     for loss, (setting, _) in PAPER.items():  # what the paper compares them with: its section 4.1.3
-        assert not recipes[loss].term
+        assert recipes[loss].term is None
         assert recipes[loss].settings.get(setting, DEFAULTS[loss]) == DEFAULTS[loss]
-    assert recipes["DiceCE"].term
+    assert recipes["DiceCE"].term == "Dice"
     assert [row.name for row in study.chosen(["NACL", "CE"]).methods] == ["CE", "NACL"]
     with pytest.raises(ValueError, match="Study main has no method 'Dice'; it has DiceCE, CE, FL"):
         study.chosen(["Dice"])
@@ -87,18 +74,14 @@ def rows(*variants: str) -> str:
         ("title: T", "methods\n  Field required"),
         (f"title: T\nruns: [{ROW}}}]", r"(?s)methods\n  Field required.*\nruns\n  Unexpected"),
         (f"title: T\nmethods: [{ROW}}}]\nruns: [{ROW}}}]", r"runs\n  Unexpected"),
-        ("- 1", "should be an object"),
-        ("title: [", "is not a YAML file"),
-        ("title: T\nmethods:\n- name: A\n  trainer: B\n  name: C\n  trainer: D", "'name' occurs twice.*\n.*line 5"),
-        (f"methods: [{ROW}}}]\ntitle: T\nmethods: [{ROW}}}]", "'methods' occurs twice"),
-        (f"title: T\ntext: About lambda\nmethods: [{ROW}}}]", "text\n  Unexpected"),
+        ("- 1", "not a mapping"),
+        ("2024-01-01: x", "is not as expected"),
+        ("title: [", "is not as expected"),
         (f"title: T\nepochs: 3\nmethods: [{ROW}}}]", "epochs\n"),
         (f"title: T\nmethods: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
-        (f"title: T\nmethods: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),
         (f"title: T\nmethods: [{ROW}, training_cases: 0%}}]", "should match pattern"),
         (f"title: T\nfigure: curves\nmethods: [{ROW}}}]", "every method needs group and value"),
-        (f"title: T\nfigure: differences\nmethods: [{rows('A 1', 'B 1', 'C 1')}]", "compares two groups; here are 3"),
-        (f"title: T\nfigure: arrows\nmethods: [{rows('A 1', 'A 2', 'A 3')}]", "joins the two values of a group"),
+        (f"title: T\nfigure: differences\nmethods: [{rows('A 1', 'B 1', 'C 1')}]", "compares two groups; got 3"),
     ],
 )
 def test_wrong_tables_are_explained(tmp_path: Path, text: str, message: str) -> None:

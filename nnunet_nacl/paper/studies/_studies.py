@@ -1,24 +1,33 @@
-"""A study: methods to train and compare, and those of them that a plot compares."""
+"""Studies: small tables in YAML, built in beside this file, or of users, who can copy them."""
 
+import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat
+import yaml
+from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from nnunet_nacl.trainers import recipe_of
+from nnunet_nacl.files import check_input
 
+STUDIES = (
+    "main",
+    "hyperparameters",
+    "prior",
+    "sigma",
+    "penalty",
+    "constraint",
+    "samples",
+    "backbones",
+    "since",
+)
 FigureKind = Literal["radar", "differences", "curves", "arrows"]
-"""The kinds of plots of a study, which are told and drawn in ``nnunet_nacl.paper.report``."""
+"""The kinds of plots of a study, which ``nnunet_nacl.paper.report`` draws."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
-
-
-def _known_trainer(name: str) -> str:
-    recipe_of(name)  # raises a ValueError for a suffix that our trainers do not know
-    return name
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -35,7 +44,7 @@ class Method:
     """
 
     name: str
-    trainer: Annotated[_Word, AfterValidator(_known_trainer)]
+    trainer: _Word
     group: str = ""
     value: int | FiniteFloat | str | None = None
     training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
@@ -55,7 +64,6 @@ class Study:
         methods: one or more, the baseline first.
         figure: the kind of the plot.
         setting: what the plot says about ``value``.
-        text: its YAML file.
     """
 
     name: str
@@ -63,7 +71,6 @@ class Study:
     methods: Annotated[tuple[Method, ...], Field(min_length=1)]
     figure: FigureKind | None = None
     setting: str = ""
-    text: str = ""
 
     def __post_init__(self) -> None:
         for name, times in Counter(method.name for method in self.methods).items():
@@ -72,11 +79,8 @@ class Study:
         are_shown = all(method.group and method.value is not None for method in self.methods)
         if self.figure is not None and not are_shown:
             raise ValueError("with a figure, every method needs group and value")
-        groups = Counter(method.group for method in self.methods)
-        if self.figure == "differences" and len(groups) > 2:
-            raise ValueError(f"figure: differences compares two groups; here are {len(groups)}")
-        if self.figure == "arrows" and max(groups.values()) > 2:
-            raise ValueError("figure: arrows joins the two values of a group; here are more")
+        if self.figure == "differences" and len(self.groups) > 2:
+            raise ValueError(f"figure: differences compares two groups; got {len(self.groups)}")
 
     def chosen(self, names: Sequence[str]) -> "Study":
         """Only these methods, by name or group.
@@ -84,15 +88,11 @@ class Study:
         Raises:
             ValueError: there is no such method in the study.
         """
-        known = dict.fromkeys(
-            key for method in self.methods for key in (method.name, method.group) if key
-        )
-        for name in names:
-            if name not in known:
-                raise ValueError(
-                    f"Study {self.name} has no method {name!r}; it has {', '.join(known)}."
-                )
-        chosen = [method for method in self.methods if {method.name, method.group} & {*names}]
+        keys = [{method.name, method.group} for method in self.methods]
+        if unknown := {*names}.difference(*keys):
+            known = ", ".join(method.name for method in self.methods)
+            raise ValueError(f"Study {self.name} has no method {min(unknown)!r}; it has {known}.")
+        chosen = [method for method, own in zip(self.methods, keys, strict=True) if own & {*names}]
         return replace(self, methods=tuple(chosen))
 
     @property
@@ -106,3 +106,22 @@ class Study:
     def compared(self, names: Collection[str]) -> list[Method]:
         """The methods of these names."""
         return [method for method in self.methods if method.name in names]
+
+
+def study_file(study: str) -> Path:
+    """The file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""
+    file = Path(__file__).with_name(f"{study}.yaml") if study in STUDIES else Path(study)
+    check_input(file, f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml.")
+    return file
+
+
+def read_study(study: str) -> Study:
+    """Read one of ``STUDIES``, or ``FILE.yaml``; raises a ValueError that says what is wrong and where."""
+    file = study_file(study)
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        # JSON's lists may be tuples, in strict types, too
+        as_json = json.dumps({"name": file.stem, **content})
+        return TypeAdapter(Study).validate_json(as_json)
+    except (yaml.YAMLError, TypeError, ValidationError) as error:
+        raise ValueError(f"{file} is not as expected: {error}") from error

@@ -1,0 +1,371 @@
+"""A trained model: its checkpoints, nnU-Net's predictor with one of them, and the cases as its network sees them."""
+
+import io
+import json
+import pickle
+import re
+import zipfile
+from abc import ABC, abstractmethod
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+
+from nnunet_nacl.files import check_input, whole_file
+from nnunet_nacl.nnunet._data_set import PlansJson, Reader, read_dataset_json
+from nnunet_nacl.nnunet._folders import (
+    SPLITS_NAME,
+    LabelledImages,
+    RawCase,
+    cases_of_other_splits,
+    fold_split,
+    labelled_cases,
+    preprocessed_cases,
+)
+from nnunet_nacl.nnunet._names import listed, model_folder, naming, nnunet_folder
+from nnunet_nacl.typing import ByName, Labels, Singles
+
+_OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
+_OF_CONFIGURATION = (
+    "data_identifier", "preprocessor_name", "spacing", "normalization_schemes", "use_mask_for_norm",
+    "resampling_fn_data", "resampling_fn_data_kwargs", "resampling_fn_seg", "resampling_fn_seg_kwargs",
+)  # fmt: skip
+
+
+# In a fold's folder
+CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
+
+
+def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
+    """The checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
+    file = model / f"fold_{fold}" / checkpoint
+    if not file.is_file():
+        there = listed(model, "fold_*/checkpoint_*.pth") if model.is_dir() else "none"
+        hint = f"; models: {listed(model.parent, '*__*')}" if there == "none" else ""
+        raise FileNotFoundError(f"{file} does not exist; checkpoints of the model: {there}{hint}.")
+    return file
+
+
+def read_checkpoint(file: Path) -> ByName:
+    """Read a checkpoint of nnU-Net without running anything in it.
+
+    One slimmed for publication will do: ``network_weights``, ``trainer_name`` and ``init_args`` are what nnU-Net's
+    predictor needs, too.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: it is damaged, not nnU-Net's, or holds objects other than numbers, text, paths and arrays of them.
+    """
+    import torch
+
+    check_input(file)
+    unreadable = " cannot be read as a checkpoint of nnU-Net"
+    with naming(file, problem=unreadable):
+        with zipfile.ZipFile(file) as archive:  # of which PyTorch checks no checksum
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(
+                f"the checksum of {damaged} in it is wrong. Copy or download it again."
+            )
+        try:
+            with torch.serialization.safe_globals(allowed_in_checkpoints()):
+                content: ByName = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        except pickle.UnpicklingError as error:  # its message recommends weights_only=False
+            refused = re.search(r"GLOBAL (\S+)|got <class '(\S+)'>", str(error))
+            found = refused[1] or refused[2] if refused else "another kind of pickle"
+            raise ValueError(
+                f"{file}{unreadable}: it holds {found}; only numbers, text, paths and arrays of them are read, other "
+                "objects could run foreign code. If you trust its source, copy it, since a training needs all of it, "
+                "and keep what predictions need:\n"
+                f"    import torch; c = torch.load({str(file)!r}, 'cpu', weights_only=False)\n"
+                '    torch.save({"network_weights": c["network_weights"], "trainer_name": c["trainer_name"], '
+                '"init_args": {"configuration": c["init_args"]["configuration"]}, "inference_allowed_mirroring_axes": '
+                f'c.get("inference_allowed_mirroring_axes")}}, {str(file)!r})'
+            ) from error
+        if missing := {"network_weights", "trainer_name", "init_args"} - set(content):
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}.")
+    return content
+
+
+def allowed_in_checkpoints() -> list[Any]:
+    """What nnU-Net's checkpoints may hold and PyTorch does not allow by itself: NumPy's types and arrays, and paths."""
+    # Objects and structures are left out: NumPy would rebuild more than numbers, text and times.
+    dtypes = [np.dtype(code) for code in np.typecodes["All"] if code not in "OV"]
+    allowed: list[Any] = [np.ndarray, np.dtype, *{type(dtype) for dtype in dtypes}]
+    allowed += {dtype.type for dtype in dtypes}
+    array = np.zeros(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    for core in ("core", "_core"):  # of NumPy 1, of NumPy 2
+        allowed.append((array, f"numpy.{core}.multiarray._reconstruct"))
+        allowed.append((scalar, f"numpy.{core}.multiarray.scalar"))
+    for pure in (PurePosixPath, PureWindowsPath):
+        # A path of another system is a path without files here.
+        path = type(Path()) if issubclass(type(Path()), pure) else pure
+        for module in ("pathlib", "pathlib._local"):  # the latter in Python 3.13
+            allowed.append((pure, f"{module}.{pure.__name__}"))
+            allowed.append((path, f"{module}.{pure.__name__.removeprefix('Pure')}"))
+    return allowed
+
+
+def write_checkpoint(content: ByName, file: Path) -> None:
+    """Write a checkpoint, completely or not at all."""
+    import torch
+
+    with whole_file(file) as partial:
+        torch.save(content, partial)
+
+
+def load_predictor(
+    model_folder: str | Path,
+    fold: int | str,
+    device: str,
+    *,
+    checkpoint: str = CHECKPOINTS["final"],
+    use_mirroring: bool = True,
+) -> Any:
+    """nnU-Net's predictor with a fold's checkpoint."""
+    model = Path(model_folder)
+    content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
+    return build_predictor(model, content, device, use_mirroring=use_mirroring)
+
+
+def build_predictor(
+    model: Path,
+    content: ByName,
+    device: str,
+    *,
+    use_mirroring: bool = True,
+    built_by: str | None = None,
+) -> Any:
+    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
+
+    It also knows the network's ``num_input_channels``.
+
+    Args:
+        model: the model's folder.
+        content: of a checkpoint.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        use_mirroring: whether it predicts with test-time augmentation.
+        built_by: the trainer that builds the network, if it is known to build the same as the checkpoint's own.
+    """
+    import torch
+    from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    where = torch.device(device)
+    with redirect_stdout(io.StringIO()):  # Hide nnU-Net's message that there is no CUDA.
+        predictor = nnUNetPredictor(
+            use_mirroring=use_mirroring,
+            perform_everything_on_device=where.type == "cuda",
+            device=where,
+            allow_tqdm=False,
+        )
+    # Not nnU-Net's initialize_from_trained_model_folder, which would run what is in a file.
+    with naming(model):
+        name = content["init_args"]["configuration"]
+        trainer = content["trainer_name"]
+        plans_json = PlansJson.read(model / "plans.json")
+        network, channels = plans_json.build_network(
+            name, built_by or trainer, deep_supervision=False
+        )
+        weights = content["network_weights"]
+        network.load_state_dict(weights)
+        plans = PlansManager(plans_json.content)
+        predictor.manual_initialization(
+            network,
+            plans,
+            plans.get_configuration(name),
+            [weights],
+            read_dataset_json(model / "dataset.json"),
+            trainer,
+            content.get("inference_allowed_mirroring_axes"),
+        )
+        predictor.configuration_name = name
+        predictor.num_input_channels = channels
+    return predictor
+
+
+def save_prediction(predictor: Any, logits: Singles, properties: ByName, file: Path) -> None:
+    """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
+    import torch
+    from nnunetv2.inference.export_prediction import export_prediction_from_logits
+
+    export_prediction_from_logits(
+        torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
+        predictor.dataset_json, str(file), True, 1,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class PreprocessedCases(ABC):
+    """The cases of these names as the network sees them."""
+
+    names: list[str]
+
+    @abstractmethod
+    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
+        """The image (c, *spatial), labels (*spatial) and properties of a case."""
+
+    @abstractmethod
+    def labels(self, name: str) -> Labels:
+        """The labels of a case alone, in less time, perhaps before preprocessing."""
+
+    @staticmethod
+    def of_fold(predictor: Any, fold: int | str) -> "PreprocessedCases":
+        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
+
+        For a cascade's second stage, images have the first stage's segmentation as further channels, as nnU-Net saves
+        it.
+        """
+        from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+
+        data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
+        folder = data_set / predictor.configuration_manager.data_identifier
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
+            )
+        present = preprocessed_cases(folder)
+        names = sorted(fold_split(data_set, present, fold)["val"])
+        if not names:
+            raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
+        if missing := sorted(set(names) - set(present)):
+            raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
+        first_stage = _first_stage(predictor, names)
+        stored = infer_dataset_class(str(folder))(str(folder), names, first_stage)
+        return _OfFold(names, predictor, stored)
+
+    @staticmethod
+    def of_images(predictor: Any, images: str | Path, labels: str | Path) -> "PreprocessedCases":
+        """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
+        if predictor.configuration_manager.previous_stage_name is not None:
+            raise ValueError(
+                "A cascade's second stage needs the first's segmentations: only validation cases have them."
+            )
+        reader = Reader(predictor.plans_manager.image_reader_writer_class.__name__)
+        cases = labelled_cases(Path(images), Path(labels), predictor.dataset_json["file_ending"])
+        if not cases:
+            raise ValueError(f"No case found in {images} and {labels}.")
+        return _OfImages(list(cases), predictor, cases, reader)
+
+
+@dataclass(frozen=True, eq=False)
+class _OfFold(PreprocessedCases):
+    """Cases in nnU-Net's preprocessed data, which its class ``stored`` reads."""
+
+    predictor: Any
+    stored: Any
+
+    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
+        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
+
+        channels, labels, first, properties = self.stored.load_case(name)
+        image = np.array(channels[:], np.float32)
+        if first is not None:
+            foreground = self.predictor.label_manager.foreground_labels
+            of_first = convert_labelmap_to_one_hot(first[:], foreground, image.dtype)
+            image = np.vstack((image, of_first))
+        return image, np.asarray(labels[:])[0], properties
+
+    def labels(self, name: str) -> Labels:
+        _, labels, _, _ = self.stored.load_case(name)
+        return np.asarray(labels[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _OfImages(PreprocessedCases):
+    """Cases in nnU-Net's raw format, preprocessed when they are loaded."""
+
+    predictor: Any
+    cases: dict[str, RawCase]
+    reader: Reader
+
+    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
+        case = self.cases[name]
+        stored, place, properties = self.reader.read_images(case.images)
+        labels, of_labels = self.reader.read_labels(case.labels)
+        of_labels.check_same(place)
+        configuration = self.predictor.configuration_manager
+        with naming(case.labels):
+            preprocessor = configuration.preprocessor_class(verbose=False)
+            image, label_map, properties = preprocessor.run_case_npy(
+                stored,
+                labels[None].astype(np.float32),  # as nnU-Net reads it
+                properties,
+                self.predictor.plans_manager,
+                configuration,
+                self.predictor.dataset_json,
+            )
+        return image.astype(np.float32, copy=False), label_map[0], properties
+
+    def labels(self, name: str) -> Labels:
+        return self.reader.read_labels(self.cases[name].labels).labels
+
+
+def _first_stage(predictor: Any, names: list[str]) -> str | None:
+    """Where nnU-Net keeps a first stage's segmentations for the second stage; None for a single-stage model."""
+    stage = predictor.configuration_manager.previous_stage_name
+    plans = predictor.plans_manager
+    if stage is None:
+        return None
+    model = model_folder(
+        plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name
+    )
+    folder = model / "predicted_next_stage" / str(predictor.configuration_name)
+    if missing := sorted(set(names) - {file.stem for file in folder.glob("*")}):
+        raise FileNotFoundError(
+            f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage."
+        )
+    return str(folder)
+
+
+def cases_to_predict(
+    predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
+) -> PreprocessedCases:
+    """The unseen cases, if they are given, or those that a fold of a model is validated on, checked to be as trained.
+
+    Raises:
+        FileNotFoundError: images, labels or preprocessed data are missing.
+        ValueError: there is no case, or splits or plans have changed since the training.
+    """
+    if unseen is not None:
+        return PreprocessedCases.of_images(predictor, *unseen)
+    cases = PreprocessedCases.of_fold(predictor, fold)
+    _check_as_trained(model, predictor, fold, cases.names)
+    return cases
+
+
+def _check_as_trained(model: Path, predictor: Any, fold: int | str, names: list[str]) -> None:
+    """Raise a ValueError unless a fold's validation cases and their preprocessing are the same as in its training."""
+    trained = model / f"fold_{fold}"
+    differing = cases_of_other_splits(trained, predictor.dataset_json["file_ending"], names)
+    folder = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
+    if differing:
+        raise ValueError(
+            f"{folder / SPLITS_NAME} has changed since fold {fold} was trained: {min(differing)} is a validation case "
+            f"there or in {trained / 'validation'}, not in both. Restore the splits, or train the fold anew."
+        )
+    plans = folder / f"{predictor.plans_manager.plans_name}.json"
+    if not plans.is_file():
+        return
+    now, in_training = (
+        _preprocessing(content, predictor.configuration_name)
+        for content in (PlansJson.read(plans), PlansJson(model, predictor.plans_manager.plans))
+    )
+    # As texts, since NaN differs from itself
+    changed = [name for name, value in in_training.items() if now[name] != value]
+    if changed:
+        raise ValueError(
+            f"{plans} has changed since {model} was trained: {changed[0]} is {now[changed[0]]}, and "
+            f"{in_training[changed[0]]} in the model's plans.json. Restore the plans and preprocess again."
+        )
+
+
+def _preprocessing(plans: PlansJson, configuration: str) -> dict[str, str]:
+    """The settings that decide how an image is preprocessed."""
+    settings = plans.resolved(configuration)
+    chosen = {name: plans.content.get(name) for name in _OF_PLANS}
+    chosen |= {name: settings.get(name) for name in _OF_CONFIGURATION}
+    return {name: json.dumps(value) for name, value in chosen.items()}

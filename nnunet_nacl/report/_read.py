@@ -1,0 +1,81 @@
+"""Read, name and check against its files what ``nnunet_nacl evaluate`` wrote."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
+from nnunet_nacl.files import printable, unresolved
+from nnunet_nacl.nnunet import dataset_in, model_in
+
+
+def read_results(
+    summaries: str | Path | Sequence[str | Path], *, names: Sequence[str] | None = None
+) -> dict[str, dict[str, FolderResult]]:
+    """Read what ``nnunet_nacl evaluate`` wrote, and merge the folds of a method.
+
+    Args:
+        summaries: ``calibration_summary.json`` files, or folders that hold one; or a single one.
+        names: one for each summary; summaries of one name and data set are merged. By default the folders' names, or in
+            the folder of a model its trainer, whose folds alone are merged.
+
+    Returns data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
+
+    Raises:
+        ValueError: names do not fit, different methods would have one name, a method has a case twice, or predictions
+            have changed since they were evaluated.
+    """
+    if isinstance(summaries, (str, Path)):
+        summaries = [summaries]
+    files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
+    given = [default_name(file) for file in files] if names is None else names
+    if len(given) != len(files):
+        raise ValueError(
+            f"names: expected one for each of the {len(files)} summaries; got {len(given)}."
+        )
+    found: dict[str, dict[str, list[FolderResult]]] = {}
+    methods: dict[tuple[str, str], Path] = {}
+    for file, name in zip(files, map(printable, given), strict=True):
+        result = _read(file)
+        truth = os.path.normpath(result.origin.folders[0].gt_folder)
+        data_set = printable(dataset_in(truth) or "")
+        method = model_in(unresolved(file)) or file
+        if names is None and methods.setdefault((data_set, name), method) != method:
+            other = methods[data_set, name]
+            raise ValueError(
+                f"{other}, {method} would both be called {name!r}; name them with --names."
+            )
+        found.setdefault(data_set, {}).setdefault(name, []).append(result)
+    return {
+        data_set: {name: _merged(name, results) for name, results in by_name.items()}
+        for data_set, by_name in found.items()
+    }
+
+
+def _read(file: Path) -> FolderResult:
+    if not file.is_file():
+        expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
+        raise FileNotFoundError(f"{file} does not exist; {expected}.")
+    result = read_result(file)
+    if stale := result.stale_cases():
+        changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
+        raise ValueError(f"{changed}. Evaluate again.")
+    return result
+
+
+def _merged(name: str, results: Sequence[FolderResult]) -> FolderResult:
+    try:
+        return FolderResult.merged(results)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: {error} Give methods names of their own with --names."
+        ) from error
+
+
+def default_name(file: Path) -> str:
+    """The trainer, without ``nnUNetTrainer``, in a model's folder; else the summary's folder or file."""
+    path = unresolved(file)
+    if (model := model_in(path)) is not None:
+        trainer = model.name.split("__")[0]
+        return trainer.removeprefix("nnUNetTrainer") or trainer
+    return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")

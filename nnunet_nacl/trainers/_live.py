@@ -1,0 +1,194 @@
+"""Calibration while a model trains: from the logits that nnU-Net's validation of each epoch computes anyway."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from torch import Tensor
+
+from nnunet_nacl.files import whole_file
+from nnunet_nacl.metrics import CORE_PROBABILITY
+from nnunet_nacl.nnunet import hooks
+from nnunet_nacl.trainers._logged import (
+    LEVELS,
+    MAX_LOGIT_EDGES,
+    MAX_LOGIT_HISTOGRAM,
+    MAX_LOGIT_QUANTILES,
+    VALUES,
+)
+from nnunet_nacl.typing import ByName
+
+NUM_BINS = 15
+PICTURE_NAME = "calibration_progress.png"
+_FINE = 8
+"""Bins that the maximum logit is counted in, for each bin that is logged: its quantiles are read off them."""
+
+
+class LiveCalibration:
+    """ECE, confidence − accuracy and maximum logits of an epoch's validation patches.
+
+    ECE, of ``NUM_BINS`` bins, is over the voxels whose foreground probability is above ``CORE_PROBABILITY``; with
+    regions it is the mean over regions, of each region's own voxels. The maximum logit is of all voxels, and counted
+    between ``MAX_LOGIT_EDGES``. Sums stay on the device until ``values`` and ``histogram`` are asked for.
+
+    Args:
+        regions: sigmoid channels instead of classes.
+        ignore_label: None if there is none; with regions, the target's last channel marks what is ignored.
+    """
+
+    def __init__(self, *, regions: bool, ignore_label: int | None) -> None:
+        self.regions = regions
+        self.ignore_label = ignore_label
+        self._bins: Tensor | float = 0.0  # (1 or R, 3, bins): voxels, sum of confidence, hits
+        self._max_logits: Tensor | float = 0.0
+
+    @torch.no_grad()
+    def add(self, logits: Tensor, target: Tensor) -> None:
+        """Count a batch of logits (b, K or R, *spatial) and nnU-Net's target (b, 1 or R [+ 1], *spatial)."""
+        logits = logits.float()
+        finite = logits.isfinite().all(1, keepdim=True)
+        # After divergence 1/2, never right: it shows in the values
+        p = (logits.sigmoid() if self.regions else logits.softmax(1)).nan_to_num(nan=0.5)
+        if self.regions:
+            foreground = p
+            confidence = torch.maximum(p, 1 - p)
+            hits = (logits > 0) == (target[:, : p.shape[1]] > 0)
+        else:
+            foreground = 1 - p[:, :1]
+            confidence = p.amax(1, keepdim=True)
+            hits = logits.argmax(1, keepdim=True) == target
+        counted = foreground > CORE_PROBABILITY
+        known = finite
+        if self.ignore_label is not None:
+            valid = target[:, -1:] == 0 if self.regions else target != self.ignore_label
+            counted = counted & valid
+            known = known & valid
+        place = (confidence * NUM_BINS).ceil().long().clamp(1, NUM_BINS) - 1
+        columns = counted, confidence * counted, hits & counted & finite
+        bins = [
+            _sums(place[:, one], [column[:, one] for column in columns], NUM_BINS)
+            for one in range(place.shape[1])
+        ]
+        highest = logits.amax(1, keepdim=True).nan_to_num()
+        fine = _FINE * (MAX_LOGIT_EDGES[-1] - MAX_LOGIT_EDGES[0])
+        place = ((highest - MAX_LOGIT_EDGES[0]) * _FINE).floor().clamp(0, fine - 1).long()
+        self._bins = self._bins + torch.stack(bins)
+        self._max_logits = self._max_logits + _sums(place, [known], fine)[0]
+
+    def gather(self) -> None:
+        """Add what the other processes of a distributed training counted."""
+        for counts in (self._bins, self._max_logits):
+            if isinstance(counts, Tensor):
+                torch.distributed.all_reduce(counts)
+
+    def values(self) -> dict[str, float]:
+        """``VALUES``; NaN where there are no voxels."""
+        values = dict.fromkeys(VALUES, math.nan)
+        if isinstance(self._bins, float) or isinstance(self._max_logits, float):
+            return values
+        voxels, confidence, hits = self._bins.cpu().double().numpy().swapaxes(0, 1)
+        known = voxels.sum(1) > 0
+        if known.any():
+            totals = voxels.sum(1)[known]
+            gaps = (confidence - hits)[known]
+            values["ece"] = float((np.abs(gaps).sum(1) / totals).mean())
+            values["over_confidence"] = float((gaps.sum(1) / totals).mean())
+        below = np.concatenate([[0], self._max_logits.cpu().double().numpy().cumsum()])
+        if below[-1] > 0:
+            edges = np.linspace(MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1], len(below))
+            quantiles = np.interp(np.array(LEVELS) / 100, below / below[-1], edges)
+            values |= zip(MAX_LOGIT_QUANTILES, map(float, quantiles), strict=True)
+        return values
+
+    def histogram(self) -> list[int]:
+        """Voxels by maximum logit, between ``MAX_LOGIT_EDGES``."""
+        if isinstance(self._max_logits, float):
+            return [0] * (len(MAX_LOGIT_EDGES) - 1)
+        return [int(count) for count in self._max_logits.reshape(-1, _FINE).sum(1).tolist()]
+
+
+def _sums(place: Tensor, columns: list[Tensor], bins: int) -> Tensor:
+    """Sums of each column over the voxels of each bin, (columns, bins) in float32."""
+    values = torch.stack([column.float().flatten() for column in columns])
+    return values.new_zeros(len(columns), bins).index_add_(1, place.flatten(), values)
+
+
+class LiveCurvesMixin(nnUNetTrainer):
+    """Logs ``LiveCalibration`` in each epoch of any nnU-Net trainer class, and draws ``calibration_progress.png``."""
+
+    _live: LiveCalibration
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        # Earlier epochs may have been trained without them
+        for name in VALUES:
+            self._pad(name, math.nan)
+        self._pad(MAX_LOGIT_HISTOGRAM, [])
+
+    def _pad(self, name: str, nothing: object) -> None:
+        """Log ``nothing`` in each epoch before this one that has no value of this name."""
+        values = hooks.values_by_epoch(self).setdefault(name, [])
+        values += [nothing] * (self.current_epoch - len(values))
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        self._live = LiveCalibration(
+            regions=bool(self.label_manager.has_regions),
+            ignore_label=self.label_manager.ignore_label,
+        )
+
+    def watch(self, logits: Tensor, target: Tensor) -> None:
+        """See what a validation batch's loss gets at full resolution."""
+        self._live.add(logits, target)
+
+    def validation_step(self, batch: ByName) -> Any:
+        with hooks.loss_is_watched(self, self.watch):
+            return super().validation_step(batch)
+
+    def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
+        super().on_validation_epoch_end(val_outputs)
+        if self.is_ddp:
+            self._live.gather()
+        hooks.log_values(self, self._live.values())
+        hooks.log_locally(self, MAX_LOGIT_HISTOGRAM, self._live.histogram())
+
+    def on_epoch_end(self) -> None:
+        logged = hooks.values_by_epoch(self)
+        self.print_to_log_file(
+            f"ECE {logged['ece'][-1]:.4f} (confidence - accuracy {logged['over_confidence'][-1]:+.4f}) where the "
+            f"foreground probability is above {CORE_PROBABILITY:g}"
+        )
+        if self.local_rank == 0:
+            plot_progress(logged, self.output_folder)
+        super().on_epoch_end()
+
+
+def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
+    """Plot what was logged so far, one value of each of ``VALUES`` per epoch, into ``calibration_progress.png``."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    labels = {"ece": "ECE", "over_confidence": "confidence − accuracy"}
+    labels |= {name: f"{level} %" for name, level in zip(MAX_LOGIT_QUANTILES, LEVELS, strict=True)}
+    # Not seaborn's style, which nnU-Net's own plot sets, with letters of 27 points
+    with matplotlib.style.context("default"):
+        figure = Figure(figsize=(8, 6), layout="constrained")
+        errors, logits = figure.subplots(2, 1, sharex=True)
+        for name, label in labels.items():
+            axes = logits if name in MAX_LOGIT_QUANTILES else errors
+            axes.plot(logged[name], ".-", label=label)
+        errors.axhline(0, color="0.5", linewidth=0.8)
+        errors.set(
+            ylabel=f"where p(foreground) > {CORE_PROBABILITY:g}",
+            title="Calibration of the validation patches",
+        )
+        logits.set(xlabel="epoch", ylabel="maximum logit of a voxel, quantiles")
+        for axes in (errors, logits):
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+            axes.grid(alpha=0.3)
+        with whole_file(Path(folder) / PICTURE_NAME) as partial:
+            figure.savefig(partial, format="png", dpi=110)

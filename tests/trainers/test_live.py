@@ -1,0 +1,141 @@
+"""Calibration while training."""
+
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, distributed, multiprocessing
+
+from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES, _live
+from nnunet_nacl.trainers._live import LiveCalibration
+from tests.commands import forkserver
+
+
+def batches(channels: int, *, regions: bool, ignore: bool) -> list[tuple[Tensor, Tensor]]:
+    """Of which about half of the voxels are likely foreground."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(3):
+        logits = torch.randn(2, channels, 4, 8, 9, generator=generator)
+        if regions:
+            logits = 1.5 * logits - 3
+            target = torch.rand(2, channels + ignore, 4, 8, 9, generator=generator) > 0.9
+        else:
+            logits[:, 0] += 4
+            target = torch.randint(channels + ignore, (2, 1, 4, 8, 9), generator=generator, dtype=torch.int16)
+            target[torch.rand(target.shape, generator=generator) > 0.1] = 0
+        found.append((logits, target))
+    return found
+
+
+def ece(confidence: np.ndarray, hits: np.ndarray) -> float:
+    bins = np.ceil(confidence * 15)
+    return sum(abs((hits - confidence)[bins == one].sum()) for one in np.unique(bins)) / len(confidence)
+
+
+@pytest.mark.parametrize("ignore", [False, True])
+@pytest.mark.parametrize("regions", [False, True])
+def test_figures(regions: bool, ignore: bool) -> None:
+    """Against NumPy's."""
+    channels = 2 if regions else 4
+    ignore_label = channels + regions if ignore else None
+    epoch = LiveCalibration(regions=regions, ignore_label=ignore_label)
+    counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)  # of each region, or of all classes
+    maxima = []
+    for logits, target in batches(channels, regions=regions, ignore=ignore):
+        epoch.add(logits, target)
+        p = (logits.sigmoid() if regions else logits.softmax(1)).double().numpy()
+        for patch, truth, of_patch in zip(p, target.numpy(), logits.numpy(), strict=True):
+            valid = ~truth[-1] if regions and ignore else truth[0] != (-1 if regions else ignore_label)
+            maxima.append(of_patch.max(0)[valid])
+            for number, seen in enumerate(patch if regions else [1 - patch[0]]):
+                chosen = (seen > 0.05) & valid
+                assert 0 < chosen.sum() < valid.sum()
+                value = patch[number] if regions else patch
+                counted[number].append((value[..., chosen], truth[number][chosen]))
+    errors, over = [], []
+    for pairs in counted.values():
+        value, truth = (np.concatenate(each, -1) for each in zip(*pairs, strict=True))
+        confidence = np.maximum(value, 1 - value) if regions else value.max(0)
+        hits = ((value > 0.5) if regions else value.argmax(0)) == truth
+        over.append((confidence - hits).mean())
+        errors.append(ece(confidence, hits))
+    figures, top = epoch.values(), np.concatenate(maxima)
+    assert figures["ece"] == pytest.approx(np.mean(errors), abs=1e-6)
+    assert figures["over_confidence"] == pytest.approx(np.mean(over), abs=1e-6)
+    quantiles = [figures[name] for name in MAX_LOGIT_QUANTILES]
+    assert quantiles == pytest.approx(np.percentile(top, [5, 25, 50, 75, 95]), abs=0.07)
+    assert epoch.histogram() == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
+
+
+def test_masks_of_any_dtype() -> None:
+    """As the losses take them."""
+    of_bools, of_floats = (LiveCalibration(regions=True, ignore_label=None) for _ in range(2))
+    for logits, target in batches(2, regions=True, ignore=False):
+        of_bools.add(logits, target)
+        of_floats.add(logits, target.float())
+    assert of_floats.values() == of_bools.values()
+
+
+def count_and_exit(rank: int, file: Path, results: object, finished: object) -> None:
+    """Each process counts a batch; rank 0 leaves the figures of both."""
+    distributed.init_process_group("gloo", init_method=file.as_uri(), rank=rank, world_size=2)
+    epoch = LiveCalibration(regions=False, ignore_label=4)
+    epoch.add(*batches(4, regions=False, ignore=True)[rank])
+    epoch.gather()
+    if rank == 0:
+        results.put((epoch.values(), epoch.histogram()))  # type: ignore[attr-defined]
+    finished.wait(timeout=120)  # type: ignore[attr-defined]
+    import os
+
+    os._exit(0)
+
+
+def test_distributed_training(tmp_path: Path) -> None:
+    """Two processes with a batch each gather what one process with both counts."""
+    context = forkserver()
+    results = context.SimpleQueue()
+    arguments = (tmp_path / "store", results, context.Barrier(2))
+    multiprocessing.start_processes(count_and_exit, arguments, nprocs=2, start_method="forkserver")
+    both = LiveCalibration(regions=False, ignore_label=4)
+    for batch in batches(4, regions=False, ignore=True)[:2]:
+        both.add(*batch)
+    values, histogram = results.get()
+    assert values == pytest.approx(both.values())
+    assert histogram == both.histogram()
+
+
+def test_nothing_to_count() -> None:
+    epoch = LiveCalibration(regions=False, ignore_label=2)
+    assert np.isnan(list(epoch.values().values())).all()
+    assert epoch.histogram() == [0] * 70
+    background = torch.zeros(1, 2, 4, 4)
+    background[:, 0] = 9
+    epoch.add(background, torch.ones(1, 1, 4, 4))  # a structure that the model does not see
+    assert np.isnan(list(epoch.values().values())).tolist() == [True] * 2 + [False] * 5
+
+
+@pytest.mark.parametrize(("regions", "unseen"), [(False, False), (True, False), (True, True)])
+def test_divergence_and_a_region_that_is_not_seen(regions: bool, unseen: bool) -> None:
+    """Confidence 1/2, never right: the training goes on."""
+    epoch = LiveCalibration(regions=regions, ignore_label=None)
+    logits = torch.full((1, 2, 4, 4), torch.nan)
+    if unseen:
+        logits[:, 1] = -9
+    epoch.add(logits, torch.ones(1, 1 + regions, 4, 4, dtype=torch.bool if regions else torch.int64))
+    assert epoch.values()["ece"] == pytest.approx(0.5)
+    assert math.isnan(epoch.values()["max_logit_p50"])
+
+
+def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
+    """nnU-Net's own plot of each epoch sets seaborn's style and huge letters for the whole process."""
+    logged = {name: [0.3, 0.5, 0.4] for name in _live.VALUES}
+    _live.plot_progress(logged, tmp_path)
+    before = (tmp_path / _live.PICTURE_NAME).read_bytes()
+    with matplotlib.rc_context({"font.size": 27, "axes.facecolor": "red"}):
+        _live.plot_progress(logged, tmp_path)
+    assert (tmp_path / _live.PICTURE_NAME).read_bytes() == before

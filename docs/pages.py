@@ -36,14 +36,13 @@ _PACKAGES = {
 }
 _ONLY = {
     "nnunet_nacl.nnunet": [
-        "AppliedCalibration",
         "CaseFiles",
         "DataSet",
         "LabelledImages",
-        "Model",
         "PreprocessedCases",
         "PreprocessedDataSet",
         "Predictions",
+        "Provenance",
         "Split",
         "model_folder",
         "read_checkpoint",

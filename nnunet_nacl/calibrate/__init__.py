@@ -3,7 +3,6 @@
 from nnunet_nacl.calibrate._apply import apply_folder, calibrate_folder
 from nnunet_nacl.calibrate._fold import (
     FOLD_CHECKPOINT,
-    FOLD_VALIDATION,
     TrainedFold,
     calibrate_model,
 )
@@ -24,7 +23,6 @@ from nnunet_nacl.calibrate._trials import (
 
 __all__ = [
     "FOLD_CHECKPOINT",
-    "FOLD_VALIDATION",
     "Calibration",
     "Fit",
     "Head",

@@ -81,7 +81,7 @@ def calibrate_folder(
             )
             scores = {name: replace(score, remark=remark) for name, score in trials.scores.items()}
             trials = replace(trials, scores=scores)
-    fit = Fit.of(trials, method, predictions.model, settings, skipped)
+    fit = Fit.of(trials, method, predictions.provenance, settings, skipped)
     fit.write(file)
     return fit
 
@@ -154,8 +154,12 @@ def apply_folder(
         )
     predictions = Predictions.of_folder(None, pred_folder)
     _check_uncalibrated(predictions)
-    refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
-    predictions.check_unseen(fit.model, fit.cases, refused)
+    # Whose segmentations play no part
+    made = replace(predictions.provenance, decoded=fit.provenance.decoded)
+    if mismatch := fit.provenance.mismatch(made):
+        raise ValueError(
+            f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {mismatch}."
+        )
     folder = new_predictions(predictions, output, overwrite=overwrite)
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.home)
     apply = partial(

@@ -30,10 +30,11 @@ from nnunet_nacl.metrics.counting import canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DEFAULT_TRAINER,
+    FOLD_VALIDATION,
     DataSet,
     LabelledImages,
-    Model,
     PreprocessedCases,
+    Provenance,
     build_predictor,
     cases_to_predict,
     defines_trainer,
@@ -52,7 +53,6 @@ Result = TypeVar("Result")
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
-FOLD_VALIDATION = "validation_calibrated"
 _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""
 _OF_PREDICTIONS = "calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
@@ -64,7 +64,7 @@ class TrainedFold:
 
     Attributes:
         folder: ``fold_X`` of the model.
-        model: the model that the fold is of.
+        provenance: the model that the fold is of.
         meaning: of the model's labels and channels.
         ignore_label: None if there is none.
         settings: how the model predicts.
@@ -74,7 +74,7 @@ class TrainedFold:
     """
 
     folder: Path
-    model: Model
+    provenance: Provenance
     meaning: LabelMeaning
     ignore_label: int | None
     settings: ByName
@@ -128,7 +128,7 @@ class TrainedFold:
         settings["fold"] = str(fold)
         return cls(
             folder=model_folder / f"fold_{fold}",
-            model=Model.of_folder(model_folder, model_folder / "plans.json", data_set),
+            provenance=Provenance.read(model_folder, model_folder / "plans.json", data_set),
             meaning=data_set.meaning,
             ignore_label=data_set.ignore_label,
             settings=settings,
@@ -350,7 +350,7 @@ def _calibrate_fold(
         sample, skipped = fold.sample(kept, by_patient)
         layer = reader.output_layer if reader.has_features else None
         trials = try_methods(sample, layer, by_patient=by_patient)
-        fit = Fit.of(trials, method, fold.model, fold.settings, skipped)
+        fit = Fit.of(trials, method, fold.provenance, fold.settings, skipped)
         # The checkpoint leaves first and comes last: while it is there, so is all that belongs to it.
         checkpoint.unlink(missing_ok=True)
         if validation.exists():
@@ -369,7 +369,7 @@ def _predict_validation(
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
     doing = f"{fold.folder.name}: calibrated validation cases"
-    for name in tqdm(fit.cases, desc=doing, unit="case"):
+    for name in tqdm(fit.provenance.cases, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
         layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
         logits = (kept.load(name) or fold.reader.features(image)).logits(layer)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +27,7 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.metrics.counting import dice_of_sizes, mean_of_known, ratio
 from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import Applied, Model
+from nnunet_nacl.nnunet import Provenance
 from nnunet_nacl.typing import Array, ByName, Floats, Mask
 
 if TYPE_CHECKING:
@@ -153,16 +153,14 @@ class Fit:
 
     Attributes:
         calibration: a method with its parameters.
-        model: the model that it was fitted to.
-        cases: the names of the cases that it was fitted to.
+        provenance: of the predictions that it was fitted to.
         tried: each method's scores on held-out cases; ``as trained`` has no calibration.
         settings: how the model predicted.
         skipped: cases that could not be used.
     """
 
     calibration: Annotated[Unchanged | Temperature | Head, Discriminator("method")]
-    model: Model
-    cases: list[str]
+    provenance: Provenance
     tried: dict[str, Score]
     settings: ByName
     skipped: list[Skipped]
@@ -173,13 +171,14 @@ class Fit:
         cls,
         trials: "Trials",
         method: str | None,
-        model: Model,
+        provenance: Provenance,
         settings: ByName,
         skipped: Sequence[Skipped],
     ) -> "Fit":
         """The fit of a method, or of the best one; see ``Trials.best``."""
         best: Any = trials.best(method)
-        return cls(best, model, sorted(trials.unseen), trials.scores, settings, list(skipped))
+        fitted_to = replace(provenance, cases=sorted(trials.unseen))
+        return cls(best, fitted_to, trials.scores, settings, list(skipped))
 
     @property
     def method(self) -> str:
@@ -194,7 +193,7 @@ class Fit:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
         content = TypeAdapter(Fit).dump_python(self, mode="json")
         if applied_to is not None:
-            content["applied"] = asdict(Applied(str(applied_to.absolute())))
+            content["applied"] = {"pred_folder": str(applied_to.absolute())}
         write_json(file, content)
 
     @classmethod

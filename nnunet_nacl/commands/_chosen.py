@@ -83,7 +83,7 @@ class Chosen:
         )
         folder = "validation"
         if calibrated:
-            from nnunet_nacl.calibrate import FOLD_VALIDATION
+            from nnunet_nacl.nnunet import FOLD_VALIDATION
 
             folder = FOLD_VALIDATION
         return Predictions.of_model(

@@ -139,7 +139,7 @@ def _following(model: ChosenModel, done: Mapping[str, "Fit"], how: str, *, npz: 
         from nnunet_nacl.use import fewest_cases
 
         following.append(f"nnunet_nacl evaluate {selected} --calibrated")
-        if sum(len(fit.cases) for fit in done.values()) >= fewest_cases():
+        if sum(len(fit.provenance.cases) for fit in done.values()) >= fewest_cases():
             following.append(f"nnunet_nacl review fit {selected} --calibrated")
     return following
 
@@ -169,7 +169,7 @@ def _of_predictions(
 
 def _tell(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
-    print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
+    print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
     if fit.method == "as trained":
         print(
             "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."

@@ -163,28 +163,26 @@ def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
     """Surface distances (1, structures).
 
     Of a missed or spurious structure HD95 and ASSD count as the image's diagonal, NSD as 0. NaN for a structure in
-    neither.
+    neither, and for one whose surface is hidden by ignored voxels.
     """
-    counted = truth != case.meaning.ignored
-    found = [
-        _distances(
-            case,
-            case.meaning.mask(truth, number),
-            case.meaning.mask(case.segmentation, number) & counted,
-        )
-        for number in range(len(case.meaning.structures))
-    ]
+    known = truth != case.meaning.ignored
+    found = []
+    for number in range(len(case.meaning.structures)):
+        inside = case.meaning.mask(truth, number)
+        predicted = case.meaning.mask(case.segmentation, number) & known
+        found.append(_distances(case, inside, predicted, known))
     return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
 
 
-def _distances(case: CaseArrays, truth: Mask, predicted: Mask) -> list[float]:
+def _distances(case: CaseArrays, truth: Mask, predicted: Mask, known: Mask) -> list[float]:
     """One for each of ``SURFACE_METRICS``."""
     if truth.any() and predicted.any():
-        mm = SurfaceDistances.between(truth, predicted, case.spacing)
-        voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim)
-        nsd = mm.nsd(case.settings.tolerance_mm)
-        return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
-    if truth.any() or predicted.any():
+        mm = SurfaceDistances.between(truth, predicted, case.spacing, known)
+        voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim, known)
+        if mm.from_ground_truth.size:
+            nsd = mm.nsd(case.settings.tolerance_mm)
+            return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
+    elif truth.any() or predicted.any():
         # From the center of one corner's voxel to the opposite one's
         steps = np.array(truth.shape) - 1
         diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]

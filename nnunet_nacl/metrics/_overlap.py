@@ -42,8 +42,9 @@ def dice_of_sizes(shared: ArrayLike, sizes: ArrayLike) -> Floats:
 class SurfaceDistances:
     """Distance of every surface voxel of one mask to the nearest surface voxel of the other.
 
-    A mask's surface consists of its voxels with a face neighbor outside the mask. Voxels outside the image count as
-    outside the mask, except along an axis of length 1: a 2D image is not all surface.
+    A mask's surface consists of its voxels with a face neighbor outside the mask that is known. Voxels outside the
+    image count as outside the mask, except along an axis of length 1: a 2D image is not all surface. If all of a mask's
+    surface is hidden by unknown voxels, there are no distances.
 
     Attributes:
         from_ground_truth: (n,) distances of the ground truth's surface voxels to the prediction's surface.
@@ -59,8 +60,11 @@ class SurfaceDistances:
         ground_truth: Mask,
         prediction: Mask,
         spacing: Sequence[float],
+        known: Mask | None = None,
     ) -> "SurfaceDistances":
         """Measure two masks (*spatial) that are not empty, with voxel centers ``spacing`` apart along each axis.
+
+        ``known`` voxels are those that are not ignored, by default all; both masks lie within them.
 
         Raises:
             ValueError: a mask is empty, so there is no distance.
@@ -74,9 +78,18 @@ class SurfaceDistances:
         spacing = [step for step, size in zip(spacing, sizes, strict=True) if size > 1] or [1.0]
         ground_truth = np.atleast_1d(ground_truth.squeeze())
         prediction = np.atleast_1d(prediction.squeeze())
-        # Everything that matters lies in the box around both masks.
-        box = find_objects((ground_truth | prediction).astype(np.uint8))[0]
-        own, other = (mask & ~binary_erosion(mask) for mask in (ground_truth[box], prediction[box]))
+        unknown = np.zeros_like(prediction)
+        if known is not None:
+            unknown = ~np.atleast_1d(known.squeeze())
+        # Everything that matters lies in the box around both masks, and their neighbors.
+        (exact,) = find_objects((ground_truth | prediction).astype(np.uint8))
+        box = tuple(slice(max(0, side.start - 1), side.stop + 1) for side in exact)
+        own, other = (
+            mask[box] & ~binary_erosion((mask | unknown)[box])
+            for mask in (ground_truth, prediction)
+        )
+        if not (own.any() and other.any()):
+            return cls(np.zeros(0), np.zeros(0))
         return cls(
             distance_transform_edt(~other, sampling=spacing)[own],
             distance_transform_edt(~own, sampling=spacing)[other],

@@ -26,19 +26,6 @@ from nnunet_nacl.nnunet._folders import (
     read_splits,
     training_image,
 )
-from nnunet_nacl.nnunet._marks import (
-    CALIBRATED_NAME,
-    CUT_SHORT_NAME,
-    DECODED_NAME,
-    Applied,
-    AppliedCalibration,
-    CalibratedMark,
-    DecodedCase,
-    DecodedMark,
-    Model,
-    calibration_of,
-    decoding_of,
-)
 from nnunet_nacl.nnunet._model import (
     CHECKPOINTS,
     PreprocessedCases,
@@ -69,17 +56,26 @@ from nnunet_nacl.nnunet._names import (
 from nnunet_nacl.nnunet._probabilities import (
     NpzChannels,
 )
+from nnunet_nacl.nnunet._provenance import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    FOLD_VALIDATION,
+    PROVENANCE_NAME,
+    DecodedCase,
+    DecodedMark,
+    Provenance,
+    calibration_of,
+    decoding_of,
+)
 
 __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
-    "CUT_SHORT_NAME",
     "DECODED_NAME",
     "DEFAULT_TRAINER",
+    "FOLD_VALIDATION",
+    "PROVENANCE_NAME",
     "SPLITS_NAME",
-    "Applied",
-    "AppliedCalibration",
-    "CalibratedMark",
     "CaseFiles",
     "CaseStates",
     "DataSet",
@@ -89,12 +85,12 @@ __all__ = [
     "LabelMap",
     "LabelledImages",
     "MisplacedError",
-    "Model",
     "NpzChannels",
     "PlansJson",
     "Predictions",
     "PreprocessedCases",
     "PreprocessedDataSet",
+    "Provenance",
     "RawCase",
     "Reader",
     "Split",

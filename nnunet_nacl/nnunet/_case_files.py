@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState, check_input, link_or_copy, unresolved, whole_file
 from nnunet_nacl.nnunet._data_set import Reader, read_dataset_json
-from nnunet_nacl.nnunet._marks import DecodedMark
 from nnunet_nacl.nnunet._names import cases_in
+from nnunet_nacl.nnunet._provenance import DecodedMark
 from nnunet_nacl.typing import Labels
 
 HOW_TO_SAVE = (

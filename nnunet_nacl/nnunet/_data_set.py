@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import check_input, read_json, whole_file, write_json
+from nnunet_nacl.files import check_input, printable, read_json, whole_file, write_json
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.metrics.counting import region_of
 from nnunet_nacl.nnunet._names import (
@@ -347,6 +347,10 @@ class Reader:
 def _check_length(file: Path) -> None:
     """Check that a NIfTI file is as long as its header says: what is cut off, ITK takes for zeros."""
     check_input(file)
+    if printable(str(file)) != str(file):
+        raise ValueError(
+            f"{printable(str(file))}: ITK ends the process at a name that is not UTF-8; rename it."
+        )
     if not file.name.endswith(_NIFTI):
         return
     import nibabel
@@ -383,21 +387,9 @@ class DataSet:
         return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
 
     def check_regions(self) -> None:
-        """Raise a ValueError if a label map cannot hold the regions: each must lie in one before it, or meet none."""
-        regions = list(map(region_of, self.meaning.regions or ()))
-        innermost: dict[int, tuple[int, ...]] = {}
-        is_held = True
-        for region in regions:
-            is_held &= len({innermost.get(label) for label in region}) == 1
-            innermost |= dict.fromkeys(region, region)
-        for region, label in zip(regions, self.meaning.written, strict=True):
-            is_held &= innermost[label] == region
-        if not is_held:
-            raise ValueError(
-                f"A label map cannot hold the regions {', '.join(self.meaning.names)} as regions_class_order "
-                f"{list(self.meaning.written)} writes them: expected regions that are nested or disjoint, larger ones "
-                "first, each with a label of its own."
-            )
+        """Raise a ValueError if a label map cannot hold the regions."""
+        if lost := self.meaning.what_is_lost:
+            raise ValueError(f"{lost} Expected nested or disjoint regions, larger ones first.")
 
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
@@ -440,7 +432,8 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    for example in (*map(str, examples), None):
+    readable = [str(example) for example in examples if printable(str(example)) == str(example)]
+    for example in (*readable, None):  # ITK ends the process at others
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             return str(

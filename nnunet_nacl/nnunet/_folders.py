@@ -3,8 +3,8 @@
 import glob
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from nnunet_nacl.files import check_input, read_json
+from nnunet_nacl.files import FileState, check_input, read_json, write_json
 from nnunet_nacl.nnunet._case_files import (
     CaseFiles,
     cases_of,
@@ -22,7 +22,6 @@ from nnunet_nacl.nnunet._case_files import (
     description_of,
 )
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, Reader, read_dataset_json
-from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, CUT_SHORT_NAME, CalibratedMark, Model
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     cases_in,
@@ -36,6 +35,7 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
+from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, PROVENANCE_NAME, Provenance
 from nnunet_nacl.typing import ByName
 
 SPLITS_NAME = "splits_final.json"
@@ -310,10 +310,14 @@ def check_validated(folder: Path, fold: str) -> None:
             hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
         raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
     check_probabilities(folder)
-    mark = CalibratedMark.read(folder)
-    if mark is not None and (checkpoint := mark.outdated_by(folder.parent)):
+    file = folder / CALIBRATED_NAME
+    state = read_json(file, ByName)["settings"].get("checkpoint_file") if file.is_file() else None
+    if state is None:
+        return
+    checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
+    if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
         raise ValueError(
-            f"{folder} was calibrated before {checkpoint} changed: the fold was trained again since. Calibrate it "
+            f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. Calibrate it "
             "again, with --npz --overwrite."
         )
 
@@ -389,10 +393,6 @@ class Predictions:
         predictions = existing_folder(pred_folder)
         if ground_truth is not None and ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
-        if (predictions / CUT_SHORT_NAME).is_dir():
-            raise ValueError(
-                f"{predictions} is not whole: the command that wrote it was stopped. Run that command again."
-            )
         described = description_of(predictions)
         groups = {"": cases_of(predictions, ground_truth, described)}
         check_probabilities(predictions)
@@ -464,9 +464,10 @@ class Predictions:
         return cls(groups, pred_folders, gt_folder, home, described, plans, data_set)
 
     @property
-    def model(self) -> Model:
-        """The model that made them."""
-        return Model.of_folder(self.home, self.plans, self.data_set)
+    def provenance(self) -> Provenance:
+        """The model that made them, how they were calibrated and decoded, and their cases."""
+        found = Provenance.read(self.home, self.plans, self.data_set, self.pred_folders)
+        return replace(found, cases=[case.name for case in self.cases])
 
     @property
     def is_calibrated(self) -> bool:
@@ -493,18 +494,6 @@ class Predictions:
         kept = {fold: list(filter(is_kept, cases)) for fold, cases in self.groups.items()}
         return replace(self, groups=kept)
 
-    def check_unseen(self, model: Model, cases: Iterable[str], refused: str) -> None:
-        """Raise a ValueError that begins with ``refused`` unless a fit to these cases of a model may be used here."""
-        difference = model.difference(self.model)
-        if difference is not None:
-            raise ValueError(f"{refused} {difference}.")
-        seen = sorted({case.name for case in self.cases} & set(cases))
-        if seen:
-            raise ValueError(
-                f"{refused} {len(seen)} of its cases, such as {seen[0]}, which would look better than they are. If "
-                "they are other cases, rename them."
-            )
-
     def copy_descriptions(self, folder: Path) -> None:
         """Copy what nnU-Net keeps of a folder of predictions beside its cases: data set, plans, arguments."""
         for source in (
@@ -514,3 +503,4 @@ class Predictions:
         ):
             if source is not None and source.is_file():
                 copy_file(source, folder / source.name)
+        write_json(folder / PROVENANCE_NAME, asdict(self.provenance))

@@ -26,7 +26,7 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.names import cases_of_patients
-from nnunet_nacl.nnunet import CalibratedMark, CaseStates
+from nnunet_nacl.nnunet import CaseStates, calibration_of
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Compared
 
@@ -138,8 +138,8 @@ class Comparison:
     def calibrated(self) -> dict[str, str]:
         """Method -> how it was calibrated, such as ``temperature``, if its folder of predictions has that record."""
         folders = {name: result.origin.pred_folders[0] for name, result in self.results.items()}
-        marks = {name: CalibratedMark.read(folder) for name, folder in folders.items()}
-        return {name: mark.method for name, mark in marks.items() if mark is not None}
+        found = {name: calibration_of(folder) for name, folder in folders.items()}
+        return {name: how.partition("@")[0] for name, how in found.items() if how}
 
     def file_states(self, case: str) -> dict[str, CaseStates]:
         """The states of a case's files when each method was evaluated."""

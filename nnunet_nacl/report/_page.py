@@ -128,50 +128,67 @@ def write_report(
 
 def _section(section_id: str, comparison: Comparison, images: Path | None) -> ByName:
     """Everything that is shown of a data set; the page draws the panels."""
-    several = len(comparison.names) > 1
+    first = first_screen(comparison)
+    settings = _settings(comparison)
     main = comparison.main
-    sets = []
-    for voxels in (one for one in _SWITCHED if one in comparison.voxels):
-        own = comparison if voxels == main else comparison.over(voxels)
-        # Diagrams of the image would show little besides the easy background
-        has_panels = voxels != "image" or voxels == main
-        overlaid = reliability_panels(own, overlaid=True) if has_panels else []
-        shown = {
-            "voxels": voxels,
-            "scores": tables.scores_table(own),
-            "overlaid": overlaid[1:] if voxels == main else overlaid,  # the first leads the section
-            "single": reliability_panels(own) if has_panels else [],
-            "by_label": voxels in BY_LABEL,
-        }
-        sets.append(shown)
-    shown_cases = {
-        case: {
-            "id": f"{section_id}-case-{number}",
-            "title": title,
-            "curves": reliability_panels(comparison.of_case(case), overlaid=True, title=case),
-            "pictures": case_pictures(comparison, case, images),
-        }
-        for number, (case, title) in enumerate(comparison.chosen_cases.items(), start=1)
+    over = {
+        one: comparison if one == main else comparison.over(one)
+        for one in _SWITCHED
+        if one in comparison.voxels
     }
-    needs_paper = comparison.paper_metrics and comparison.judging_metrics
+    of_case = {case: comparison.of_case(case) for case in comparison.chosen_cases}
+    # Diagrams of the image would show little besides the easy background
+    drawn = [one for one in over if one != "image" or one == main]
+    overlaid = {one: reliability_panels(over[one], overlaid=True) for one in drawn}
+    single = {one: reliability_panels(over[one]) for one in drawn}
+    lead = overlaid[main].pop(0)
+    curves = {
+        case: reliability_panels(own, overlaid=True, title=case) for case, own in of_case.items()
+    }
+    several = len(comparison.names) > 1
+    tradeoff = tradeoff_panels(comparison) if several else []
+    pictures = {case: case_pictures(comparison, case, images) for case in of_case}
+
+    def table(name: str, shown: Comparison = comparison) -> tables.Table:
+        (made,) = tables.TABLES[name]([shown])
+        return made
+
     results = comparison.results
+    needs_paper = comparison.paper_metrics and comparison.judging_metrics
     return {
         "id": section_id,
         "comparison": comparison,
         "main": main,
         "colors": results[comparison.names[0]].meaning.smallest_names,
         "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
-        "first": first_screen(comparison),
-        "settings": _settings(comparison),
-        "methods": tables.methods_table(comparison),
-        "paper": tables.paper_table(comparison, expected=True) if needs_paper else None,
-        "structures": tables.structures_table(comparison),
-        "differences": tables.differences_table(comparison) if several else None,
-        "cases": tables.cases_table(comparison),
-        "lead": reliability_panels(comparison, overlaid=True)[0],
-        "sets": sets,
-        "tradeoff": tradeoff_panels(comparison) if several else [],
-        "shown_cases": shown_cases,
+        "first": first,
+        "settings": settings,
+        "methods": table("methods"),
+        "paper": table("expected") if needs_paper else None,
+        "structures": table("structures"),
+        "differences": table("differences") if several else None,
+        "cases": table("cases"),
+        "lead": lead,
+        "sets": [
+            {
+                "voxels": voxels,
+                "scores": table("scores", shown),
+                "overlaid": overlaid.get(voxels, []),
+                "single": single.get(voxels, []),
+                "by_label": voxels in BY_LABEL,
+            }
+            for voxels, shown in over.items()
+        ],
+        "tradeoff": tradeoff,
+        "shown_cases": {
+            case: {
+                "id": f"{section_id}-case-{number}",
+                "title": title,
+                "curves": curves[case],
+                "pictures": pictures[case],
+            }
+            for number, (case, title) in enumerate(comparison.chosen_cases.items(), start=1)
+        },
     }
 
 

@@ -7,22 +7,17 @@ from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate import (
-    FOLD_CHECKPOINT,
-    FOLD_VALIDATION,
-    split_cases,
-)
+from nnunet_nacl.calibrate import FOLD_CHECKPOINT, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import AppliedCalibration, Model, Predictions, calibration_of, decoding_of
+from nnunet_nacl.nnunet import Predictions, Provenance
 from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, interval_rank
 from nnunet_nacl.use._structures import (
     ALL,
     Judgement,
     StructureFit,
-    check_label_map,
     ignored_text,
     judge_structures,
     judgement_table,
@@ -37,13 +32,10 @@ class ReviewFit:
     """What ``fit_review`` fits to predictions with ground truth, and writes as JSON.
 
     Attributes:
-        model: that made the predictions; the fit is for its predictions of other cases.
-        calibration: how the predictions were calibrated; None if they were not.
-        decoded: what the segmentations were decoded for, such as ``dice``; None if they are nnU-Net's own.
+        provenance: of the predictions that it is fitted to; it is for such predictions of other cases.
         coverage: of the volume intervals and of the lower bound of the Dice.
         structures: what was fitted, by the structure's name.
         held_out: judges each part of the cases, say a fold, by a fit to the rest; empty if a rest is too small.
-        cases: names of the cases that it is fitted to.
         patients: how many patients they are of, if one case of each is used; None if each case is taken for a patient.
         ignored: the share of ignored voxels in each of them.
         gt_folder: their ground truth.
@@ -54,13 +46,10 @@ class ReviewFit:
         file: where it was written, or read from.
     """
 
-    model: Model
-    calibration: AppliedCalibration | None
-    decoded: str | None
+    provenance: Provenance
     coverage: float
     structures: dict[str, StructureFit]
     held_out: list[Judgement]
-    cases: list[str]
     ignored: list[float]
     gt_folder: str
     pred_folders: list[str]
@@ -92,33 +81,28 @@ class ReviewFit:
         ``segmented`` says whether it is used for segmentations or for probabilities alone. Returns warnings to print,
         where the folder does not say how it was made.
         """
-        refused = f"{self.file} cannot be used for {predictions.home}: it was fitted to"
-        predictions.check_unseen(self.model, self.cases, refused)
-        decoded = decoding_of(predictions.home)
-        if segmented and decoded != self.decoded:
+        fitted_to = self.provenance
+        made = predictions.provenance
+        if not segmented:
+            fitted_to = replace(fitted_to, decoded=made.decoded)
+        warnings: list[str] = []
+        if not made.calibration and self._has_calibrated_checkpoint():
+            one = "calibrated one" if fitted_to.calibration else "one as trained"
+            warnings.append(
+                f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
+                f"checkpoint made it: the fit is valid only for the {one}."
+            )
+            fitted_to = replace(fitted_to, calibration=[])
+        if mismatch := fitted_to.mismatch(made):
             raise ValueError(
-                f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
+                f"{self.file} cannot be used for {predictions.home}: it was fitted to {mismatch}."
             )
-        made = calibration_of(predictions.home)
-        if made is None and self._has_calibrated_checkpoint():
-            one = "one as trained" if self.calibration is None else "calibrated one"
-            warning = (
-                f"The fit is to {_told('calibrated', self.calibration)}. The folder {predictions.home} does not say "
-                f"which checkpoint made it: the fit is valid only for the {one}."
-            )
-            return [warning]
-        if made is not self.calibration and not (
-            made and self.calibration and self.calibration.includes(made)
-        ):
-            raise ValueError(
-                f"{refused} {_told('calibrated', self.calibration)}; these are {_told('calibrated', made)}."
-            )
-        return []
+        return warnings
 
     def _has_calibrated_checkpoint(self) -> bool:
         """Whether nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder."""
-        if self.calibration is not None:
-            return self.calibration.per_fold
+        if self.provenance.calibration:
+            return self.provenance.has_own_fits
         return any(
             Path(predicted).with_name(FOLD_CHECKPOINT).exists() for predicted in self.pred_folders
         )
@@ -140,7 +124,7 @@ class ReviewFit:
     def size(self) -> str:
         """Such as ``20 cases``, or ``one case of each of 20 patients``."""
         if self.patients is None:
-            return f"{len(self.cases)} cases"
+            return f"{len(self.provenance.cases)} cases"
         return f"one case of each of {self.patients} patients"
 
     def quality_notes(self) -> list[str]:
@@ -211,7 +195,7 @@ def fit_review(
         overwrite: replace an output that exists.
     """
     check_coverage(coverage)
-    check_label_map(predictions.data_set.meaning)
+    predictions.data_set.check_regions()
     if predictions.are_of_training_cases:
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
@@ -219,7 +203,7 @@ def fit_review(
     file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
     folders = [folder.absolute() for folder in predictions.pred_folders]
-    calibration = _shared_calibration(folders)
+    provenance = predictions.provenance
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes
     )
@@ -233,13 +217,10 @@ def fit_review(
     if len(parts) == 1:
         parts = split_cases(used.cases)
     result = ReviewFit(
-        model=predictions.model,
-        calibration=calibration,
-        decoded=decoding_of(folders[0]),
+        provenance=replace(provenance, cases=counted.cases),
         coverage=coverage,
         structures=_fit_structures(used, coverage),
         held_out=_hold_out(used, parts, coverage),
-        cases=counted.cases,
         ignored=counted.counts.truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
         pred_folders=list(map(str, folders)),
@@ -276,20 +257,3 @@ def _hold_out(
             return []
         outcomes.append(outcomes_of(counted.take(held_out), fits, coverage))
     return judge_structures(concat(outcomes))
-
-
-def _shared_calibration(folders: Sequence[Path]) -> AppliedCalibration | None:
-    """How the predictions were calibrated: all alike, or each folder by its own fit; None if they were not."""
-    found = [how for how in map(calibration_of, folders) if how is not None]
-    if len(set(found)) > 1 or (found and all(folder.name == FOLD_VALIDATION for folder in folders)):
-        methods = {method for how in found for method in how.methods}
-        return AppliedCalibration(tuple(sorted(methods)), None)
-    return found[0] if found else None
-
-
-def _told(done: str, how: AppliedCalibration | str | None) -> str:
-    return (
-        f"predictions that are not {done}"
-        if how is None
-        else f"predictions that are {done} ({how})"
-    )

@@ -26,7 +26,6 @@ from nnunet_nacl.use._structures import (
     Judgement,
     Outcome,
     StructureFit,
-    check_label_map,
     ignored_text,
     judge_structures,
     judgement_table,
@@ -46,6 +45,12 @@ _LISTED = 10  # cases in the terminal
 _SLICES = 3  # of each case on the page
 _LOW_DICE = 0.5
 _PRESENT = 0.1  # a probability of a structure of which nothing is segmented that is worth a look
+_MAY_DIFFER: ByName = {
+    **dict.fromkeys(("trainer", "plans", "configuration", "decoded")),
+    "calibration": [],
+    "cases": [],
+}
+"""Of members."""
 _BIASED = 0.25  # a difference of expected and segmented volumes, in sum, that is worth a note
 
 
@@ -112,7 +117,7 @@ def review_folder(
     data_set = predictions.data_set
     file = Path(output or predictions.home / REVIEW_NAME)
     page = None if html is None else Path(html)
-    check_label_map(data_set.meaning)
+    data_set.check_regions()
     described = file.with_suffix(".json")
     if len({file, described, page}) < 3:
         raise ValueError(
@@ -313,13 +318,9 @@ def _read_members(members: Sequence[str | Path], like: Predictions) -> list[Pred
     folders = [Predictions.of_folder(None, folder) for folder in members]
     for folder in folders:
         # They may be trained differently
-        own, expected = (
-            replace(one.model, trainer=None, plans=None, configuration=None)
-            for one in (folder, like)
-        )
-        difference = own.difference(expected)
-        if difference is not None:
-            raise ValueError(f"{folder.home} has {difference} as {like.home}.")
+        own, expected = (replace(one.provenance, **_MAY_DIFFER) for one in (folder, like))
+        if mismatch := own.mismatch(expected):
+            raise ValueError(f"{folder.home} has {mismatch} as {like.home}.")
     return folders
 
 

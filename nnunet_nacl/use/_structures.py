@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import THRESHOLDS, Counts, LabelMeaning, StructureSums, TruthCounts
+from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts
 from nnunet_nacl.metrics.counting import ratio
 from nnunet_nacl.typing import ByName, Floats
 from nnunet_nacl.use._conformal import (
@@ -28,12 +28,6 @@ if TYPE_CHECKING:  # takes half a second to import, which worker processes need 
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
 ALL = "(all)"
 """Stands for all structures together."""
-
-
-def check_label_map(meaning: LabelMeaning) -> None:
-    """Raise a ValueError if label maps cannot hold the regions, whose volumes and Dice are then not those of masks."""
-    if meaning.what_is_lost is not None:
-        raise ValueError(meaning.what_is_lost)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from nnunet_nacl.nnunet import (
 )
 from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._structures import check_label_map
 
 Decoded = tuple[Labels, DecodedCase]
 """Labels, and what the folder's mark says about the case."""
@@ -66,7 +65,7 @@ def decode_folder(
         )
     predictions = Predictions.of_folder(None, pred_folder)
     meaning = predictions.data_set.meaning
-    check_label_map(meaning)
+    predictions.data_set.check_regions()
     names = meaning.names
     notes = []
     decode: Decode

@@ -19,7 +19,7 @@ from nnunet_nacl.calibrate import (
 )
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.nnunet import AppliedCalibration, CaseFiles, Predictions, calibration_of, decoding_of
+from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of, decoding_of
 from nnunet_nacl.use import decode_folder
 from tests.generated import (
     ENDING,
@@ -98,7 +98,7 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     done = apply_folder(fit_file, new[1], tmp_path / "calibrated")
     assert (list(done.results), done.skipped) == (["x", "y", "z"], [])
     assert done.summary() == f"Calibrated 3 of 3 cases into {tmp_path / 'calibrated'}."
-    assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json"} == {
+    assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json", "provenance.json"} == {
         file.name for file in (tmp_path / "calibrated").iterdir()
     }
     fit = Fit.read(fit_file)
@@ -247,7 +247,7 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     printed = capfd.readouterr().err
     assert "skipped b: " in printed
     assert "temperature does NOT lower the held-out NLL significantly" in printed
-    assert Fit.read(tmp_path / "fit.json").cases == list("acdef")
+    assert Fit.read(tmp_path / "fit.json").provenance.cases == list("acdef")
     main([*command, "--overwrite"])
     assert "No method lowered the held-out NLL significantly and kept the Dice: the" in capfd.readouterr().out
     assert Fit.read(tmp_path / "fit.json").calibration == Unchanged()
@@ -325,20 +325,18 @@ def test_a_fit_keeps_its_fingerprint(fit_file: Path, new: tuple[Path, Path], tmp
     fit = Fit.read(fit_file)
     parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
     expected = hashlib.sha256(parameters.encode()).hexdigest()[:12]
-    assert calibration_of(tmp_path / "out") == AppliedCalibration((fit.method,), expected)
+    assert calibration_of(tmp_path / "out") == f"{fit.method}@{expected}"
 
 
-ONE_FIT, OTHER_FIT = AppliedCalibration(("temperature",), "1a"), AppliedCalibration(("temperature",), "2b")
-BY_FOLD = AppliedCalibration(("head", "temperature"), None)
-
-
-@pytest.mark.parametrize(("how", "other", "included"), [
-    (ONE_FIT, ONE_FIT, True),
-    (ONE_FIT, OTHER_FIT, False),
-    (BY_FOLD, ONE_FIT, True),
-    (BY_FOLD, AppliedCalibration(("as trained",), "3c"), False),
+@pytest.mark.parametrize(("calibration", "other", "is_alike"), [
+    ([], [], True),
+    ([], ["temperature@1a"], False),
+    (["temperature@1a"], ["temperature@1a"], True),
+    (["temperature@1a"], ["temperature@2b"], False),
+    (["head", "temperature"], ["temperature@1a"], True),
+    (["head", "temperature"], ["as trained@3c"], False),
+    (["head", "temperature"], [], False),
 ])  # fmt: skip
-def test_whether_two_folders_are_calibrated_alike(
-    how: AppliedCalibration, other: AppliedCalibration, included: bool
-) -> None:
-    assert how.includes(other) == included
+def test_whether_predictions_are_calibrated_alike(calibration: list[str], other: list[str], is_alike: bool) -> None:
+    fitted_to, made = (Provenance({}, None, calibration=one) for one in (calibration, other))
+    assert (fitted_to.mismatch(made) is None) == is_alike

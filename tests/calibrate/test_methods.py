@@ -27,7 +27,7 @@ from nnunet_nacl.calibrate import (
 from nnunet_nacl.calibrate._sample import Objective, check_enough
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import Model
+from nnunet_nacl.nnunet import Provenance
 
 SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
 
@@ -161,8 +161,7 @@ def test_an_inverted_model_gets_no_head(features: np.ndarray) -> None:
     assert trials.scores["head"].changed > 0.1
     assert trials.scores["head"].NLL < trials.scores["temperature"].NLL
     assert trials.scores["head"].remark == "changes too many labels"
-    model = Model(labels={"background": 0, "one": 1, "two": 2}, regions_class_order=None, channels=3)
-    fit = Fit.of(trials, None, model, {}, [])
+    fit = Fit.of(trials, None, Provenance({"background": 0, "one": 1, "two": 2}, None), {}, [])
     assert fit.method == "temperature"
     assert "changes too many labels" in fit.table()
     assert "T is at the bound of the search, 100" in fit.table()

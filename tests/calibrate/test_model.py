@@ -16,7 +16,7 @@ from nnunet_nacl.calibrate import Fit, Score, Unchanged, apply_folder, calibrate
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import Model, Predictions
+from nnunet_nacl.nnunet import Predictions, Provenance
 from tests.calibrate.conftest import CASES, Copy, forward, open_fold, rewrite
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS, write_summary
 
@@ -101,7 +101,8 @@ def test_a_stock_nnunet_predicts_with_it(
             nnUNet_extTrainer="",
         )  # fmt: skip
     fit = json.loads((fold / "calibration.json").read_text())
-    (tmp_path / "fit.json").write_text(json.dumps(fit | {"cases": []}))  # else apply refuses cases of the fit
+    fit["provenance"]["cases"] = []  # else apply refuses cases of the fit
+    (tmp_path / "fit.json").write_text(json.dumps(fit))
     apply_folder(tmp_path / "fit.json", tmp_path / "trained", tmp_path / "applied")
     for case in CASES:
         predicted, applied = (
@@ -243,7 +244,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
     assert "skipped toy_0: the preprocessed image holds a NaN or an infinity." in capfd.readouterr().err
     fold = copy.model / "fold_0"
     fit = Fit.read(fold / "calibration.json")
-    assert fit.cases == CASES[1:]
+    assert fit.provenance.cases == CASES[1:]
     assert [skipped.case for skipped in fit.skipped] == ["toy_0"]
     files = {file.stem: np.load(file)["probabilities"] for file in (fold / "validation_calibrated").glob("*.npz")}
     assert sorted(files) == CASES[1:]
@@ -270,7 +271,7 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     ((fit, written),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="head")
     assert written == copy.model / "fold_all" / "checkpoint_calibrated.pth"
     assert written.is_file()
-    assert fit.cases == [f"new_{case}" for case in CASES]
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
     assert (fit.settings["fold"], fit.settings["images"]) == ("all", str(images))
     turned = sitk.DICOMOrient(sitk.ReadImage(str(labels / "new_toy_1.nii.gz")), "RAS")
     sitk.WriteImage(turned, str(labels / "new_toy_1.nii.gz"))
@@ -292,7 +293,7 @@ def test_a_fold_that_was_trained_with_its_validation_cases(copy_of: Callable[...
         calibrate(copy.model, 0)
     images, labels = unseen_cases(copy, tmp_path)
     ((fit, _),) = calibrate(copy.model, 0, images=images, gt_folder=labels, method="temperature")
-    assert fit.cases == [f"new_{case}" for case in CASES]
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
 
 
 @pytest.mark.parametrize("label", [3, 9])
@@ -309,7 +310,7 @@ def test_a_label_that_the_data_set_lacks(copy_of: Callable[..., Copy], tmp_path:
     ((fit, _),) = calibrate(copy.model, "all", **options)
     assert [skipped.case for skipped in fit.skipped] == ["new_toy_0"]
     assert f"labels that are not in the data set: {label}; known are 0, 1, 2" in fit.skipped[0].reason
-    assert len(fit.cases) == 5
+    assert len(fit.provenance.cases) == 5
 
 
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
@@ -427,7 +428,7 @@ def test_a_cascade_predicts_after_its_first_stage(
 ) -> None:
     """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
     score = Score(NLL=1.0, NLL_change=(0.0, 0.0), ECE=0.1, over_confidence=0.1, Dice=0.9, changed=0.0)
-    fit = Fit(Unchanged(), Model({}, None, 2), [], {"as trained": score}, {}, [])
+    fit = Fit(Unchanged(), Provenance({}, None), {"as trained": score}, {}, [])
     done = fit, Path("fold_0", "checkpoint_calibrated.pth")
     monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))

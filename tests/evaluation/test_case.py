@@ -152,6 +152,25 @@ def test_missed_and_spurious_count_as_the_diagonal(cubes: tuple[np.ndarray, np.n
         assert found["HD95_voxels"] == pytest.approx(np.sqrt(4**2 + 8**2 + 10**2))
 
 
+def test_a_border_to_ignored_voxels_is_no_surface() -> None:
+    """Balls 3 voxels apart, of which every fifth slice is labelled; labelled whole, NSD is 0 and ASSD 2.9."""
+    distance = np.sqrt(sum((axis - 31.5) ** 2 for axis in np.indices((64, 64, 64))))
+    truth, predicted = (distance <= 20).astype(int), (distance <= 23).astype(int)
+    p = np.stack([1 - predicted, predicted]).astype(np.float32)
+    measured = Settings(surface=True)
+    whole = evaluate_case(p, truth, settings=measured).by_structure[1]
+    sparse = np.where(np.arange(64)[:, None, None] % 5 > 0, 2, truth)
+    found = evaluate_case(p, sparse, ignore_label=2, settings=measured).by_structure[1]
+    assert whole["NSD"] == found["NSD"] == 0
+    assert whole["ASSD"] == pytest.approx(2.87, abs=0.01)
+    assert 3 <= found["ASSD"] < 4  # within the slices, where outlines are as far apart, or farther
+    # Known is nothing but the inside of one ball
+    hidden = np.where(distance <= 10, 1, 2)
+    found = evaluate_case(p, hidden, ignore_label=2, settings=measured).by_structure[1]
+    assert found["Dice"] == 1
+    assert np.isnan([found[name] for name in ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")]).all()
+
+
 def test_ignored_voxels_are_in_no_mask(cubes: tuple[np.ndarray, np.ndarray]) -> None:
     ground_truth, prediction = cubes
     differ = ground_truth != prediction

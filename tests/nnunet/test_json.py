@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import DataSet, Model, PlansJson, dataset_in, model_folder, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, PlansJson, Provenance, dataset_in, model_folder, read_dataset_json
 from nnunet_nacl.nnunet._names import names_in, naming
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
@@ -101,7 +101,7 @@ def test_whether_a_label_map_can_hold_the_regions(
     if is_held:
         found.check_regions()
     else:
-        with pytest.raises(ValueError, match=r"A label map cannot hold the regions .* nested or disjoint, larger ones"):
+        with pytest.raises(ValueError, match=r"A label map cannot hold the regions .* nested or disjoint regions"):
             found.check_regions()
 
 
@@ -180,5 +180,5 @@ def test_fits_of_data_sets_from_1000_on_know_their_model(tmp_path: Path) -> None
         folder = tmp_path / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0" / "validation"
         folder.mkdir(parents=True)
         (folder / "dataset.json").write_text(json.dumps(CONTENT))
-        models.append(Model.of_folder(folder, None, DataSet.read(folder / "dataset.json", None, [])))
-    assert models[0].difference(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"
+        models.append(Provenance.read(folder, None, DataSet.read(folder / "dataset.json", None, [])))
+    assert models[0].mismatch(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"

@@ -107,8 +107,8 @@ def test_links_keep_their_names(model: tuple[Path, Path], tmp_path: Path, link: 
     linked[link].symlink_to(kept)
     found = Predictions.of_folder(None, validation)
     assert found.dataset_json == expected.dataset_json == model[0] / "dataset.json"
-    assert found.model == expected.model
-    assert (found.model.trainer, found.model.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
+    assert found.provenance == expected.provenance
+    assert (found.provenance.trainer, found.provenance.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
 
 
 def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path]) -> None:

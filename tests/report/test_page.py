@@ -226,7 +226,8 @@ def test_settings_read_as_text(runs: dict[str, Path], tmp_path: Path) -> None:
     shown = settings_of(tmp_path / "page.html")
     assert shown["pred_folder"] == str(runs["soft"])
     assert shown["voxels"] == "foreground, union, near, image"
-    assert (shown["num_bins"], shown["margin_mm"], shown["surface"], shown["part"]) == ("15", "5.0", "True", "–")
+    assert (shown["num_bins"], shown["margin_mm"], shown["surface"]) == ("15", "5.0", "True")
+    assert shown["calibrated by"] == "–"
     assert (shown["labels"], shown["regions"]) == ("background: 0, cortex: 1, medulla: 2, core: 3", "–")
     assert re.fullmatch(r"python: 3\S+, nnunet-nacl: \S+, nnunetv2: \S+, numpy: \S+, scipy: \S+", shown["versions"])
     labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}

@@ -10,8 +10,8 @@ from nnunet_nacl import cli
 from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
-from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, Predictions
-from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot, write_report
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
+from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot
 from nnunet_nacl.report._slices import read_slices
 from tests.report.generated import NAMED, make_result, write_summary
 
@@ -37,7 +37,7 @@ def test_default_names(tmp_path: Path, summary: str, name: str) -> None:
 def test_what_is_calibrated_is_read_from_its_folder(copied: Path) -> None:
     soft, calibrated = copied / "predictions" / "soft", copied / "predictions" / "calibrated"
     shutil.copytree(soft, calibrated)
-    fit = Fit(Temperature(2.0), Model(LABELS, None, 4), [], {}, {}, [])
+    fit = Fit(Temperature(2.0), Provenance(LABELS, None), {}, {}, [])
     fit.write(calibrated / CALIBRATED_NAME, applied_to=soft)
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
     (results,) = read_results([soft, calibrated]).values()
@@ -125,7 +125,7 @@ def test_changed_predictions_are_an_error(copied: Path, runs: dict[str, Path]) -
 def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[str, Path]) -> None:
     """As one does to predict anew into a folder of the same name; the mark of a calibration goes with them."""
     soft, old = copied / "predictions" / "soft", copied / "predictions" / "old"
-    Fit(Temperature(2.0), Model(LABELS, None, 4), [], {}, {}, []).write(soft / CALIBRATED_NAME, applied_to=soft)
+    Fit(Temperature(2.0), Provenance(LABELS, None), {}, {}, []).write(soft / CALIBRATED_NAME, applied_to=soft)
     soft.rename(old)
     shutil.copytree(runs["sharp"], soft)
     evaluate(Predictions.of_folder(copied / "labelsTs", soft))
@@ -145,7 +145,6 @@ def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None
     results = read_results([folder])
     assert "caf\ufffd" in table_text(results)
     write_plot(results, "tradeoff", tmp_path / "a.svg")
-    write_report(results, tmp_path / "page.html")
 
 
 @pytest.mark.parametrize("command", [["report"], ["table"], ["plot", "reliability"]])

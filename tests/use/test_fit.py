@@ -9,7 +9,7 @@ import pytest
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.metrics import THRESHOLDS
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, AppliedCalibration, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import (
     ReviewFit,
     decode_folder,
@@ -114,7 +114,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for fold in (0, 1):
         file, made = folder / f"temperature_{fold}.json", folder / f"calibrated_{fold}"
         calibrate_folder(Predictions.of_validation(model, preprocessed, [fold]), file, method="temperature")
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"cases": []}))  # else it is refused cases of the fit
+        content = json.loads(file.read_text())
+        content["provenance"]["cases"] = []  # else it is refused cases of the fit
+        file.write_text(json.dumps(content))
         apply_folder(file, model / f"fold_{fold}" / "validation", made)
         shutil.move(made, model / f"fold_{fold}" / "validation_calibrated")
     return model, preprocessed
@@ -145,7 +147,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     for folds in ([0], [0, 1]):
         of_folds = Predictions.of_validation(*model, folds, validation="validation_calibrated")
         found = fit_review(of_folds, coverage=0.8, output=tmp_path / "fit.json", overwrite=True)
-        assert str(found.calibration) == "temperature, each fold by its own fit"
+        assert found.provenance.calibration == ["temperature"]
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
         which = "does not say which checkpoint made it: the fit is valid only for the calibrated one"
@@ -162,9 +164,12 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     as_trained = fit_review(uncalibrated, coverage=0.8, output=tmp_path / "as_trained.json")
     with pytest.raises(ValueError, match=r"not calibrated; these are predictions that are calibrated \(temper"):
         review_folder(marked, fit=as_trained.file)
-    of_one_fit = replace(found, calibration=AppliedCalibration(("temperature",), "1a"))
-    with pytest.raises(ValueError, match=r"calibrated \(temperature 1a\); these are predictions that are not calib"):
+    of_one_fit = replace(found, provenance=replace(found.provenance, calibration=["temperature@1a"]))
+    with pytest.raises(ValueError, match=r"calibrated \(temperature@1a\); these are predictions that are not calib"):
         of_one_fit.check(Predictions.of_folder(None, new[1]))
+    mixed = replace(predictions, pred_folders=(predictions.pred_folders[0], model[0] / "fold_1" / "validation"))
+    with pytest.raises(ValueError, match="The folders are not calibrated and decoded alike"):
+        fit_review(mixed, output=tmp_path / "mixed.json")
 
 
 def test_one_case_of_each_patient_is_fitted(
@@ -183,7 +188,7 @@ def test_one_case_of_each_patient_is_fitted(
     twice = Predictions.of_folder(*(tmp_path / folder.name for folder in calibration))
     fit = fit_review(twice, coverage=0.8, by_patient=True, output=tmp_path / "fit.json")
     assert "Fitted to one case of each of 12 patients" in fit.summary()
-    assert len(fit.cases) == 24  # none of them is a new one
+    assert len(fit.provenance.cases) == 24  # none of them is a new one
     assert all(structure.num_present == 12 for structure in fit.structures.values())
     assert fit.held_out[0].num_cases == 12
     assert fit == ReviewFit.read(tmp_path / "fit.json")
@@ -217,7 +222,7 @@ def test_bad_cases_are_named_and_a_structure_that_is_hardly_segmented_has_no_dic
     assert "skipped b: " in error
     assert "skipped a: " not in error  # it has no ground truth: there is nothing to fit to
     stored = ReviewFit.read(predictions / "review_fit.json")
-    assert len(stored.cases) == 22
+    assert len(stored.provenance.cases) == 22
     assert [entry.case for entry in stored.skipped] == ["b"]
     assert stored.structures["one"].dice is not None
     assert stored.structures["two"].dice is None

@@ -10,7 +10,7 @@ from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.use import fit_review
 from tests.generated import overlapping_case, probabilities, read, write_overlapping
 
-LOST = "A label map cannot hold A (label 3 becomes 2)"
+LOST = "A label map cannot hold the regions A, B as regions_class_order [1, 2] writes them"
 
 
 def test_a_review_and_a_decoding_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

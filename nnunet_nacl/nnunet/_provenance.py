@@ -1,0 +1,187 @@
+"""Where predictions come from: their model, how they were calibrated, and what their segmentations were decoded for."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnunet_nacl.files import read_json, unresolved
+from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
+from nnunet_nacl.nnunet._names import names_in
+from nnunet_nacl.typing import ByName
+
+# In a calibrated folder: the fit that it was calibrated with
+CALIBRATED_NAME = "calibration_applied.json"
+DECODED_NAME = "decoded.json"
+# In a folder that was made of predictions: where these come from
+PROVENANCE_NAME = "provenance.json"
+FOLD_VALIDATION = "validation_calibrated"
+"""The validation cases of a fold, each calibrated by a fit that has not seen it."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where predictions come from; of a fit, which it was fitted to. Unknown names are None.
+
+    Attributes:
+        labels: of ``dataset.json``, in its order, which for regions is that of the channels.
+        calibration: METHOD@FINGERPRINT of a fit, or methods alone if each fold has its own fit; empty if there is none.
+        decoded: what the segmentations were decoded for, such as ``dice``; None for nnU-Net's own.
+        cases: their names.
+    """
+
+    labels: NamedLabels
+    regions_class_order: list[int] | None
+    dataset: str | None = None
+    trainer: str | None = None
+    plans: str | None = None
+    configuration: str | None = None
+    calibration: list[str] = field(default_factory=list)
+    decoded: str | None = None
+    cases: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(
+        cls, home: Path, plans: Path | None, data_set: DataSet, folders: Sequence[Path] = ()
+    ) -> "Provenance":
+        """Read it from what lies in folders of predictions, and from the names that plans and folders have.
+
+        Raises:
+            ValueError: the folders are not calibrated or decoded alike.
+        """
+        content = {} if plans is None else PlansJson.read(plans).content
+        known: ByName = {
+            "dataset": content.get("dataset_name"),
+            "plans": content.get("plans_name"),
+            **names_in(home),
+        }
+        if (file := home / PROVENANCE_NAME).is_file():
+            written = read_json(file, ByName)
+            known = {
+                name: written[name] for name in ("dataset", "trainer", "plans", "configuration")
+            }
+        found = {folder: (calibration_of(folder), decoding_of(folder)) for folder in folders}
+        if len({(calibration is None, decoded) for calibration, decoded in found.values()}) > 1:
+            listed = ", ".join(
+                f"{folder} ({calibration or 'not calibrated'}, {decoded or 'not decoded'})"
+                for folder, (calibration, decoded) in found.items()
+            )
+            raise ValueError(f"The folders are not calibrated and decoded alike: {listed}.")
+        calibrations = {calibration for calibration, _ in found.values() if calibration}
+        if len(calibrations) > 1 or all(
+            unresolved(folder).name == FOLD_VALIDATION for folder in folders
+        ):
+            calibrations = _methods(calibrations)
+        meaning = data_set.meaning
+        return cls(
+            labels={
+                name: value if isinstance(value, int) else list(value)
+                for name, value in meaning.labels.items()
+            },
+            regions_class_order=None if meaning.regions is None else list(meaning.written),
+            calibration=sorted(calibrations),
+            decoded=next((decoded for _, decoded in found.values()), None),
+            **known,
+        )
+
+    def mismatch(self, other: "Provenance") -> str | None:
+        """Say why a fit to these must not be used for others, as "the trainer A, not B"; None if it may be."""
+        named = [json.dumps(one.labels, ensure_ascii=False) for one in (self, other)]
+        in_order = self.regions_class_order is not None
+        if self.labels != other.labels or (in_order and named[0] != named[1]):
+            return f"the labels {named[0]}, not {named[1]}"
+        for name in ("regions_class_order", "dataset", "trainer", "plans", "configuration"):
+            mine = getattr(self, name)
+            theirs = getattr(other, name)
+            if mine and theirs and mine != theirs:
+                return f"the {name} {mine}, not {theirs}"
+        if self.decoded != other.decoded:
+            mine, theirs = (_told("decoded", one.decoded) for one in (self, other))
+            return f"{mine}; these are {theirs}"
+        by_own_fits = other.calibration and _methods(other.calibration) <= {*self.calibration}
+        if self.calibration != other.calibration and not by_own_fits:
+            return f"{self.how_calibrated}; these are {other.how_calibrated}"
+        if seen := sorted({*self.cases} & {*other.cases}):
+            return (
+                f"{len(seen)} of its cases, such as {seen[0]}, which would look better than they are. If they are "
+                "other cases, rename them"
+            )
+        return None
+
+    @property
+    def has_own_fits(self) -> bool:
+        """Whether predictions are calibrated, each fold by its own fit."""
+        return any("@" not in calibration for calibration in self.calibration)
+
+    @property
+    def how_calibrated(self) -> str:
+        """A phrase, such as "predictions that are calibrated (temperature@1a2b3c)"."""
+        methods = " or ".join(self.calibration) + ", each fold by its own fit" * self.has_own_fits
+        return _told("calibrated", methods or None)
+
+
+def calibration_of(folder: Path) -> str | None:
+    """The method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
+    file = folder / CALIBRATED_NAME
+    if not file.is_file():
+        return None
+    fitted = read_json(file, ByName)["calibration"]
+    fingerprint = hashlib.sha256(json.dumps(fitted, sort_keys=True).encode()).hexdigest()
+    return f"{fitted['method']}@{fingerprint[:12]}"
+
+
+def decoding_of(folder: Path) -> str | None:
+    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
+    mark = DecodedMark.read(folder)
+    if mark is None:
+        return None
+    return mark.metric if mark.alpha is None else f"{mark.metric}, alpha {mark.alpha:g}"
+
+
+def _methods(calibrations: Iterable[str]) -> set[str]:
+    return {calibration.partition("@")[0] for calibration in calibrations}
+
+
+def _told(done: str, how: str | None) -> str:
+    return f"predictions that are {f'not {done}' if how is None else f'{done} ({how})'}"
+
+
+@dataclass(frozen=True)
+class DecodedCase:
+    """How a case was decoded.
+
+    Attributes:
+        thresholds: one per class k ≥ 1, or region.
+        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
+    """
+
+    thresholds: list[float]
+    shared_voxels: int | None = None
+
+
+@dataclass(frozen=True)
+class DecodedMark:
+    """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
+
+    Attributes:
+        metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.
+        alpha: the share of each structure that may be missed, for recall.
+        fit: the file with the recall's thresholds.
+        pred_folder: where the probabilities were.
+        structures: their names.
+        cases: those of the folder.
+    """
+
+    metric: str
+    alpha: float | None
+    fit: str | None
+    pred_folder: str
+    structures: list[str]
+    cases: dict[str, DecodedCase]
+
+    @classmethod
+    def read(cls, folder: Path) -> "DecodedMark | None":
+        """The mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
+        file = folder / DECODED_NAME
+        return read_json(file, cls) if file.exists() else None

@@ -1,12 +1,9 @@
 """What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,55 +148,22 @@ class FeatureReader:
         """
         import torch
 
+        from nnunet_nacl.nnunet import hooks  # what imports nnU-Net takes long
+
         if not np.isfinite(image).all():
             raise ValueError("the preprocessed image holds a NaN or an infinity.")
         if not self.has_features:
             logits = self.predictor.predict_sliding_window_return_logits(torch.from_numpy(image))
             return Features(logits, self._scale.to(logits.device))
         values = None
-        with self._returning_features():
+        mirrored_at_once = np.prod(self.predictor.configuration_manager.patch_size) <= _SMALL
+        with hooks.returns_features(
+            self.predictor, self.convolution, self._scaled, mirrored_at_once=bool(mirrored_at_once)
+        ):
             while values is None:
                 values = self._predicted(image)
         # Where a GPU has too little memory, nnU-Net adds up windows on the CPU
         return Features(values, self._scale.to(values.device))
-
-    @contextmanager
-    def _returning_features(self) -> Iterator[None]:
-        """While active, the last layer returns its input, scaled, whose number of channels the predictor knows.
-
-        Small windows are predicted with all their mirrorings at once.
-        """
-        label_manager = self.predictor.label_manager
-        self.predictor.label_manager = SimpleNamespace(
-            num_segmentation_heads=self.convolution.in_channels
-        )
-        self.convolution.forward = lambda features: features
-        if np.prod(self.predictor.configuration_manager.patch_size) <= _SMALL:
-            self.predictor._internal_maybe_mirror_and_predict = self._mirrored_at_once
-        hook = self.predictor.network.register_forward_hook(self._scaled)
-        try:
-            yield
-        finally:
-            hook.remove()
-            vars(self.predictor).pop("_internal_maybe_mirror_and_predict", None)
-            del self.convolution.forward
-            self.predictor.label_manager = label_manager
-
-    def _mirrored_at_once(self, window: "Tensor") -> "Tensor":
-        """The mean over mirrorings of the network's output, as nnU-Net's, but with all mirrorings in one batch."""
-        import torch
-
-        predictor = self.predictor
-        axes = (predictor.use_mirroring and predictor.allowed_mirroring_axes) or ()
-        spatial = [axis + 2 for axis in axes]
-        mirrorings = [
-            some for number in range(len(spatial) + 1) for some in combinations(spatial, number)
-        ]
-        outputs = predictor.network(torch.cat([window.flip(some) for some in mirrorings]))
-        unmirrored = [
-            output.flip(some) for output, some in zip(outputs.split(1), mirrorings, strict=True)
-        ]
-        return torch.stack(unmirrored).mean(0)
 
     def _predicted(self, image: Singles) -> "Tensor | None":
         """Scaled features (F, *spatial); None if they were out of range and have another scale from now on."""
@@ -215,7 +179,7 @@ class FeatureReader:
             return None
         return None if self._rescale() else values
 
-    def _scaled(self, _: Any, __: Any, output: "Tensor") -> "Tensor":
+    def _scaled(self, output: "Tensor") -> "Tensor":
         """Measure and scale the features of a window and of its mirrorings (N, F, *spatial)."""
         largest = output.abs().amax((0, *range(2, output.ndim)))
         self._largest = self._largest.maximum(largest)

@@ -1,9 +1,5 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._case_files import (
-    CaseFiles,
-    CaseStates,
-)
 from nnunet_nacl.nnunet._data_set import (
     DataSet,
     Geometry,
@@ -15,6 +11,8 @@ from nnunet_nacl.nnunet._data_set import (
 )
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
+    CaseFiles,
+    CaseStates,
     LabelledImages,
     Predictions,
     PreprocessedDataSet,

@@ -3,23 +3,27 @@
 import glob
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from nnunet_nacl.files import FileState, check_input, read_json, write_json
-from nnunet_nacl.nnunet._case_files import (
-    CaseFiles,
-    cases_of,
-    check_probabilities,
-    copy_file,
-    description_of,
+from nnunet_nacl.files import (
+    FileState,
+    check_input,
+    link_or_copy,
+    read_json,
+    unresolved,
+    whole_file,
+    write_json,
 )
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, Reader, read_dataset_json
 from nnunet_nacl.nnunet._names import (
@@ -35,8 +39,8 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, PROVENANCE_NAME, Provenance
-from nnunet_nacl.typing import ByName
+from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, PROVENANCE_NAME, DecodedMark, Provenance
+from nnunet_nacl.typing import ByName, Labels
 
 SPLITS_NAME = "splits_final.json"
 
@@ -301,7 +305,164 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
     return read_splits(file)
 
 
-def check_validated(folder: Path, fold: str) -> None:
+_HOW_TO_SAVE = (
+    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, ensemble with "
+    "nnUNetv2_ensemble --save_npz, or copy the .npz of before postprocessing beside postprocessed segmentations"
+)
+
+
+@dataclass(frozen=True)
+class CaseStates:
+    """The states of all files that a case is read from, at a time; None of one that is missing or not looked for.
+
+    The last two are of the ``.json`` files that hold a TIFF's spacing.
+    """
+
+    ground_truth: FileState | None
+    prediction: FileState | None
+    probabilities: FileState | None
+    spacing_of_truth: FileState | None = None
+    spacing_of_prediction: FileState | None = None
+
+    def without_truth(self) -> "CaseStates":
+        return replace(self, ground_truth=None, spacing_of_truth=None)
+
+    def moved_to(self, folder: Path) -> "CaseStates":
+        """The same states of a prediction that was moved into another folder."""
+        moved = {
+            name: state and state._replace(path=str(folder / Path(state.path).name))
+            for name, state in vars(self).items()
+            if "truth" not in name
+        }
+        return replace(self, **moved)
+
+    @property
+    def found(self) -> list[FileState]:
+        """Those of the files that were there."""
+        return [state for state in vars(self).values() if state is not None]
+
+    def equal(self, other: "CaseStates") -> bool:
+        """Whether the files have the same names, sizes and times of change, wherever they lie."""
+        mine, others = (
+            [state and (Path(state.path).name, *state[1:]) for state in vars(states).values()]
+            for states in (self, other)
+        )
+        return mine == others
+
+
+@dataclass(frozen=True)
+class CaseFiles:
+    """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
+
+    ``ground_truth`` is None where none is looked for. ``thresholds`` holds one threshold per class k ≥ 1, or region, if
+    ``nnunet_nacl decode`` wrote the segmentation; None for nnU-Net's segmentation, the argmax.
+    """
+
+    name: str
+    ground_truth: Path | None
+    prediction: Path
+    probabilities: Path
+    thresholds: tuple[float, ...] | None = None
+
+    @property
+    def is_predicted(self) -> bool:
+        return self.prediction.exists() or self.probabilities.exists()
+
+    @property
+    def has_truth(self) -> bool:
+        return self.ground_truth is not None and self.ground_truth.exists()
+
+    def check_predicted(self) -> None:
+        """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
+        check_input(self.prediction, ": no predicted segmentation.")
+        check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
+
+    def states(self) -> "CaseStates":
+        """The states of its files now."""
+        truth = self.ground_truth
+        return CaseStates(
+            None if truth is None else FileState.of(truth),
+            FileState.of(self.prediction),
+            FileState.of(self.probabilities),
+            None if truth is None else FileState.of(truth.with_suffix(".json")),
+            FileState.of(self.prediction.with_suffix(".json")),
+        )
+
+    def write(
+        self,
+        folder: Path,
+        reader: Reader,
+        *,
+        labels: Labels | None = None,
+        probabilities: NDArray[Any] | None = None,
+    ) -> None:
+        """Write the case into another folder as nnU-Net does: probabilities, properties, and last the segmentation.
+
+        By default, labels (Z, Y, X) and probabilities (C, Z, Y, X) are the case's own.
+        """
+        target = folder / self.probabilities.name
+        if probabilities is None:
+            link_or_copy(self.probabilities, target)
+        else:
+            with whole_file(target) as partial, partial.open("wb") as stream:
+                np.savez_compressed(stream, probabilities=probabilities)
+        copied = [self.probabilities.with_suffix(".pkl")]
+        if labels is None:
+            # Of a TIFF file's spacing
+            copied += [self.prediction.with_suffix(".json"), self.prediction]
+        for file in filter(Path.is_file, copied):
+            _copy_file(file, folder / file.name)
+        if labels is not None:
+            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Copy a file, completely or not at all."""
+    with whole_file(target) as partial:
+        shutil.copy2(source, partial)
+
+
+def _check_probabilities(folder: Path) -> None:
+    if not cases_in(folder, ".npz"):
+        raise ValueError(f"{folder} holds no probabilities (.npz); {_HOW_TO_SAVE}.")
+
+
+def _description_of(folder: Path) -> Path:
+    """The ``dataset.json`` of a folder of predictions."""
+    described = folder / "dataset.json"
+    given = unresolved(folder)
+    if given.name.startswith("validation") and not described.is_file():
+        described = given.parent.parent / "dataset.json"  # of the model
+    copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
+    check_input(described, f": it says what the labels mean. {copy}")
+    return described
+
+
+def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
+    """Each case with any of its files."""
+    ending = read_dataset_json(described)["file_ending"]
+    mark = DecodedMark.read(folder)
+    decoded = {} if mark is None else mark.cases
+    names = cases_in(folder, ending) | cases_in(folder, ".npz")
+    looked_for = f"no *{ending} or *.npz in {folder}"
+    if gt_folder is not None:
+        names |= cases_in(gt_folder, ending)
+        looked_for = f"no *{ending} in {gt_folder}, {looked_for}"
+    if not names:
+        raise ValueError(f"No case found: {looked_for}.")
+    return [
+        CaseFiles(
+            name,
+            None if gt_folder is None else gt_folder / f"{name}{ending}",
+            folder / f"{name}{ending}",
+            folder / f"{name}.npz",
+            tuple(decoded[name].thresholds) if name in decoded else None,
+        )
+        for name in sorted(names)
+    ]
+
+
+def _check_validated(folder: Path, fold: str) -> None:
     """Raise an error unless a fold's validation folder has probabilities, of the network that is there now."""
     if not folder.is_dir():
         there = listed(folder.parent.parent, f"fold_*/{folder.name}")
@@ -309,7 +470,7 @@ def check_validated(folder: Path, fold: str) -> None:
         if folder.name == "validation" and (folder.parent / "checkpoint_final.pth").is_file():
             hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
         raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
-    check_probabilities(folder)
+    _check_probabilities(folder)
     file = folder / CALIBRATED_NAME
     state = read_json(file, ByName)["settings"].get("checkpoint_file") if file.is_file() else None
     if state is None:
@@ -322,7 +483,7 @@ def check_validated(folder: Path, fold: str) -> None:
         )
 
 
-def validation_cases(
+def _validation_cases(
     folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
 ) -> list[CaseFiles]:
     """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
@@ -334,7 +495,7 @@ def validation_cases(
     if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
         split = fold_split(preprocessed, trained, fold)
     gt_folder = preprocessed / "gt_segmentations"
-    all_cases = cases_of(folder, gt_folder, description_of(folder))
+    all_cases = _cases_of(folder, gt_folder, _description_of(folder))
     training = {*split["train"]} - {*split["val"]}
     seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
     if seen:
@@ -393,9 +554,9 @@ class Predictions:
         predictions = existing_folder(pred_folder)
         if ground_truth is not None and ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
-        described = description_of(predictions)
-        groups = {"": cases_of(predictions, ground_truth, described)}
-        check_probabilities(predictions)
+        described = _description_of(predictions)
+        groups = {"": _cases_of(predictions, ground_truth, described)}
+        _check_probabilities(predictions)
         return cls._of(groups, (predictions,), ground_truth, predictions, described)
 
     @classmethod
@@ -433,13 +594,13 @@ class Predictions:
             )
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
-            check_validated(folder, fold)
+            _check_validated(folder, fold)
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
         for fold, folder in folders.items():
-            groups[fold] = validation_cases(folder, fold, preprocessed, trained)
+            groups[fold] = _validation_cases(folder, fold, preprocessed, trained)
             for case in groups[fold]:
                 if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(
@@ -502,5 +663,5 @@ class Predictions:
             self.pred_folders[0] / "predict_from_raw_data_args.json",
         ):
             if source is not None and source.is_file():
-                copy_file(source, folder / source.name)
+                _copy_file(source, folder / source.name)
         write_json(folder / PROVENANCE_NAME, asdict(self.provenance))

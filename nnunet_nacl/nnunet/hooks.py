@@ -6,12 +6,15 @@ If a new version of nnU-Net breaks a training, look here first, and at the metho
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
-from torch import nn
+from torch import Tensor, nn
 
 
 def inner_loss(loss: nn.Module) -> nn.Module:
@@ -94,3 +97,45 @@ def log_values(trainer: Any, values: dict[str, float]) -> None:
 def log_locally(trainer: Any, name: str, value: object) -> None:
     """Log what is no number, of the current epoch, by ``logger.local_logger.log``: Weights & Biases takes none."""
     trainer.logger.local_logger.log(name, value, trainer.current_epoch)
+
+
+@contextmanager
+def returns_features(
+    predictor: Any,
+    convolution: Any,
+    change: Callable[[Tensor], Tensor],
+    *,
+    mirrored_at_once: bool,
+) -> Iterator[None]:
+    """While active, nnU-Net's predictor averages what enters the last convolution, changed, in place of logits.
+
+    Its label manager then says how many channels there are. Windows may be predicted with all their mirrorings in one
+    batch, which is faster for small ones.
+    """
+    label_manager = predictor.label_manager
+    predictor.label_manager = SimpleNamespace(num_segmentation_heads=convolution.in_channels)
+    convolution.forward = lambda features: features
+    if mirrored_at_once:
+        predictor._internal_maybe_mirror_and_predict = partial(predict_mirrored_at_once, predictor)
+    hook = predictor.network.register_forward_hook(lambda _, __, output: change(output))
+    try:
+        yield
+    finally:
+        hook.remove()
+        vars(predictor).pop("_internal_maybe_mirror_and_predict", None)
+        del convolution.forward
+        predictor.label_manager = label_manager
+
+
+def predict_mirrored_at_once(predictor: Any, window: Tensor) -> Tensor:
+    """The mean over mirrorings of the network's output, as nnU-Net's, but with all mirrorings in one batch."""
+    axes = (predictor.use_mirroring and predictor.allowed_mirroring_axes) or ()
+    spatial = [axis + 2 for axis in axes]
+    mirrorings = [
+        some for number in range(len(spatial) + 1) for some in combinations(spatial, number)
+    ]
+    outputs = predictor.network(torch.cat([window.flip(some) for some in mirrorings]))
+    unmirrored = [
+        output.flip(some) for output, some in zip(outputs.split(1), mirrorings, strict=True)
+    ]
+    return torch.stack(unmirrored).mean(0)

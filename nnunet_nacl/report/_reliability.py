@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from nnunet_nacl.metrics import (
-    BinCounts,
     CalibrationTables,
     Interval,
     expected_calibration_error,
@@ -111,15 +110,35 @@ class Reliability:
     @cached_property
     def curves(self) -> list[Curve]:
         """The curves of max_k p_k against argmax being right: one, or with regions one for each."""
-        tables = self.tables
-        expected = tables.expected_top
-        of_what = [""] if tables.activation.exclusive else self.structures
-        return [
-            _curve(
-                self.name, what, tables.top[:, row], None if expected is None else expected[:, row]
-            )
-            for row, what in enumerate(of_what)
-        ]
+        of_what = [""] if self.tables.activation.exclusive else self.structures
+        return [self._curve(row, what) for row, what in enumerate(of_what)]
+
+    def _curve(self, row: int, what: str) -> Curve:
+        tables = self.tables.top[:, row]
+        expected = self.tables.expected_top
+        line = None
+        if expected is not None:
+            of_all = expected[:, row].sum()
+            line = (ratio(of_all.confidence, of_all.count), ratio(of_all.hits, of_all.count))
+        num_cases, num_bins = tables.count.shape
+        pooled = tables.sum()
+        ends = np.full((2, num_bins), np.nan)
+        filled = (tables.count > 0).sum(0) > 1
+        weights = resample_weights(num_cases)  # no interval from a single case
+        resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
+        ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+        return Curve(
+            name=self.name,
+            what=what,
+            edges=np.linspace(0, 1, num_bins + 1),
+            share=pooled.count / max(float(pooled.total), 1),
+            confidence=ratio(pooled.confidence, pooled.count),
+            accuracy=ratio(pooled.hits, pooled.count),
+            low=ends[0],
+            high=ends[1],
+            error=float(expected_calibration_error(pooled)),
+            expected=line,
+        )
 
     @cached_property
     def by_chance(self) -> Interval:
@@ -175,29 +194,3 @@ class Reliability:
         if is_opposite or abs(over_confidence) < _ONE_SIDED * error:
             return Verdict.MIXED
         return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
-
-
-def _curve(name: str, what: str, tables: BinCounts, expected: BinCounts | None) -> Curve:
-    num_cases, num_bins = tables.count.shape
-    pooled = tables.sum()
-    ends = np.full((2, num_bins), np.nan)
-    filled = (tables.count > 0).sum(0) > 1
-    weights = resample_weights(num_cases)  # no interval from a single case
-    resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
-    ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
-    line = None
-    if expected is not None:
-        of_all = expected.sum()
-        line = (ratio(of_all.confidence, of_all.count), ratio(of_all.hits, of_all.count))
-    return Curve(
-        name=name,
-        what=what,
-        edges=np.linspace(0, 1, num_bins + 1),
-        share=pooled.count / max(float(pooled.total), 1),
-        confidence=ratio(pooled.confidence, pooled.count),
-        accuracy=ratio(pooled.hits, pooled.count),
-        low=ends[0],
-        high=ends[1],
-        error=float(expected_calibration_error(pooled)),
-        expected=line,
-    )

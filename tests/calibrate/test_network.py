@@ -16,7 +16,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from nnunet_nacl.calibrate import Head, _features, _head, judge
 from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
 from nnunet_nacl.calibrate._fold import _is_ours
-from nnunet_nacl.nnunet import PlansJson, read_checkpoint
+from nnunet_nacl.nnunet import PlansJson, hooks, read_checkpoint
 from tests.calibrate.conftest import Copy, open_fold, rewrite
 from tests.commands import run_forked
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS
@@ -99,7 +99,9 @@ def test_mirrorings_of_a_small_window_are_one_batch(
     window = torch.from_numpy(image[None, ..., :16])
     with torch.inference_mode():
         assert torch.allclose(
-            reader._mirrored_at_once(window), predictor._internal_maybe_mirror_and_predict(window), atol=1e-5
+            hooks.predict_mirrored_at_once(predictor, window),
+            predictor._internal_maybe_mirror_and_predict(window),
+            atol=1e-5,
         )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from nnunet_nacl.commands._chosen import Chosen
 from nnunet_nacl.commands._machine import num_processes
-from nnunet_nacl.commands._said import print_skipped, tell
+from nnunet_nacl.commands._output import print_done, print_skipped
 
 
 def review(
@@ -112,7 +112,7 @@ def decode(
         pred_folder, o, fit=fit, alpha=alpha, thresholds=thresholds, num_processes=num_processes(),
         overwrite=overwrite,
     )  # fmt: skip
-    return tell(done)
+    return print_done(done)
 
 
 def maps(
@@ -145,4 +145,4 @@ def maps(
         pred_folder, o, what=what, as_one=as_one, dtype=dtype, num_processes=num_processes(),
         overwrite=overwrite,
     )  # fmt: skip
-    return tell(done)
+    return print_done(done)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
@@ -17,7 +18,7 @@ from nnunet_nacl.folders import NewFolder, new_folder, write_cases
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, LabelMeaning, near_core
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, Predictions
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
-from nnunet_nacl.typing import Floats, Labels, Mask, Singles
+from nnunet_nacl.typing import Floats, Mask, Singles
 
 Dtype = Literal["uint8", "uint16", "float32"]
 _ALL = "structures"
@@ -117,7 +118,7 @@ def _write_case(
     case = SavedCase(files, data_set)
     for kind, dtype in dtypes.items():
         step = 1.0
-        maps: dict[str, Floats | Labels] = {}
+        maps: dict[str, NDArray[Any]] = {}
         for name, values in _values(case, kind, data_set.meaning):
             maps[name] = values.reshape(case.labels.shape)
             if dtype != "float32":

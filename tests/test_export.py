@@ -14,6 +14,8 @@ import torch
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import read_checkpoint
+from nnunet_nacl.nnunet import write_checkpoint as write_checkpoint_to
 from tests.commands import run_forked
 from tests.conftest import KINDS, TRAINER, Planned, Trained
 from tests.test_files import at_most
@@ -47,6 +49,42 @@ def test_a_stock_nnunet_runs_the_exported_model(
     assert run_forked(["-c", STOCK, str(exported), str(images), str(stock)], os.environ, log) == 0, log.read_text()
     for case in ("toy_0", "toy_1"):
         assert np.array_equal(*(np.load(folder / f"{case}.npz")["probabilities"] for folder in (ours, stock)))
+
+
+@pytest.mark.slow
+def test_monai_converts_the_exported_model(
+    planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network in MONAI's bundle predicts as the calibrated one, here by nnU-Net: MONAI's call does not fit 2.8."""
+    from monai.apps.nnunet import convert_nnunet_to_monai_bundle
+
+    name, source = KINDS["labels"][0], trained("labels", "2d_small", TRAINER)
+    model = tmp_path / name / source.name
+    shutil.copytree(source, model)
+    final = model / "fold_0" / "checkpoint_final.pth"
+    content = read_checkpoint(final)
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):  # why MONAI needs the export
+        torch.load(final, weights_only=True)
+    weights = {key: value / 2 if "seg_layers" in key else value for key, value in content["network_weights"].items()}
+    write_checkpoint_to({**content, "network_weights": weights}, final.with_name("checkpoint_calibrated.pth"))
+    exported = export_model(model, as_final="checkpoint_calibrated.pth")
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))
+    models = tmp_path / "bundle" / "models"
+    models.mkdir(parents=True)
+    described = {"dataset_name_or_id": name, "nnunet_trainer": TRAINER, "nnunet_configuration": "2d_small_stock"}
+    convert_nnunet_to_monai_bundle(described, str(models.parent))
+    parts = [torch.load(models / part, weights_only=True) for part in ("nnunet_checkpoint.pth", "fold_0/model.pt")]
+    torch.save(parts[0] | parts[1], models / "fold_0" / "checkpoint_final.pth")
+    images = tmp_path / "images"
+    images.mkdir()
+    shutil.copy(planned("labels")[0].folder / "raw" / name / "imagesTr" / "toy_0_0000.nii.gz", images)
+    predictions = []
+    for folder in (models, exported):
+        output, log = tmp_path / f"by_{folder.name}", tmp_path / "log"
+        output.mkdir()
+        assert run_forked(["-c", STOCK, str(folder), str(images), str(output)], os.environ, log) == 0, log.read_text()
+        predictions.append(np.load(output / "toy_0.npz")["probabilities"])
+    assert np.array_equal(*predictions)
 
 
 @pytest.fixture

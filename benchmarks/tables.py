@@ -35,6 +35,7 @@ from loss_tables import (
     paper_long,
     paper_samples,
     paper_sigma,
+    paper_statements,
 )
 from models import loss_name
 
@@ -162,6 +163,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-lambda-paired": losses_lambda_paired,
     "paper-long": paper_long,
     "paper-acdc": paper_acdc,
+    "paper-statements": paper_statements,
     "paper-ablations": paper_ablations,
     "paper-sigma": paper_sigma,
     "paper-hyperparameters": paper_hyperparameters,

@@ -44,8 +44,7 @@ from nnunet_nacl.calibrate import (
     split_cases,
     try_methods,
 )
-from nnunet_nacl.metrics import Activation, percentile_interval
-from nnunet_nacl.metrics.counting import ratio, resample_weights
+from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)

@@ -26,8 +26,7 @@ from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.metrics import percentile_interval
-from nnunet_nacl.metrics.counting import ratio, resample_weights
+from nnunet_nacl.metrics import percentile_interval, ratio, resample_weights
 from nnunet_nacl.nnunet import Predictions, model_folder
 
 KEY = ["data_set", "configuration", "trainer", "folds", "training"]

@@ -8,7 +8,7 @@ import pandas as pd
 from cells import AGAIN, ECE_NEAR, UNION, crossed, difference, markdown, read, table
 from models import loss_name
 
-from nnunet_nacl.metrics.counting import case_weights
+from nnunet_nacl.metrics import case_weights
 from nnunet_nacl.paper.report import published
 
 CALIBRATION = {

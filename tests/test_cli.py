@@ -124,11 +124,11 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("evaluate gt pred -d 4", 2, "error: GT_FOLDER PRED_FOLDER do not go with -d."),
         ("evaluate gt pred -tr X -f 0 1", 2, "error: GT_FOLDER PRED_FOLDER do not go with -tr, -f."),
         ("review fit gt pred -p X --calibrated", 2, "error: GT_FOLDER PRED_FOLDER do not go with -p, --calibrated."),
-        ("calibrate gt pred", 2, "expected either -d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or"),
+        ("calibrate gt pred", 2, "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
         (
             "calibrate -d 4 -c 2d -i images",
             2,
-            "expected either -d DATASET -c CONFIGURATION [-f all -i IMAGES -gt LABELS] or",
+            "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or",
         ),
         ("calibrate gt pred -o f.json --method head", 2, "error: GT_FOLDER PRED_FOLDER do not go with --method head."),
         (

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._fold import FOLD_CHECKPOINT
 from nnunet_nacl.calibrate._methods import Calibration, Temperature
-from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
-from nnunet_nacl.metrics import segment
-from nnunet_nacl.metrics.counting import ratio
+from nnunet_nacl.metrics import ratio, segment
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     CaseFiles,
@@ -64,12 +63,8 @@ def calibrate_folder(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
     )
     drawn, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
-    check_enough(
-        {name: sample.has_structure for name, (sample, _) in drawn.items()},
-        skipped,
-        by_patient=by_patient,
-    )
-    sample = Sample.join([sample for sample, _ in drawn.values()])
+    samples = {name: sample for name, (sample, _) in drawn.items()}
+    sample = join_enough(samples, skipped, by_patient=by_patient)
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
     trials = try_methods(sample, by_patient=by_patient)

@@ -9,7 +9,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,12 +22,11 @@ from tqdm import tqdm
 from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import Layer
-from nnunet_nacl.calibrate._sample import Sample, check_enough, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.files import FileState, check_output
-from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import canonical_labels
+from nnunet_nacl.metrics import LabelMeaning, canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DEFAULT_TRAINER,
@@ -141,6 +141,11 @@ class TrainedFold:
         self, kept: FeatureStore | None = None, by_patient: bool | str = False
     ) -> tuple[Sample, list[Skipped]]:
         """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
+        found, skipped = self.samples(kept)
+        return join_enough(found, skipped, by_patient=by_patient), skipped
+
+    def samples(self, kept: FeatureStore | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
+        """``sample`` case by case, however few they are."""
         cases = self.cases
         layer = self.reader.output_layer
         num_values = layer.weight.shape[1] + self.meaning.num_channels
@@ -169,17 +174,11 @@ class TrainedFold:
             )
             if kept is not None:
                 kept.save(name, features)
-            return sample
+            # mps has no double precision
+            fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
+            return replace(sample, device=fits_on)
 
-        found, skipped = self._each_case(sample_of, "features")
-        check_enough(
-            {name: sample.has_structure for name, sample in found.items()},
-            skipped,
-            by_patient=by_patient,
-        )
-        # mps has no double precision
-        fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
-        return replace(Sample.join(list(found.values())), device=fits_on), skipped
+        return self._each_case(sample_of, "features")
 
     def _foreground(self, features: Features) -> Floats:
         """(1, *spatial) the probability of the foreground, or (R, *spatial) of each region."""
@@ -209,15 +208,14 @@ class TrainedFold:
         names = {name: name for name in self.cases.names}
         return each_case(names, work, doing=f"{self.folder.name}: {doing}")
 
-    def check_labels(self, by_patient: bool | str = False) -> None:
-        """Raise a ValueError unless there are enough cases with a structure."""
+    def have_structure(self) -> tuple[dict[str, bool], list[Skipped]]:
+        """Whether each case has a structure, and the cases whose labels cannot be read."""
         structures = [label for label in self.meaning.known if label != 0]
 
         def has_structure(name: str) -> bool:
             return bool(np.isin(self.cases.labels(name), structures).any())
 
-        found, skipped = self._each_case(has_structure, "labels")
-        check_enough(found, skipped, f"{self.folder.name}: ", by_patient=by_patient)
+        return self._each_case(has_structure, "labels")
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
@@ -282,6 +280,8 @@ def calibrate_model(
 ) -> Iterator[tuple[Fit, Path]]:
     """Calibrate each fold on its validation cases, or on images that it has not seen.
 
+    If a fold has fewer than five, one temperature is fitted to the cases of all folds and written into each.
+
     The call checks everything that may be missing; each step of what it returns calibrates a fold and writes its
     ``checkpoint_calibrated.pth``, last, and ``calibration.json``. If no method improves on the layer as trained, that
     layer stays. Calibrating a fold replaces or removes everything that an earlier calibration wrote for it.
@@ -331,25 +331,67 @@ def calibrate_model(
         raise ValueError("The last convolution is larger than 1×1: expected --method temperature.")
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
-        fold.check_labels(by_patient)
+    together = None
+    labels = [fold.have_structure() for fold in opened]
+    try:
+        for fold, (found, skipped) in zip(opened, labels, strict=True):
+            check_enough(found, skipped, f"{fold.folder.name}: ", by_patient=by_patient)
+    except ValueError as error:
+        if len(opened) == 1 or unseen is not None or method == Head.method:
+            raise ValueError(
+                f"{error}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
+                "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
+            ) from error
+        in_all = {name: has for found, _ in labels for name, has in found.items()}
+        check_enough(
+            in_all, list(chain(*(skipped for _, skipped in labels))), by_patient=by_patient
+        )
+        together = cache(partial(_try_together, opened, by_patient=by_patient))
     of_fold = partial(
-        _calibrate_fold, method=method, by_patient=by_patient, save_probabilities=save_probabilities
+        _calibrate_fold,
+        together=together,
+        method=method,
+        by_patient=by_patient,
+        save_probabilities=save_probabilities,
     )
     return map(of_fold, opened)  # no generator, which an error would end
 
 
+def _try_together(
+    folds: Sequence[TrainedFold], *, by_patient: bool | str
+) -> tuple[Trials, list[Skipped]]:
+    """Temperatures for the cases of all folds, each predicted by a fold that has not seen it."""
+    found: dict[str, Sample] = {}
+    skipped: list[Skipped] = []
+    for fold in folds:
+        samples, without = fold.samples()
+        found |= {name: replace(sample, features=None) for name, sample in samples.items()}
+        skipped += without
+    return try_methods(
+        join_enough(found, skipped, by_patient=by_patient), by_patient=by_patient
+    ), skipped
+
+
 def _calibrate_fold(
-    fold: TrainedFold, *, method: str | None, by_patient: bool | str, save_probabilities: bool
+    fold: TrainedFold,
+    *,
+    together: Callable[[], tuple[Trials, list[Skipped]]] | None,
+    method: str | None,
+    by_patient: bool | str,
+    save_probabilities: bool,
 ) -> tuple[Fit, Path]:
-    """The fit of a fold, and the checkpoint that was written."""
+    """The fit of a fold, or of all folds together, and the checkpoint that was written."""
     reader = fold.reader
     checkpoint = fold.folder / FOLD_CHECKPOINT
     validation = fold.folder / FOLD_VALIDATION
     with TemporaryDirectory(prefix="features_", dir=fold.folder) as temporary:
         kept = FeatureStore(Path(temporary) / "features") if save_probabilities else None
-        sample, skipped = fold.sample(kept, by_patient)
-        layer = reader.output_layer if reader.has_features else None
-        trials = try_methods(sample, layer, by_patient=by_patient)
+        if together is not None:
+            trials, skipped = together()
+        else:
+            sample, skipped = fold.sample(kept, by_patient)
+            layer = reader.output_layer if reader.has_features else None
+            trials = try_methods(sample, layer, by_patient=by_patient)
         fit = Fit.of(trials, method, fold.provenance, fold.settings, skipped)
         # The checkpoint leaves first and comes last: while it is there, so is all that belongs to it.
         checkpoint.unlink(missing_ok=True)
@@ -369,7 +411,8 @@ def _predict_validation(
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
     doing = f"{fold.folder.name}: calibrated validation cases"
-    for name in tqdm(fit.provenance.cases, desc=doing, unit="case"):
+    own = [name for name in fold.cases.names if name in trials.unseen]
+    for name in tqdm(own, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
         layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
         logits = (kept.load(name) or fold.reader.features(image)).logits(layer)

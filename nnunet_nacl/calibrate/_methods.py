@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from nnunet_nacl.calibrate._sample import TEMPERATURES, Sample
-from nnunet_nacl.metrics.counting import to_numpy
+from nnunet_nacl.metrics import to_numpy
 from nnunet_nacl.typing import Array, Floats
 
 if TYPE_CHECKING:

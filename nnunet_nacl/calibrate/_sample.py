@@ -19,8 +19,8 @@ from nnunet_nacl.metrics import (
     LabelMeaning,
     Truth,
     near_core,
+    to_numpy,
 )
-from nnunet_nacl.metrics.counting import to_numpy
 from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.typing import Array, ByName, Floats, Labels, Mask, Singles
 
@@ -35,7 +35,8 @@ MIN_CASES = 5
 """How many cases with a structure a calibration needs."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
-_MOST_NLL = -float(np.log(NLL_CLIP))
+MOST_NLL = -float(np.log(NLL_CLIP))
+"""What a voxel counts at most, as in ``evaluate``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +55,10 @@ class Objective:
     as_trained: "Tensor"
     share: "Tensor"
 
-    def __call__(self, logits: "Tensor", keeping: float) -> "Tensor":
+    def __call__(self, logits: "Tensor", keeping: float, most_nll: float = MOST_NLL) -> "Tensor":
         """CE + μ · hinge of logits z (C, n): the weighted mean over voxels; for regions, summed over them.
 
-        CE is at most −ln NLL_CLIP, as in ``evaluate``, so that voxels without a hope do not decide. The hinge says how
+        CE is at most ``most_nll``, so that voxels without a hope do not decide. The hinge says how
         far logits are from giving the labels to be kept, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR
         2001), which is ``max_k z_k - z_ŷ``; of a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no
         label has changed. ``keeping`` is μ.
@@ -71,7 +72,7 @@ class Objective:
         else:
             nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
             gap = torch.where(self.as_trained, -logits, logits).relu()
-        loss = (nll.clamp(max=_MOST_NLL) + keeping * gap).sum(0)
+        loss = (nll.clamp(max=most_nll) + keeping * gap).sum(0)
         return (loss * self.share).sum(dtype=torch.float64)
 
 
@@ -132,13 +133,22 @@ class Sample:
         # In single precision, the NLL of a perfect model would not fall down to the bound
         logits = self.on_device(self.logits).double()
 
-        def nll(log: float) -> float:
+        def nll(log: float, most: float) -> float:
             with torch.no_grad():
-                return objective(logits * float(np.exp(-log)), 0).item()
+                return objective(logits * float(np.exp(-log)), 0, most).item()
 
-        bounds = np.log(TEMPERATURES)
-        found = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8})
-        return float(np.exp(found.x))
+        def best(most: float) -> float:
+            bounds = np.log(TEMPERATURES)
+            options = {"xatol": 1e-8}
+            found = minimize_scalar(
+                nll, bounds=bounds, args=(most,), method="bounded", options=options
+            )
+            return float(found.x)
+
+        found = best(np.inf)  # where the NLL is convex in 1/T
+        if nll(found, MOST_NLL) < nll(found, np.inf):
+            found = best(MOST_NLL)
+        return float(np.exp(found))
 
     @classmethod
     def draw(
@@ -287,6 +297,15 @@ def check_enough(
             f"{len(patients) + len(skipped)} have one"
             + (f". These cannot be used:{reasons(skipped)}" if skipped else ".")
         )
+
+
+def join_enough(
+    samples: Mapping[str, Sample], skipped: Sequence[Skipped], *, by_patient: bool | str
+) -> Sample:
+    """The voxels of all cases; a ValueError unless there are enough with a structure."""
+    has_structure = {name: sample.has_structure for name, sample in samples.items()}
+    check_enough(has_structure, skipped, by_patient=by_patient)
+    return Sample.join(list(samples.values()))
 
 
 def voxels_per_case(values: int, cases: int) -> int:

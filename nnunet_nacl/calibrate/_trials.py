@@ -22,10 +22,12 @@ from nnunet_nacl.metrics import (
     BinCounts,
     Estimate,
     Interval,
+    dice_of_sizes,
     expected_calibration_error,
+    mean_of_known,
+    ratio,
     segment,
 )
-from nnunet_nacl.metrics.counting import dice_of_sizes, mean_of_known, ratio
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import Provenance
 from nnunet_nacl.typing import Array, ByName, Floats, Mask

@@ -1,10 +1,10 @@
-"""What a command uses of this machine: processes and a device."""
+"""The processes and the device that a command uses."""
 
 import os
 from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
-"""What ``-device`` takes."""
+"""The choices of ``-device``."""
 
 
 def num_processes(np: int | None = None) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._chosen import Chosen, ChosenModel
 from nnunet_nacl.commands._machine import Device, find_device, num_processes
-from nnunet_nacl.commands._said import print_skipped, say_next
+from nnunet_nacl.commands._output import print_next, print_skipped
 
 if TYPE_CHECKING:
     from nnunet_nacl.calibrate import Fit
@@ -111,7 +111,7 @@ def _of_model(
         status |= print_skipped(fit.skipped)
         done[fold] = fit
     if done:
-        say_next(*_following(model, done, how, npz=npz))
+        print_next(*_following(model, done, how, npz=npz))
     return status
 
 
@@ -163,7 +163,7 @@ def _of_predictions(
         overwrite=overwrite,
     )
     _tell("predictions", fit, output)
-    say_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
+    print_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
     return print_skipped(fit.skipped)
 
 
@@ -192,5 +192,5 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
 
     done = apply_folder(fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite)
     print(done.summary())
-    say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
+    print_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
     return print_skipped(done.skipped)

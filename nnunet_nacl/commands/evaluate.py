@@ -5,7 +5,7 @@ from typing import Literal
 
 from nnunet_nacl.commands._chosen import Chosen
 from nnunet_nacl.commands._machine import num_processes
-from nnunet_nacl.commands._said import print_skipped, say_next
+from nnunet_nacl.commands._output import print_next, print_skipped
 from nnunet_nacl.files import unresolved
 
 
@@ -67,5 +67,5 @@ def evaluate(
     if print_skipped(result.skipped):
         return 1
     whole = o or chosen.pred_folder or str(result.file)
-    say_next(f"nnunet_nacl report {shlex.quote(whole)}    # add other folders to compare them")
+    print_next(f"nnunet_nacl report {shlex.quote(whole)}    # add other folders to compare them")
     return 0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from nnunet_nacl.commands._chosen import Chosen
 from nnunet_nacl.commands._machine import num_processes
-from nnunet_nacl.commands._said import print_skipped, tell
+from nnunet_nacl.commands._output import print_done, print_skipped
 
 
 def review(
@@ -111,7 +111,7 @@ def decode(
         pred_folder, o, fit=fit, alpha=alpha, thresholds=thresholds, num_processes=num_processes(),
         overwrite=overwrite,
     )  # fmt: skip
-    return tell(done)
+    return print_done(done)
 
 
 def maps(
@@ -129,4 +129,4 @@ def maps(
     from nnunet_nacl.use import write_maps
 
     done = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
-    return tell(done)
+    return print_done(done)

@@ -2,24 +2,123 @@
 
 import json
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
+import numpy as np
+from pydantic import TypeAdapter
+
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
-from nnunet_nacl.evaluation._origin import USUAL_SETTINGS, FolderPair, Origin
-from nnunet_nacl.evaluation._paths import cases_file, default_summary, record_file
-from nnunet_nacl.evaluation._record import read_record, write_record
-from nnunet_nacl.evaluation._result import CountedCase, FolderResult
-from nnunet_nacl.evaluation._saved import SavedCase
-from nnunet_nacl.evaluation._summary import summary_of
-from nnunet_nacl.files import check_output, read_json, whole_file, write_csv
-from nnunet_nacl.metrics import MARGIN_MM, Settings
-from nnunet_nacl.metrics.counting import CaseArrays, evaluate_arrays
+from nnunet_nacl.evaluation._case import COUNTING, USUAL_SETTINGS, FolderPair, Origin, SavedCase
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult, summary_of
+from nnunet_nacl.files import check_input, check_output, read_json, whole_file, write_csv
+from nnunet_nacl.metrics import (
+    MARGIN_MM,
+    CaseArrays,
+    Counts,
+    Settings,
+    evaluate_arrays,
+    named_columns,
+    no_counts,
+    with_columns,
+)
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, DataSet, MisplacedError, Predictions
 from nnunet_nacl.typing import ByName
+
+SUMMARY_NAME = "calibration_summary.json"
+
+
+def default_summary(pred_folders: Sequence[Path]) -> Path:
+    """Where ``evaluate`` writes the summary of a folder of predictions, or of the validation folders of a model."""
+    if len(pred_folders) == 1:
+        return pred_folders[0] / SUMMARY_NAME
+    folds = "_".join(folder.parent.name.removeprefix("fold_") for folder in pred_folders)
+    kind = pred_folders[0].name.removeprefix("validation")  # _calibrated
+    return pred_folders[0].parent.parent / f"calibration{kind}_folds_{folds}_summary.json"
+
+
+def cases_file(summary: Path) -> Path:
+    """The CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
+    return _beside(summary, "_cases.csv", ".cases.csv")
+
+
+def record_file(files: CaseFiles, output: Path | None = None) -> Path:
+    """The record of a case: ``calibration/CASE.npz`` beside its prediction.
+
+    With another output, a folder beside that: ``x/`` for ``x_summary.json``, ``x.cases/`` for ``x.json``.
+    """
+    home = files.prediction.with_name("calibration")
+    if output is not None:
+        home = _beside(output, "", ".cases")
+    return home / f"{files.name}.npz"
+
+
+def _beside(file: Path, of_summary: str, of_other: str) -> Path:
+    """No two names share what lies beside them."""
+    prefix = file.stem.removesuffix("_summary")
+    return file.with_name(prefix + (of_summary if prefix != file.stem else of_other))
+
+
+_ORIGIN = TypeAdapter(Origin)
+_CASE = TypeAdapter(CountedCase)
+_METRICS = "segmentation_metrics."
+
+
+def write_record(result: FolderResult, file: Path) -> None:
+    """Write the record of a single case, completely or not at all, as an ``.npz``.
+
+    ``counts`` has a row, whose fields are the columns of ``Counts``; ``origin`` and ``case`` are texts.
+    """
+    columns = named_columns(result.counts)
+    row = np.empty(1, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
+    for name, column in columns.items():
+        row[name] = column
+    origin = np.array(_ORIGIN.dump_json(result.origin, by_alias=True))
+    case = np.array(_CASE.dump_json(result.counted[0]))
+    file.parent.mkdir(exist_ok=True)
+    with whole_file(file) as partial, partial.open("wb") as stream:
+        np.savez_compressed(stream, counts=row, origin=origin, case=case)
+
+
+def read_record(file: Path) -> FolderResult:
+    """Read what ``write_record`` wrote.
+
+    Raises an OSError if there is no such file, a ValueError if it is damaged, of another version or something else.
+    """
+    check_input(file)
+    with _reading(file), file.open("rb") as stream, np.load(stream) as archive:
+        row, text, case = (archive[name] for name in ("counts", "origin", "case"))
+        origin, empty = _origin_of(text.item())
+        if origin.counting == COUNTING:
+            metrics = [
+                name.removeprefix(_METRICS) for name in row.dtype.names if name.startswith(_METRICS)
+            ]
+            like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
+            return FolderResult(
+                [_CASE.validate_json(case.item())], with_columns(like, row), [], origin
+            )
+    raise ValueError(
+        f"{file} was counted by another version of nnunet_nacl: run nnunet_nacl evaluate again."
+    )
+
+
+@lru_cache(maxsize=8)
+def _origin_of(text: bytes) -> tuple[Origin, Counts]:
+    """The origin, and a record without cases that was counted so."""
+    origin = _ORIGIN.validate_json(text)
+    return origin, no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """A damaged file makes zipfile and NumPy raise nearly anything."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error
 
 
 def evaluate(

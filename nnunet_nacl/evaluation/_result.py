@@ -1,21 +1,23 @@
-"""The result of a folder: its cases, means over them, and all their voxels together."""
+"""The result of a folder: its cases, means over them, and all their voxels together; its summary and table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._origin import Origin
+from nnunet_nacl.evaluation._case import Origin
 from nnunet_nacl.metrics import (
     BY_LABEL,
+    CALIBRATION_METRICS,
     CORE_PROBABILITY,
     METRICS,
+    NLL_CLIP,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
     SURFACE_METRICS,
@@ -23,12 +25,13 @@ from nnunet_nacl.metrics import (
     CalibrationTables,
     Counts,
     Estimate,
+    Interval,
     LabelMeaning,
     Settings,
     Structure,
     Voxels,
+    mean_of_known,
 )
-from nnunet_nacl.metrics.counting import mean_of_known
 from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
 
@@ -353,3 +356,77 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     if pooled:
         about_pooled = f"{', '.join(pooled)}: all cases pooled; the others are means over cases."
     return f"{table}\n{about_pooled}"
+
+
+def summary_of(result: FolderResult) -> ByName:
+    """The content of ``calibration_summary.json``."""
+    mean = _figures(result, lambda values: float(mean_of_known(values)))
+    interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
+    pooled = {}
+    pooled_interval = {}
+    with_voxels = {}
+    for voxels in result.voxels if result.cases else ():
+        by_class = result.by_class(result.counts[voxels])
+        pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
+        pooled_interval[voxels] = _pooled_intervals(result, voxels)
+        with_voxels[voxels] = int((~np.isnan(result.values("ECE", voxels))).sum())
+    return {
+        "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
+        "versions": result.origin.versions,
+        "notes": result.notes,
+        "num_cases": {"evaluated": len(result.cases), **with_voxels},
+        "mean": mean["calibration"],
+        "interval": interval["calibration"],
+        "pooled": pooled,
+        "pooled_interval": pooled_interval,
+        "segmentation": {
+            "mean": mean["segmentation"],
+            "interval": interval["segmentation"],
+            "foreground_mean": {
+                name: result.estimate(name).value for name in result.segmentation_metrics
+            },
+        },
+        "metric_per_case": [_case(result, row) for row in range(len(result.cases))],
+        "skipped": [asdict(entry) for entry in result.skipped],
+    }
+
+
+def _pooled_intervals(result: FolderResult, voxels: Voxels) -> dict[str, Interval]:
+    """Intervals of the pooled metrics, also where labels choose the voxels."""
+    tables = result.counts.calibration[voxels]
+    known = [CALIBRATION_METRICS[name] for name in result.pooled(voxels)]
+    return {
+        metric.name: Estimate.of_tables(metric, tables).interval
+        for metric in known
+        if metric.over_cases != "mean"
+    }
+
+
+def _case(result: FolderResult, row: int) -> ByName:
+    files = result.files[row]
+    return {
+        "case": files.name,
+        "reference_file": str(files.ground_truth),
+        "prediction_file": str(files.prediction),
+        "probabilities_file": str(files.probabilities),
+        **_figures(result, lambda values: values[row].item()),
+    }
+
+
+def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> ByName:
+    """The figure of each metric's values (cases,).
+
+    ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> label -> metric -> figure; ``segmentation``:
+    label -> metric -> figure.
+    """
+    calibration: ByName = {}
+    segmentation: ByName = {}
+    for key, values in result.columns.items():
+        if not key.voxels:
+            home = segmentation.setdefault(key.label, {})
+        else:
+            home = calibration.setdefault(key.voxels, {})
+            if key.label:
+                home = home.setdefault("classes", {}).setdefault(key.label, {})
+        home[key.metric] = figure(values)
+    return {"calibration": calibration, "segmentation": segmentation}

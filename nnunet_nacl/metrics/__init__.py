@@ -1,21 +1,53 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
-from nnunet_nacl.metrics._activation import Activation, Truth
-from nnunet_nacl.metrics._agreement import segment
-from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import Interval, percentile_interval
-from nnunet_nacl.metrics._calibration import (
+from nnunet_nacl.metrics._bins import (
     NLL_CLIP,
+    BinCounts,
     average_calibration_error,
+    each_column,
     expected_calibration_error,
     maximum_calibration_error,
+    mean_of_known,
+    named_columns,
+    ratio,
+    with_columns,
 )
-from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_case
-from nnunet_nacl.metrics._estimate import Estimate
-from nnunet_nacl.metrics._labels import LabelMeaning, Structure
+from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
+from nnunet_nacl.metrics._count import (
+    BLOCK,
+    Blocks,
+    CaseArrays,
+    Channels,
+    DisagreementError,
+    above,
+    check_dtype,
+    check_shape,
+    checked_blocks,
+    labels_given,
+    segment,
+)
+from nnunet_nacl.metrics._estimate import (
+    Estimate,
+    Interval,
+    ScoreParts,
+    case_weights,
+    error_by_chance,
+    percentile_interval,
+    resample_weights,
+    split_scores,
+)
+from nnunet_nacl.metrics._labels import (
+    Activation,
+    LabelMeaning,
+    Structure,
+    Truth,
+    canonical_labels,
+    region_of,
+    to_numpy,
+    whole_numbers,
+)
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
-from nnunet_nacl.metrics._record import Counts, Doubt, StructureSums, TruthCounts
+from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice, dice_of_sizes
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -34,8 +66,10 @@ from nnunet_nacl.metrics._settings import (
     Settings,
     Voxels,
 )
+from nnunet_nacl.metrics._tables import Counts, Doubt, StructureSums, TruthCounts, no_counts
 
 __all__ = [
+    "BLOCK",
     "BY_LABEL",
     "CALIBRATION_METRICS",
     "CORE_PROBABILITY",
@@ -50,13 +84,18 @@ __all__ = [
     "VOXEL_SETS",
     "Activation",
     "BinCounts",
+    "Blocks",
     "CalibrationTables",
+    "CaseArrays",
+    "Channels",
     "Counts",
+    "DisagreementError",
     "Doubt",
     "Estimate",
     "Interval",
     "LabelMeaning",
     "MetricDefinition",
+    "ScoreParts",
     "Settings",
     "Structure",
     "StructureSums",
@@ -64,13 +103,34 @@ __all__ = [
     "Truth",
     "TruthCounts",
     "Voxels",
+    "above",
     "average_calibration_error",
+    "canonical_labels",
+    "case_weights",
+    "check_dtype",
+    "check_shape",
+    "checked_blocks",
     "confusion_matrix",
     "dice",
+    "dice_of_sizes",
+    "each_column",
+    "error_by_chance",
+    "evaluate_arrays",
     "evaluate_case",
     "expected_calibration_error",
+    "labels_given",
     "maximum_calibration_error",
+    "mean_of_known",
+    "named_columns",
     "near_core",
+    "no_counts",
     "percentile_interval",
+    "ratio",
+    "region_of",
+    "resample_weights",
     "segment",
+    "split_scores",
+    "to_numpy",
+    "whole_numbers",
+    "with_columns",
 ]

@@ -1,14 +1,73 @@
-"""Bin tables: the counts and sums from which every binned calibration error follows."""
+"""Bins of confidence, and the calibration errors that follow from their counts and sums."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from nnunet_nacl.metrics._columns import each_column
-from nnunet_nacl.metrics._means import ratio
 from nnunet_nacl.typing import Floats, Mask
+
+
+def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
+    """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
+
+
+def mean_of_known(values: ArrayLike) -> Floats:
+    """(...) means of the values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
+    of_all = np.asarray(values, np.float64)
+    known = ~np.isnan(of_all)
+    return ratio(np.where(known, of_all, 0).sum(-1), known.sum(-1))
+
+
+Columns = TypeVar("Columns")
+
+
+def each_column(
+    function: Callable[..., NDArray[Any]], record: Columns, *others: Columns
+) -> Columns:
+    """The record with ``function(column, *columns of the others)`` in place of each array."""
+    return _changed(lambda _, *columns: function(*columns), record, *others)
+
+
+def named_columns(record: Any) -> dict[str, NDArray[Any]]:
+    """The record's arrays by the names that lead to them, such as ``calibration.near.top.count``."""
+    found = {}
+
+    def find(name: str, column: NDArray[Any]) -> NDArray[Any]:
+        found[name] = column
+        return column
+
+    _changed(find, record)
+    return found
+
+
+def with_columns(record: Columns, columns: Mapping[str, NDArray[Any]]) -> Columns:
+    """The record with these arrays, named as by ``named_columns``, in place of its own."""
+    return _changed(lambda name, _: columns[name], record)
+
+
+def _changed(
+    function: Callable[..., NDArray[Any]], record: Columns, *others: Columns, name: str = ""
+) -> Columns:
+    """The record with ``function(name, *columns)`` in place of each array; what is, and holds, no array stays."""
+    changed: Any = record
+    if isinstance(record, np.ndarray):
+        changed = function(name.removeprefix("."), record, *others)
+    elif isinstance(record, dict):
+        changed = {}
+        for key in record:
+            of_key = [part[key] for part in (record, *others)]  # type: ignore[index]
+            changed[key] = _changed(function, *of_key, name=f"{name}.{key}")
+    elif is_dataclass(record):
+        for field in fields(record):
+            of_field = [getattr(part, field.name) for part in (record, *others)]
+            column = _changed(function, *of_field, name=f"{name}.{field.name}")
+            changed = replace(changed, **{field.name: column})
+    return cast("Columns", changed)
+
 
 BinSums = NDArray[Any]
 """int64; float64 where they are expectations."""
@@ -106,3 +165,54 @@ class BinCounts:
         edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
         edges[0] = -1
         return edges
+
+
+NLL_CLIP = float(np.finfo(np.float32).eps)
+"""Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
+
+
+def expected_calibration_error(bins: BinCounts) -> Floats:
+    """ECE, the gap between accuracy and confidence, averaged over the voxels.
+
+        ECE = Σ_m |B_m| / N · |acc(B_m) - conf(B_m)|
+
+    Args:
+        bins: top-label tables (confidence = max_k p_k, hit = argmax is right), or tables of one class
+            (confidence = p_k, hit = y is k), which give that class's ECE_k; of shape (..., M).
+
+    Returns:
+        (...) ECE in [0, 1]; NaN for a table without voxels.
+
+    References:
+        Naeini et al., AAAI 2015; Murugesan et al., Medical Image Analysis 2025, section 4.1.2, equations 10
+        and 11 (which sums over the classes).
+
+    >>> table = BinCounts.of(np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, True, True, False]))
+    >>> round(float(expected_calibration_error(table)), 3)  # 2/4 |1 - 0.9| + 2/4 |0.5 - 0.6|
+    0.1
+    """
+    return ratio(np.abs(bins.hits - bins.confidence).sum(-1), bins.total)
+
+
+def maximum_calibration_error(bins: BinCounts) -> Floats:
+    """MCE (...), the largest gap of a bin: ``max_m |acc(B_m) - conf(B_m)|``; NaN without voxels.
+
+    References:
+        Naeini et al., AAAI 2015.
+    """
+    return np.where(bins.total > 0, _bin_gaps(bins).max(-1), np.nan)
+
+
+def average_calibration_error(bins: BinCounts) -> Floats:
+    """ACE (...), the unweighted mean gap of the bins that hold voxels; NaN without voxels.
+
+    References:
+        Neumann et al., NeurIPS workshop 2018 (netcal's ACE).
+    """
+    filled = (bins.count > 0).sum(-1)
+    return np.where(bins.total > 0, _bin_gaps(bins).sum(-1) / np.maximum(filled, 1), np.nan)
+
+
+def _bin_gaps(bins: BinCounts) -> Floats:
+    # Empty bins have none
+    return np.nan_to_num(ratio(np.abs(bins.hits - bins.confidence), bins.count))

@@ -7,20 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnunet_nacl.metrics._agreement import segment
-from nnunet_nacl.metrics._channels import Channels, check_shape, to_numpy
-from nnunet_nacl.metrics._count import CaseArrays, count_case
+from nnunet_nacl.metrics._count import CaseArrays, Channels, check_shape, count_case, segment
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
     Region,
     canonical_labels,
     region_of,
+    to_numpy,
     whole_numbers,
 )
 from nnunet_nacl.metrics._near import check_spacing
 from nnunet_nacl.metrics._overlap import SurfaceDistances
-from nnunet_nacl.metrics._record import Counts, TruthCounts
 from nnunet_nacl.metrics._settings import Settings
+from nnunet_nacl.metrics._tables import Counts, TruthCounts
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")

@@ -1,18 +1,69 @@
-"""A value over all cases, and over bootstrap resamples of them: its interval, paired differences, error by chance."""
+"""A value over all cases, its interval by the bootstrap, paired differences, and scores split into their parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 
-from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import Interval, case_weights, percentile_interval
-from nnunet_nacl.metrics._calibration import expected_calibration_error
-from nnunet_nacl.metrics._means import mean_of_known, ratio
+from nnunet_nacl.metrics._bins import (
+    NLL_CLIP,
+    BinCounts,
+    expected_calibration_error,
+    mean_of_known,
+    ratio,
+)
+from nnunet_nacl.metrics._labels import Activation
 from nnunet_nacl.metrics._registry import CalibrationTables, MetricDefinition
 from nnunet_nacl.typing import Floats, Mask
+
+NUM_RESAMPLES = 2000
+_PERCENTILES = (2.5, 97.5)
+
+Interval = tuple[float, float]
+"""Lower and upper end; both NaN where there is no interval."""
+
+
+@lru_cache(maxsize=8)
+def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Floats:
+    """How often each bootstrap resample drew each case: float64 (resamples, cases), read-only.
+
+    The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
+    and method, so that differences between methods are paired. Weighted sums over cases are sums over the drawn cases.
+    """
+    drawn = np.random.default_rng(seed).integers(0, num_cases, (resamples, num_cases))
+    offsets = num_cases * np.arange(resamples)[:, None]
+    counts = np.bincount((drawn + offsets).ravel(), minlength=resamples * num_cases)
+    weights = counts.reshape(resamples, num_cases).astype(np.float64)
+    weights.setflags(write=False)
+    return weights
+
+
+def case_weights(
+    patients: NDArray[np.intp], resamples: int = NUM_RESAMPLES, seed: int = 0
+) -> Floats:
+    """How often each bootstrap resample of the patients drew each case, whose patient has this number, from 0.
+
+    Two images of one patient are no two witnesses: drawn one by one, they would make intervals too narrow.
+    """
+    return resample_weights(int(patients.max(initial=-1)) + 1, resamples, seed)[:, patients]
+
+
+def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
+    """95 % percentile interval of a value that was computed on each resample.
+
+    Args:
+        resampled: (resamples,) values; NaN ones, which have no voxels, are left out.
+        num_cases: how many cases have a value; fewer than two give no interval.
+    """
+    known = resampled[~np.isnan(resampled)]
+    if num_cases < 2 or known.size == 0:
+        return np.nan, np.nan
+    low, high = np.percentile(known, _PERCENTILES)
+    return float(low), float(high)
 
 
 @dataclass(eq=False)
@@ -129,3 +180,54 @@ def error_by_chance(tables: BinCounts) -> Interval:
         return mean_of_known(expected_calibration_error(right.resampled(weights)))
 
     return Estimate(errors, np.arange(len(gaps)), np.asarray(tables.total.any(1))).interval
+
+
+class ScoreParts(NamedTuple):
+    """Two parts of a score: low calibration and high discrimination are good."""
+
+    calibration: float
+    discrimination: float
+
+
+def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScoreParts]:
+    """``NLL`` and ``Brier`` of bins, split into calibration and discrimination.
+
+    With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
+    and the share ``a_k`` of all voxels,
+
+        score = calibration - discrimination + uncertainty
+        calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
+        discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
+
+    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of a region, NLL is of both sides,
+    inside and outside, and the scores are means over regions whose set is not empty; NaN without any voxel. Tables are
+    class-wise, (K, M).
+
+    References:
+        Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
+    """
+    is_filled = tables.count.any(-1)
+    share = tables.count / np.maximum(tables.count.sum(-1, keepdims=True), 1)
+    hit = np.nan_to_num(ratio(tables.hits, tables.count))
+    sure = np.nan_to_num(ratio(tables.confidence, tables.count))
+    base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
+
+    def divergence(p: Floats, other: Floats) -> Floats:
+        relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
+        return relative - p + other
+
+    def of_both_sides(p: Floats, other: Floats) -> Floats:
+        return divergence(p, other) + divergence(1 - p, 1 - other)
+
+    def mean_over_voxels(distances: Floats) -> float:
+        by_channel = np.where(is_filled, (share * distances).sum(-1), np.nan)
+        of_known = mean_of_known(by_channel)
+        return float(of_known * is_filled.sum() if activation.exclusive else of_known)
+
+    nll = divergence if activation.exclusive else of_both_sides
+    return {
+        "NLL": ScoreParts(mean_over_voxels(nll(hit, sure)), mean_over_voxels(nll(hit, base))),
+        "Brier": ScoreParts(
+            mean_over_voxels((hit - sure) ** 2), mean_over_voxels((hit - base) ** 2)
+        ),
+    }

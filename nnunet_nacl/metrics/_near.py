@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnunet_nacl.metrics._channels import to_numpy
-from nnunet_nacl.metrics._compiled import compiled
+from nnunet_nacl.metrics._labels import to_numpy
+from nnunet_nacl.metrics._loops import compiled
 from nnunet_nacl.typing import Array, Mask, Singles
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects
 
-from nnunet_nacl.metrics._compiled import count_pairs
-from nnunet_nacl.metrics._means import ratio
+from nnunet_nacl.metrics._bins import ratio
+from nnunet_nacl.metrics._loops import count_pairs
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 

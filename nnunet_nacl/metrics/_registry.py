@@ -12,15 +12,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._activation import Activation
-from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._calibration import (
+from nnunet_nacl.metrics._bins import (
+    BinCounts,
     average_calibration_error,
+    each_column,
     expected_calibration_error,
     maximum_calibration_error,
+    mean_of_known,
+    ratio,
 )
-from nnunet_nacl.metrics._columns import each_column
-from nnunet_nacl.metrics._means import mean_of_known, ratio
+from nnunet_nacl.metrics._labels import Activation
 from nnunet_nacl.metrics._settings import LABEL_FREE
 from nnunet_nacl.typing import ByName, Floats
 

@@ -20,8 +20,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import check_input, printable, read_json, whole_file, write_json
-from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import region_of
+from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     dataset_name,
@@ -221,13 +220,17 @@ class Geometry:
             apart = (self._corners() - other._corners()) @ other._axes() / other._steps()
             farthest = np.abs(apart).max()
         if farthest > _TOLERANCE:
-            mine, others = (
-                f"spacing {one.spacing}, origin {one.origin}, direction {one.direction}"
-                for one in (self, other)
-            )
+            differing = []
+            for name in ("spacing", "origin", "direction"):
+                mine, others = (
+                    ", ".join(f"{value:.6g}" for value in getattr(one, name))
+                    for one in (self, other)
+                )
+                if mine != others:
+                    differing.append(f"{name} ({mine}), not ({others})")
             raise MisplacedError(
                 f"{self.file} does not lie where {other.file} does: voxels are up to {farthest:.2g} voxels apart; "
-                f"{mine}, not {others}."
+                f"{'; '.join(differing)}."
             )
 
     def _axes(self) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.lib import format as npy
 
-from nnunet_nacl.metrics.counting import BLOCK, Channels, check_dtype
+from nnunet_nacl.metrics import BLOCK, Channels, check_dtype
 from nnunet_nacl.nnunet._names import naming
 from nnunet_nacl.typing import Floats
 

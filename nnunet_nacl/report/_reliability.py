@@ -10,11 +10,9 @@ import numpy as np
 from nnunet_nacl.metrics import (
     CalibrationTables,
     Interval,
-    expected_calibration_error,
-)
-from nnunet_nacl.metrics.counting import (
     ScoreParts,
     error_by_chance,
+    expected_calibration_error,
     ratio,
     resample_weights,
     split_scores,

@@ -14,8 +14,7 @@ from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
-from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice
-from nnunet_nacl.metrics.counting import ratio, region_of
+from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice, ratio, region_of
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color

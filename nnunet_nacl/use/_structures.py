@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts
-from nnunet_nacl.metrics.counting import ratio
+from nnunet_nacl.metrics import THRESHOLDS, Counts, StructureSums, TruthCounts, ratio
 from nnunet_nacl.typing import ByName, Floats
 from nnunet_nacl.use._conformal import (
     DiceFit,

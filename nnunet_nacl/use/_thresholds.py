@@ -10,8 +10,7 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
-from nnunet_nacl.metrics import LabelMeaning, segment
-from nnunet_nacl.metrics.counting import above
+from nnunet_nacl.metrics import LabelMeaning, above, segment
 from nnunet_nacl.nnunet import (
     DECODED_NAME,
     CaseFiles,

@@ -296,6 +296,29 @@ def test_a_fold_that_was_trained_with_its_validation_cases(copy_of: Callable[...
     assert fit.provenance.cases == [f"new_{case}" for case in CASES]
 
 
+def test_folds_of_few_cases_share_a_temperature(copy_of: Callable[..., Copy]) -> None:
+    """Fitted to the cases of all folds, each as the fold predicts it that has not seen it."""
+    copy = copy_of("labels", "2d_small", TRAINER)
+    shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
+    splits = [{"train": CASES[3:], "val": CASES[:3]}, {"train": CASES[:3], "val": CASES[3:]}]
+    (copy.preprocessed / "splits_final.json").write_text(json.dumps(splits))
+    for folds, options in (([0], {}), ([0, 1], {"method": "head"})):
+        with pytest.raises(ValueError, match=r"fold_0: .*; 3 of 3 have one\.\nGive several folds"):
+            calibrate(copy.model, *folds, **options)
+    (first, _), (second, written) = calibrate(copy.model, 0, 1, save_probabilities=True)
+    assert first.calibration == second.calibration
+    assert list(first.tried) == ["as trained", "temperature"]
+    assert first.provenance.cases == CASES
+    assert written == copy.model / "fold_1" / "checkpoint_calibrated.pth"
+    for number, names in ((0, CASES[:3]), (1, CASES[3:])):
+        folder = copy.model / f"fold_{number}" / "validation_calibrated"
+        assert sorted(file.stem for file in folder.glob("*.npz")) == names
+    splits = [{"train": CASES[4:], "val": CASES[:2]}, {"train": CASES[4:], "val": CASES[2:4]}]
+    (copy.preprocessed / "splits_final.json").write_text(json.dumps(splits))
+    with pytest.raises(ValueError, match=r"^a calibration needs at least 5 cases .*; 4 of 4 have one"):
+        calibrate(copy.model, 0, 1, overwrite=True)
+
+
 @pytest.mark.parametrize("label", [3, 9])
 def test_a_label_that_the_data_set_lacks(copy_of: Callable[..., Copy], tmp_path: Path, label: int) -> None:
     """Three would be the ignore label, if there were one."""
@@ -402,10 +425,6 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     splits.write_text(json.dumps([{"train": CASES[3:], "val": CASES[:3]}]))
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 3 of 3 have one"):
         calibrate(copy.model, 0)
-    shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
-    splits.write_text(json.dumps([{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[3:], "val": CASES[:3]}]))
-    with pytest.raises(ValueError, match="fold_1: a calibration needs at least 5 cases"):
-        calibrate(copy.model, 0, 1)  # before the first is fitted
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
     advice = r"no preprocessed data of the model\. Run nnUNetv2_preprocess\. Or give cases .* calibrate predictions: n"

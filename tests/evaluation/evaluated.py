@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import read_result
-from nnunet_nacl.metrics.counting import named_columns
+from nnunet_nacl.metrics import named_columns
 
 SUMMARY = "calibration_summary.json"
 Folders = tuple[Path, Path]

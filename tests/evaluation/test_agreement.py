@@ -9,8 +9,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.metrics.counting import DisagreementError, labels_given
+from nnunet_nacl.metrics import DisagreementError, LabelMeaning, labels_given
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders
 from tests.generated import change, segment, softmax

@@ -28,7 +28,7 @@ def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...])
 BAD = {  # other arrays that are refused: test_case.py; files that cannot be read: tests/nnunet
     "ground truth of other spacing": (
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
-        "predictions/case_1.nii.gz does: voxels are up to 45 voxels apart; spacing (10, 1, 1), not (1, 1, 1)",
+        "predictions/case_1.nii.gz does: voxels are up to 45 voxels apart; spacing (10",
     ),
     "NaN": (
         partial(save, change=lambda p: np.where(p > 0.8, np.nan, p)),

@@ -10,7 +10,7 @@ from nnunetv2.evaluation.evaluate_predictions import compute_metrics
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult, _summary, evaluate
+from nnunet_nacl.evaluation import FolderResult, _result, evaluate
 from nnunet_nacl.metrics import Counts, Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
@@ -88,7 +88,7 @@ def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_sco
     assert after.estimate("ECE", "foreground").value == before.estimate("ECE", "foreground").value
     assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
     assert np.isnan(after.counts.calibration["image"].per_foreground()["NLL_per_foreground"][-1])
-    summary = _summary.summary_of(after)
+    summary = _result.summary_of(after)
     assert summary["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
     assert math.isnan(summary["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.evaluation._summary import summary_of
+from nnunet_nacl.evaluation._result import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders, run_evaluate

@@ -15,8 +15,8 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.evaluation import _origin, _record, evaluate, read_result
-from nnunet_nacl.evaluation._summary import summary_of
+from nnunet_nacl.evaluation import _case, _folder, evaluate, read_result
+from nnunet_nacl.evaluation._result import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, content, reasons, run_evaluate
@@ -159,9 +159,9 @@ def test_a_wrong_folder_of_ground_truth_replaces_nothing(
 def test_another_way_of_counting_keeps_nothing(
     folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting = _origin.COUNTING
-    monkeypatch.setattr(_record, "COUNTING", 1)
-    monkeypatch.setattr(_origin.Origin.__init__, "__defaults__", (1,))
+    counting = _case.COUNTING
+    monkeypatch.setattr(_folder, "COUNTING", 1)
+    monkeypatch.setattr(_case.Origin.__init__, "__defaults__", (1,))
     run_evaluate(folders)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"was counted by another version of nnunet_nacl: run nnunet_nacl evaluate"):

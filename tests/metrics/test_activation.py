@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.metrics import Activation, dice
-from nnunet_nacl.metrics.counting import dice_of_sizes
+from nnunet_nacl.metrics import Activation, dice, dice_of_sizes
 
 CLASSES, REGIONS = Activation.SOFTMAX, Activation.SIGMOID
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.metrics import BinCounts, Estimate, percentile_interval
-from nnunet_nacl.metrics.counting import mean_of_known, ratio, resample_weights
+from nnunet_nacl.metrics import BinCounts, Estimate, mean_of_known, percentile_interval, ratio, resample_weights
 from nnunet_nacl.names import cases_of_patients
 
 NAN = float("nan")

@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
-from nnunet_nacl.metrics import THRESHOLDS, Counts, LabelMeaning, Settings, _compiled, evaluate_case, near_core
-from nnunet_nacl.metrics.counting import CaseArrays, Channels, evaluate_arrays, named_columns
+from nnunet_nacl.metrics import (
+    THRESHOLDS,
+    CaseArrays,
+    Channels,
+    Counts,
+    LabelMeaning,
+    Settings,
+    _loops,
+    evaluate_arrays,
+    evaluate_case,
+    named_columns,
+    near_core,
+)
 
 IGNORED = 9
 MARGIN = Settings(margin_mm=1)
@@ -127,4 +138,4 @@ def test_next_to_the_last_threshold() -> None:
     """The odds are guessed in single precision, which must not lead beyond the thresholds."""
     last = THRESHOLDS[-1]
     for p in last - np.arange(1, 2000) * np.spacing(last):
-        assert _compiled._reached.py_func(p, np.log(p), THRESHOLDS) == THRESHOLDS.size - 1
+        assert _loops._reached.py_func(p, np.log(p), THRESHOLDS) == THRESHOLDS.size - 1

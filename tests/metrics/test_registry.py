@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation._summary import summary_of
+from nnunet_nacl.evaluation._result import summary_of
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
@@ -15,8 +15,10 @@ from nnunet_nacl.metrics import (
     VOXEL_SETS,
     BinCounts,
     MetricDefinition,
+    each_column,
+    mean_of_known,
+    named_columns,
 )
-from nnunet_nacl.metrics.counting import each_column, mean_of_known, named_columns
 from nnunet_nacl.report import compare, write_report
 from tests.report.generated import NAMED, make_result, table_of
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from isal import isal_zlib
 
-from nnunet_nacl.metrics.counting import BLOCK, Channels
+from nnunet_nacl.metrics import BLOCK, Channels
 from nnunet_nacl.nnunet import NpzChannels
 
 P = np.random.default_rng(0).random((3, 5, 70, 200), dtype=np.float32)

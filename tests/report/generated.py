@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin, write_result
-from nnunet_nacl.evaluation._paths import record_file
-from nnunet_nacl.evaluation._record import write_record
+from nnunet_nacl.evaluation._folder import record_file, write_record
 from nnunet_nacl.evaluation._result import CountedCase
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case

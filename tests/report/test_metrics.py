@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings
-from nnunet_nacl.metrics.counting import each_column
+from nnunet_nacl.metrics import Settings, each_column
 from nnunet_nacl.report import Comparison, Metric, compare
 from tests.report.generated import NAMED, make_result, table_of
 

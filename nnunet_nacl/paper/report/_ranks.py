@@ -7,8 +7,15 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from nnunet_nacl.metrics import BY_LABEL, LABEL_FREE, PAPER_METRICS, Estimate, Voxels
-from nnunet_nacl.metrics.counting import case_weights, ratio
+from nnunet_nacl.metrics import (
+    BY_LABEL,
+    LABEL_FREE,
+    PAPER_METRICS,
+    Estimate,
+    Voxels,
+    case_weights,
+    ratio,
+)
 from nnunet_nacl.report import (
     DICE,
     Comparison,

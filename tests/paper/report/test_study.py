@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings
-from nnunet_nacl.metrics.counting import resample_weights
+from nnunet_nacl.metrics import Settings, resample_weights
 from nnunet_nacl.paper.report import page_parts, study_panels
 from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study

@@ -1,4 +1,4 @@
-"""What several commands print: the main path, what comes next, and cases that were skipped."""
+"""Output of several commands: the main path, what comes next, and cases that were skipped."""
 
 import sys
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ MAIN_PATH = (
 """The commands that help, demo and README begin with."""
 
 
-def tell(done: "NewFolder[Any]") -> int:
-    """Print what was done to the cases of a folder, and those that were skipped; returns the exit status."""
+def print_done(done: "NewFolder[Any]") -> int:
+    """Print how many cases of a folder were done, and those that were skipped; returns the exit status."""
     print(done.summary())
     return print_skipped(done.skipped)
 
@@ -35,6 +35,6 @@ def print_skipped(skipped: Iterable["Skipped"]) -> int:
     return 1 if shown else 0
 
 
-def say_next(*lines: str) -> None:
-    """Say which command follows on the main path."""
+def print_next(*lines: str) -> None:
+    """Print the commands that follow."""
     print("Next:", *lines, sep="\n    ")

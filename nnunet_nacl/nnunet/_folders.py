@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -664,4 +664,4 @@ class Predictions:
         ):
             if source is not None and source.is_file():
                 _copy_file(source, folder / source.name)
-        write_json(folder / PROVENANCE_NAME, asdict(self.provenance))
+        write_json(folder / PROVENANCE_NAME, self.provenance.names)

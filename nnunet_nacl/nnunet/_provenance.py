@@ -14,7 +14,7 @@ from nnunet_nacl.typing import ByName
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
 DECODED_NAME = "decoded.json"
-# In a folder that was made of predictions: where these come from
+# In a folder that was made of predictions: the names of their model
 PROVENANCE_NAME = "provenance.json"
 FOLD_VALIDATION = "validation_calibrated"
 """The validation cases of a fold, each calibrated by a fit that has not seen it."""
@@ -57,10 +57,7 @@ class Provenance:
             **names_in(home),
         }
         if (file := home / PROVENANCE_NAME).is_file():
-            written = read_json(file, ByName)
-            known = {
-                name: written[name] for name in ("dataset", "trainer", "plans", "configuration")
-            }
+            known = read_json(file, dict[str, str | None])
         found = {folder: (calibration_of(folder), decoding_of(folder)) for folder in folders}
         if len({(calibration is None, decoded) for calibration, decoded in found.values()}) > 1:
             listed = ", ".join(
@@ -108,6 +105,13 @@ class Provenance:
                 "other cases, rename them"
             )
         return None
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """Those of the model: what a folder that is made of predictions does not say otherwise."""
+        return {
+            name: getattr(self, name) for name in ("dataset", "trainer", "plans", "configuration")
+        }
 
     @property
     def has_own_fits(self) -> bool:

@@ -1,7 +1,7 @@
 """Which cases and files are found, what is said where some are missing, and what is refused."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +109,18 @@ def test_links_keep_their_names(model: tuple[Path, Path], tmp_path: Path, link: 
     assert found.dataset_json == expected.dataset_json == model[0] / "dataset.json"
     assert found.provenance == expected.provenance
     assert (found.provenance.trainer, found.provenance.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
+
+
+def test_a_folder_made_of_predictions_keeps_the_names_of_their_model(model: tuple[Path, Path], tmp_path: Path) -> None:
+    """So that another trainer's fit is refused there."""
+    read = Predictions.of_folder(None, model[0] / "fold_0" / "validation")
+    made = fill(tmp_path / "made", "a")
+    read.copy_descriptions(made)
+    assert Predictions.of_folder(None, made).provenance == read.provenance
+    other = replace(read.provenance, trainer="nnUNetTrainerOther", cases=["b"])
+    assert other.mismatch(read.provenance) == "the trainer nnUNetTrainerOther, not nnUNetTrainerNACL"
+    seen = replace(read.provenance, cases=["a", "b"]).mismatch(read.provenance)
+    assert str(seen).startswith("1 of its cases, such as a, which would look better than they are")
 
 
 def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path]) -> None:

@@ -65,7 +65,7 @@ def test_for_dice(tmp_path: Path, regions: bool) -> None:
     structures = list(STRUCTURES[regions].items())
     assert f"Decoded 3 of 3 cases into {output}.\nThresholds, mean over cases: {structures[0][0]} 0." in said
     assert "see nnunet_nacl calibrate" in said
-    assert names(output) == names(folder) | {DECODED_NAME}
+    assert names(output) == names(folder) | {DECODED_NAME, "provenance.json"}
     mark = json.loads((output / DECODED_NAME).read_text())
     assert (mark["metric"], mark["alpha"]) == ("dice", None)
     for name in "abc":
@@ -179,7 +179,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     assert {file.name[:6] for file in output.glob("*.nii.gz")} <= {file.name[:6] for file in output.glob("*.npz")}
     decode_folder(folder, output, overwrite=True)
     check_all(output)
-    assert names(output) == names(folder) | {DECODED_NAME}
+    assert names(output) == names(folder) | {DECODED_NAME, "provenance.json"}
 
 
 def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,9 +209,9 @@ def test_a_share_without_a_fit_is_refused(folder: Path, tmp_path: Path, capsys: 
 
 def test_the_users_files_stay_and_marks_are_those_of_the_new_predictions(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    (folder / CALIBRATED_NAME).write_text("{}")
+    (folder / CALIBRATED_NAME).write_text('{"calibration": {"method": "temperature"}}')
     decode_folder(folder, output)
-    assert (output / CALIBRATED_NAME).read_text() == "{}"
+    assert (output / CALIBRATED_NAME).read_text() == (folder / CALIBRATED_NAME).read_text()
     (output / "notes.txt").write_text("mine")
     before = (output / "a.nii.gz").read_bytes()
     with pytest.raises(FileExistsError, match="--overwrite"):
@@ -222,7 +222,7 @@ def test_the_users_files_stay_and_marks_are_those_of_the_new_predictions(folder:
     decode_folder(random_folder(tmp_path / "others", "abc", first=7), output, overwrite=True)
     assert (output / "notes.txt").read_text() == "mine"
     assert (output / "a.nii.gz").read_bytes() != before
-    assert names(output) == names(folder) | {DECODED_NAME, "notes.txt"}
+    assert names(output) == names(folder) | {DECODED_NAME, "provenance.json", "notes.txt"}
     (folder / "b.npz").write_bytes(b"damaged")
     decode_folder(folder, output, overwrite=True)
     assert not list(output.glob("b.*"))  # of the earlier ones

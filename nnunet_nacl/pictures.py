@@ -14,8 +14,8 @@ from PIL import Image
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
-"""Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; the colors most like the red of
-doubt and errors come last."""
+"""Colors of the labels from 1 on, by Okabe and Ito, which color-blind readers can distinguish. The colors most like the
+red of doubt and errors come last."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
 # Pixels of a picture along each axis
@@ -113,7 +113,7 @@ def _outline(mask: Mask) -> str:
 
 
 def _edges(mask: Mask) -> list[list[int]]:
-    """Where rows of a mask differ from the row before: row, start and length of each run."""
+    """Find where rows of a mask differ from the row before: row, start and length of each run."""
     is_edge = np.diff(mask, axis=0, prepend=False, append=False)
     steps = np.diff(is_edge.astype(np.int8), axis=1, prepend=0, append=0)
     starts = np.argwhere(steps == 1)

@@ -1,4 +1,4 @@
-"""What every calibration can do, and two of them: temperature scaling, and none."""
+"""The interface of calibrations, temperature scaling, and no calibration."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -23,7 +23,7 @@ class Layer(NamedTuple):
 
 
 class Calibration(Protocol):
-    """What ``try_methods`` fits and judges, and what is written into a checkpoint; its class is one of the methods.
+    """A calibration, which ``try_methods`` fits and judges, and a checkpoint holds; its class is one of the methods.
 
     Attributes:
         keeps_labels: whether every voxel keeps its label.
@@ -39,7 +39,7 @@ class Calibration(Protocol):
 
     @property
     def remark(self) -> str:
-        """What a reader of its scores should know of its search; usually nothing."""
+        """A remark on its search for readers of its scores; usually empty."""
 
     @classmethod
     def of(cls, sample: Sample, layer: Layer | None = None) -> "Self":
@@ -114,7 +114,7 @@ class Temperature:
 
     @property
     def remark(self) -> str:
-        """That it is at a bound of the search, where the NLL would fall further beyond."""
+        """A remark if it is at a bound of the search, beyond which the NLL would fall further."""
         low, high = TEMPERATURES
         if low * 1.001 < self.temperature < high * 0.999:
             return ""

@@ -32,11 +32,11 @@ NUM_VALUES = 4_000_000
 TEMPERATURES = (0.05, 100.0)
 """Between which the best one is searched for."""
 MIN_CASES = 5
-"""How many cases with a structure a calibration needs."""
+"""The number of cases with a structure that a calibration needs."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
 MOST_NLL = -float(np.log(NLL_CLIP))
-"""What a voxel counts at most, as in ``evaluate``."""
+"""The highest NLL of a voxel, as in ``evaluate``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +109,11 @@ class Sample:
 
     @property
     def as_trained(self) -> Truth:
-        """What the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n)."""
+        """The prediction as trained, which a calibration should not change: (n,) classes, or bool (R, n)."""
         return self.activation.predicted(self.logits)
 
     def objective(self) -> Objective:
-        """What a calibration minimizes over these voxels."""
+        """Build the objective that a calibration minimizes over these voxels."""
         share = self.weights / self.weights.sum()
         parts = (self.on_device(values) for values in (self.truth, self.as_trained, share))
         return Objective(self.activation, *parts)
@@ -275,7 +275,7 @@ class Sample:
 
 
 def channels_first(values: Array) -> Singles:
-    """(C, N · voxels) of values (N, C, *spatial)."""
+    """Reorder values (N, C, *spatial) to (C, N · voxels)."""
     rows = np.moveaxis(to_numpy(values), 1, 0)
     return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
 
@@ -309,7 +309,7 @@ def join_enough(
 
 
 def voxels_per_case(values: int, cases: int) -> int:
-    """How many voxels to draw from each case, given how many values are held for each voxel."""
+    """Return the number of voxels to draw from each case, given the number of values held for each voxel."""
     return max(NUM_VALUES // values // cases, 1000)
 
 

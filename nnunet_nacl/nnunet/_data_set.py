@@ -242,7 +242,7 @@ class Geometry:
         return np.array(self.spacing[::-1][: len(self.origin)], np.float64)
 
     def _corners(self) -> Floats:
-        """(corners, axes) in mm."""
+        """Positions of the image's corners in mm: (corners, axes)."""
         ends = [(0, size - 1) for size in self.shape[::-1][: len(self.origin)]]
         corners: Floats = np.array(list(product(*ends))) * self._steps() @ self._axes().T
         return corners + self.origin
@@ -377,7 +377,7 @@ def _check_length(file: Path) -> None:
 
 @dataclass(frozen=True)
 class DataSet:
-    """How to read a data set's files, and what its labels in ``dataset.json`` mean."""
+    """A data set as ``dataset.json`` describes it: the reader of its files, and the meaning of its labels."""
 
     file_ending: str
     meaning: LabelMeaning

@@ -338,7 +338,7 @@ class CaseStates:
 
     @property
     def found(self) -> list[FileState]:
-        """Those of the files that were there."""
+        """The states of the files that exist."""
         return [state for state in vars(self).values() if state is not None]
 
     def equal(self, other: "CaseStates") -> bool:

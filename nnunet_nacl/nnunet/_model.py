@@ -90,7 +90,7 @@ def read_checkpoint(file: Path) -> ByName:
 
 
 def allowed_in_checkpoints() -> list[Any]:
-    """What nnU-Net's checkpoints may hold and PyTorch does not allow by itself: NumPy's types and arrays, and paths."""
+    """Return the types in nnU-Net's checkpoints that PyTorch does not allow by itself: NumPy's, and paths."""
     # Objects and structures are left out: NumPy would rebuild more than numbers, text and times.
     dtypes = [np.dtype(code) for code in np.typecodes["All"] if code not in "OV"]
     allowed: list[Any] = [np.ndarray, np.dtype, *{type(dtype) for dtype in dtypes}]
@@ -305,7 +305,7 @@ class _OfImages(PreprocessedCases):
 
 
 def _first_stage(predictor: Any, names: list[str]) -> str | None:
-    """Where nnU-Net keeps a first stage's segmentations for the second stage; None for a single-stage model."""
+    """Return the folder of a first stage's segmentations for the second stage; None for a single-stage model."""
     stage = predictor.configuration_manager.previous_stage_name
     plans = predictor.plans_manager
     if stage is None:

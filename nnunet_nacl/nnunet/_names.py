@@ -1,4 +1,4 @@
-"""What names stand for: folders, ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``, cases in them, trainers."""
+"""nnU-Net's names of folders (``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``), cases and trainers."""
 
 import io
 import os
@@ -83,7 +83,7 @@ def dataset_name(dataset: str | int) -> str:
 
 
 def dataset_number(name: str) -> str:
-    """What nnU-Net's option ``-d`` takes for a data set: its number, 1000 and above included."""
+    """Return what nnU-Net's option ``-d`` takes for a data set: its number, 1000 and above included."""
     number = _DATASET_NAME.fullmatch(name)
     return str(int(number[1])) if number else name
 
@@ -131,7 +131,7 @@ def model_in(path: Path) -> Path | None:
 
 
 def names_in(path: Path) -> dict[str, str]:
-    """What a path's folders say about the model: data set, trainer, plans and configuration, or only the trainer.
+    """Read the model from a path's folders: data set, trainer, plans and configuration, or only the trainer.
 
     They are named as the path is given: links may lead to folders of other names.
     """

@@ -1,4 +1,4 @@
-"""Where predictions come from: their model, how they were calibrated, and what their segmentations were decoded for."""
+"""The provenance of predictions: their model, their calibration, and the decoding of their segmentations."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ FOLD_VALIDATION = "validation_calibrated"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where predictions come from; of a fit, which it was fitted to. Unknown names are None.
+    """The provenance of predictions, or of those that a fit was fitted to. Unknown names are None.
 
     Attributes:
         labels: of ``dataset.json``, in its order, which for regions is that of the channels.
@@ -136,7 +136,7 @@ def calibration_of(folder: Path) -> str | None:
 
 
 def decoding_of(folder: Path) -> str | None:
-    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
+    """Return the decoding of a folder of predictions, such as ``dice``; None for nnU-Net's own segmentations."""
     mark = DecodedMark.read(folder)
     if mark is None:
         return None
@@ -166,7 +166,7 @@ class DecodedCase:
 
 @dataclass(frozen=True)
 class DecodedMark:
-    """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
+    """The content of ``decoded.json``, in a folder that ``nnunet_nacl decode`` wrote.
 
     Attributes:
         metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.

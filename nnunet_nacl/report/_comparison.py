@@ -37,7 +37,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Metric:
-    """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is one of ``METRICS``."""
+    """A metric that compares methods, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is in ``METRICS``."""
 
     name: str
     voxels: Voxels | Literal[""] = ""
@@ -79,7 +79,7 @@ DICE = Metric("Dice")
 
 
 def voxels_text(voxels: str) -> str:
-    """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
+    """Name a voxel set within a sentence: ``near the structures``, ``over the union``."""
     return "near the structures" if voxels == "near" else f"over the {voxels}"
 
 
@@ -177,7 +177,7 @@ class Comparison:
         }
 
     def values_of(self, metric: Metric) -> pd.DataFrame:
-        """(cases, methods) the metric of each case; of a segmentation, the mean over its structures."""
+        """Return the metric of each case, (cases, methods); for a segmentation, the mean over its structures."""
         values = {
             name: result.values(metric.name, metric.voxels) for name, result in self.results.items()
         }
@@ -330,7 +330,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
 
 
 def _notes(results: Results, shared: Collection[str]) -> list[str]:
-    """What was left out or differs between the methods."""
+    """List what was left out or differs between the methods."""
     notes = []
     every = set().union(*(result.cases for result in results.values()))
     if left_out := sorted(every.difference(shared)):

@@ -50,7 +50,7 @@ class Slices:
 
     @property
     def fullest(self) -> int:
-        """Which of them shows most of the structures."""
+        """The index of the slice that shows most of the structures."""
         shown = (self.ground_truth > 0) & ~self.ignored
         return int(shown.sum((1, 2)).argmax())
 
@@ -110,7 +110,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
 
 
 def _probabilities(file: Path, numbers: list[int]) -> Singles:
-    """Those of some slices, (C, S, H, W); of the others, no more than a channel is held."""
+    """Read the probabilities (C, S, H, W) of some slices, holding one whole channel at a time."""
     channels = NpzChannels(file)
     num_channels, *shape = channels.shape
     p = np.empty((num_channels, len(numbers), *shape[1:]), np.float32)

@@ -37,7 +37,7 @@ _LATEX_SPECIAL = str.maketrans(
 
 
 def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:
-    """A number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
+    """Format a number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
 
     >>> number_text(-0.0004, signed=True), number_text(-0.0006, signed=True), number_text(float("nan"))
     ('0.000', '−0.001', '–')
@@ -87,7 +87,7 @@ class Cell:
 
 
 def exact(number: float) -> str:
-    """The unrounded number, empty if not defined."""
+    """Format the unrounded number; empty if it is not defined."""
     return "" if np.isnan(number) else f"{number:.10g}"
 
 
@@ -135,7 +135,7 @@ class Table:
         return pd.DataFrame(found, dtype=np.float64)
 
     def bold(self) -> pd.DataFrame:
-        """Which cells are bold."""
+        """Find the bold cells."""
         return self.frame.map(lambda cell: cell.is_bold)
 
 

@@ -161,7 +161,7 @@ def save_plot(figure: Figure, file: Path) -> None:
 
 
 def described(figure: Figure) -> str:
-    """What titles, axes and legends say, for screen readers: legends have the numbers."""
+    """Join titles, axes and legends for screen readers; legends have the numbers."""
     said = []
     for ax in figure.axes:
         said += [ax.get_title(), " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))]
@@ -272,7 +272,7 @@ def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
 
 
 def reach(estimate: Estimate) -> list[list[float]] | None:
-    """How far the interval reaches below and above the value, as Matplotlib takes error bars; None if it is NaN."""
+    """Return the interval's reach below and above the value, as Matplotlib's error bars; None if it is NaN."""
     low, high = estimate.interval
     if np.isnan(low):
         return None

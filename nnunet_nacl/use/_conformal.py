@@ -17,7 +17,7 @@ from nnunet_nacl.typing import Floats
 _ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
 
 _ROUNDING = 1e-9
-"""(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
+"""Tolerance when (n + 1) α becomes a rank: 20 · 0.05 must be 1."""
 
 
 class TooFewCasesError(ValueError):
@@ -58,7 +58,7 @@ def recall_threshold(
 
 
 def fewest_cases(coverage: float = 0.9) -> int:
-    """How many calibration cases ``fit_review`` and ``fit_volume`` need at least: 2/α − 1, where α is 1 − coverage.
+    """Return the fewest calibration cases for ``fit_review`` and ``fit_volume``: 2/α − 1, with α = 1 − coverage.
 
     >>> fewest_cases()
     19

@@ -29,7 +29,7 @@ FIT_NAME = "review_fit.json"
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What ``fit_review`` fits to predictions with ground truth, and writes as JSON.
+    """The fit of a review to predictions with ground truth, and the content of its JSON file.
 
     Attributes:
         provenance: of the predictions that it is fitted to; it is for such predictions of other cases.
@@ -128,7 +128,7 @@ class ReviewFit:
         return f"one case of each of {self.patients} patients"
 
     def quality_notes(self) -> list[str]:
-        """How well the Dice to expect, bounds and intervals work on held-out cases."""
+        """Say how well the Dice to expect, bounds and intervals work on held-out cases."""
         ranks = [
             one.spearman
             for one in self.held_out

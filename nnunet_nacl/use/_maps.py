@@ -96,7 +96,7 @@ def _write_case(
 
 
 def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
-    """(n,) of a map, for which the channels of the case are read once; entropy is −Σ_k p_k ln p_k."""
+    """Compute a map (n,), reading the channels of the case once; entropy is −Σ_k p_k ln p_k."""
     activation = meaning.activation
     values: Floats
     if name == "confidence":
@@ -119,7 +119,7 @@ def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
 
 @dataclass(frozen=True)
 class DoubtfulSlice:
-    """What the page shows of a slice, cropped to its structures.
+    """A slice as the page shows it, cropped to its structures.
 
     Attributes:
         number: of the slice in the image, from 0.
@@ -167,7 +167,7 @@ def doubtful_slices(
 
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
-    """(Z, Y, X) 1 − confidence in near, 0 elsewhere; of regions the largest."""
+    """Return the doubt (Z, Y, X): 1 − confidence in near, 0 elsewhere; the largest over regions."""
 
     def near_of(p: Floats) -> Mask:
         core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)

@@ -1,4 +1,4 @@
-"""What nnU-Net's trainers expect of a network."""
+"""An adapter to what nnU-Net's trainers expect of a network."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ class Adapter(nn.Module):
 
     @property
     def decoder(self) -> "Adapter":
-        """Where nnU-Net sets ``deep_supervision``."""
+        """The object on which nnU-Net sets ``deep_supervision``."""
         return self
 
     def outputs(self, images: Tensor) -> list[Tensor]:

@@ -182,7 +182,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
 
 
 def relative_difference(first: Estimate, second: Estimate) -> Estimate:
-    """(first − second) / first in %, over the cases and structures that both have."""
+    """Compute (first − second) / first in %, over the cases and structures that both have."""
     difference = first.minus(second)
     base = first
     if first.values is not None and difference.values is not None:
@@ -211,7 +211,7 @@ def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
+    """Draw (first − second) / first in % at each value, in the color of the better one: the paper's figure 7."""
     estimates = comparison.by_metric[metric].estimates
     groups = list(study.groups)
     pairs = compared_pairs(study, estimates)
@@ -312,11 +312,11 @@ FIGURES: dict[FigureKind, StudyFigure] = {
         left_out=DICE.name,
     ),
 }
-"""How each kind of a study's plots is explained and drawn."""
+"""Caption and drawing function of each kind of a study's plots."""
 
 
 def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
-    """How a study is drawn; None if it has no figure, or no two of its methods can be compared."""
+    """Return the figure of a study; None if it has none, or no two of its methods can be compared."""
     if study.figure is None:
         return None
     figure = FIGURES[study.figure]

@@ -1,4 +1,4 @@
-"""What the paper adds to the report: tables, plots, and parts of the page."""
+"""The paper's additions to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -70,7 +70,7 @@ def page_parts(study: Study | None = None) -> PageParts:
 
 
 def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
-    """What the section of a data set shows more: a study's plots; radar and ranks of three methods or more."""
+    """Make the additions to a data set's section: a study's plots, and radar and ranks of three methods or more."""
     more: ByName = {"study": None, "radar": [], "rankings": []}
     if study is not None and study.figure is not None:
         figure = study_figure(comparison, study)
@@ -89,7 +89,7 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
 
 
 def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
-    """What the page shows more: rankings over several data sets, a radar plot of each, published tables."""
+    """Make the additions to the page: rankings over several data sets, a radar plot of each, published tables."""
     published = [
         published_table(comparison, study)
         for comparison in comparisons

@@ -26,7 +26,7 @@ DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
 METHODS: dict[str, Recipe] = {
     name: Recipe(**content) for name, content in _CONTENT["methods"].items()
 }
-"""The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
+"""The paper's methods, with the settings of its tables that are not our losses' defaults."""
 _SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
 # Folders of what the paper did not do: further folds than nnU-Net's five, calibration
 _NOT_THE_PAPERS = re.compile(r"fold_([5-9]|\d{2,})|(predictions|validation)_calibrated")
@@ -120,7 +120,7 @@ def _study_trainers() -> dict[str, str]:
 
 
 def _recipe_of(trainer: str) -> Recipe | None:
-    """What a trainer trains with; None if it is neither one of ours nor nnU-Net's default."""
+    """Return the recipe of a trainer; None if it is neither one of ours nor nnU-Net's default."""
     if without_budget(trainer)[0] == DEFAULT_TRAINER:
         return Recipe("CE", "Dice")
     try:

@@ -31,7 +31,7 @@ from nnunet_nacl.typing import ByName, Floats
 COUNTING = 8
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 USUAL_SETTINGS = Settings(surface=True)
-"""Those of the command ``evaluate`` without options: what is counted with them is not counted again by it."""
+"""The settings of the command ``evaluate`` without options, which does not count such records again."""
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
@@ -45,7 +45,7 @@ class FolderPair:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a result was computed from, and how; merged results have the versions of the first."""
+    """The files and settings of a result; merged results have the versions of the first."""
 
     settings: Settings
     folders: tuple[FolderPair, ...]
@@ -87,7 +87,7 @@ class Origin:
         return None
 
     def counted_by(self) -> ByName:
-        """What changes what is counted."""
+        """Return all that changes the counts."""
         labels = {
             "labels": self.meaning.labels,
             "regions": self.meaning.regions,

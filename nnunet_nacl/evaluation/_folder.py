@@ -32,7 +32,7 @@ SUMMARY_NAME = "calibration_summary.json"
 
 
 def default_summary(pred_folders: Sequence[Path]) -> Path:
-    """Where ``evaluate`` writes the summary of a folder of predictions, or of the validation folders of a model."""
+    """Return the file of the summary of a folder of predictions, or of the validation folders of a model."""
     if len(pred_folders) == 1:
         return pred_folders[0] / SUMMARY_NAME
     folds = "_".join(folder.parent.name.removeprefix("fold_") for folder in pred_folders)
@@ -41,12 +41,12 @@ def default_summary(pred_folders: Sequence[Path]) -> Path:
 
 
 def cases_file(summary: Path) -> Path:
-    """The CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
+    """Return the CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
     return _beside(summary, "_cases.csv", ".cases.csv")
 
 
 def record_file(files: CaseFiles, output: Path | None = None) -> Path:
-    """The record of a case: ``calibration/CASE.npz`` beside its prediction.
+    """Return the file of a case's record: ``calibration/CASE.npz`` beside its prediction.
 
     With another output, a folder beside that: ``x/`` for ``x_summary.json``, ``x.cases/`` for ``x.json``.
     """

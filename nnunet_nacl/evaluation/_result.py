@@ -59,7 +59,7 @@ class CountedCase(NamedTuple):
 
 
 class ColumnKey(NamedTuple):
-    """Which values of the cases: of a voxel set, or if it is empty of the segmentation; of one label, if it is given.
+    """The key of a column of the cases: a metric, its voxel set (empty for the segmentation), its label (if any).
 
     The label is that of a class, or of a structure: a number, or a region as text.
     """
@@ -71,7 +71,7 @@ class ColumnKey(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """What ``evaluate`` returns: the cases and what was counted of each, skipped cases, and where all come from.
+    """The result of ``evaluate``: the cases, their record, skipped cases, and the origin of all.
 
     Attributes:
         counted: the cases.
@@ -136,7 +136,7 @@ class FolderResult:
     def values(
         self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""
     ) -> Floats:
-        """(cases,) a metric, of one label if it is given; NaN where it is unknown.
+        """Return a metric of each case (cases,), of one label if it is given; NaN where it is unknown.
 
         A label is one of ``structures``, or 0 for the background's class. Without a label, a metric of a segmentation
         is the mean over the structures that have a value. Raises a ValueError for a metric or label that does not
@@ -209,7 +209,7 @@ class FolderResult:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before reading the numbers, in sentences for users."""
+        """Notes for users to read before the numbers."""
         notes = self.notes_on_training_cases
         if self.near_is_nearly_all:
             share = self.pooled("near")["share"]
@@ -226,13 +226,13 @@ class FolderResult:
 
     @property
     def notes_on_training_cases(self) -> list[str]:
-        """That the cases are those that the model was trained with, if so."""
+        """A note if the model was trained with these cases."""
         note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
         return [note] if any(map(validates_training_cases, self.origin.pred_folders)) else []
 
     @property
     def notes_on_empty_cases(self) -> list[str]:
-        """How many cases the means over the ground truth's foreground lack, if any."""
+        """A note on the cases that the means over the ground truth's foreground lack, if any."""
         if "foreground" not in self.voxels:
             return []
         empty = int(np.isnan(self.values("ECE", "foreground")).sum())
@@ -333,7 +333,7 @@ class FolderResult:
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
-    """One line for each result, by name; ``–`` if unknown; then what is to be known about the columns."""
+    """Format a line for each result, by name (``–`` if unknown), and the meaning of the columns."""
     # Takes half a second to import, which worker processes need not spend
     import pandas
 

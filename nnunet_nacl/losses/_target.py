@@ -13,7 +13,7 @@ _NOT_WHOLE = torch.iinfo(torch.int64).min
 
 @dataclass(frozen=True)
 class Target:
-    """What the logits are compared with.
+    """The target that logits are compared with.
 
     Attributes:
         map: int64 labels (b, 1, *spatial), or float masks (b, R, *spatial), 1 inside a region. 0 at ignored voxels.

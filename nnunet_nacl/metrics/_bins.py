@@ -16,7 +16,7 @@ def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
 
 
 def mean_of_known(values: ArrayLike) -> Floats:
-    """(...) means of the values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
+    """Average values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
     of_all = np.asarray(values, np.float64)
     known = ~np.isnan(of_all)
     return ratio(np.where(known, of_all, 0).sum(-1), known.sum(-1))
@@ -133,7 +133,7 @@ class BinCounts:
 
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
-        """One object with a new leading axis from tables of one shape."""
+        """Stack tables of one shape along a new leading axis."""
         return each_column(lambda *parts: np.stack(parts), *tables)
 
     def __getitem__(self, index: Any) -> "BinCounts":

@@ -133,7 +133,7 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
 
 
 def above(p: Floats, threshold: float, *, or_equal: bool = False) -> Mask:
-    """Where p exceeds, or reaches, the float64 threshold, not the threshold rounded to p's dtype."""
+    """Mark where p exceeds, or reaches, the float64 threshold, not the threshold rounded to p's dtype."""
     compare = np.greater_equal if or_equal else np.greater
     return compare(p, threshold, signature="dd->?")
 
@@ -182,7 +182,7 @@ class GivenLabels(ABC):
 
 
 class Argmax(GivenLabels):
-    """Of classes, the label of the largest p; in ``label``, of equally probable ones it is the first."""
+    """The most probable class; in ``label``, ties go to the lower one."""
 
     rule = "the argmax"
 
@@ -206,7 +206,7 @@ class Argmax(GivenLabels):
 
 
 class Thresholded(GivenLabels):
-    """Of structures with a threshold each, by default 1/2: the label that each writes where p exceeds it.
+    """The labels that structures write where p exceeds their thresholds, by default 1/2.
 
     A region writes over those before it. Where several classes exceed theirs, any of them is right.
     """
@@ -283,11 +283,11 @@ class CaseArrays:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the image."""
+        """The shape of the image."""
         return self.channels.shape[1:]
 
     def flat(self) -> tuple[Labels, Labels]:
-        """(n,) the ground truth, or without any the ignored label everywhere; and the segmentation."""
+        """Return ground truth (the ignored label everywhere if there is none) and segmentation, (n,) each."""
         truth = self.truth
         if truth is None:
             ignored = self.meaning.ignored
@@ -420,7 +420,7 @@ def _edges(
 
 
 def _near(channel: list[Block], case: CaseArrays) -> Mask:
-    """(n,) where 1 − p_0, or a region's p, exceeds the core's probability, and around that."""
+    """Mark the voxels (n,) near those where 1 − p_0, or a region's p, exceeds the core's probability."""
     foreground = case.meaning.activation.foreground
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
     near = near_core(core.reshape(case.shape), case.spacing, case.settings.margin_mm)
@@ -428,7 +428,7 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
 
 
 def _cells(members: dict[int, Mask]) -> Bytes:
-    """(n,) the numbers of the cells of voxels with these memberships."""
+    """Return the cells (n,) of voxels with these memberships."""
     bits = [np.uint8(member) * chosen for member, chosen in members.items()]
     cells: Bytes = np.bitwise_or.reduce(bits)
     return cells

@@ -1,7 +1,7 @@
 """Every metric once: what computes it, over which voxels and cases, which direction is better, and what it means.
 
-Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``. What calibration
-metrics are computed from are ``CalibrationTables``.
+Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``. Calibration
+metrics are functions of ``CalibrationTables``.
 """
 
 from collections.abc import Callable
@@ -66,21 +66,21 @@ class CalibrationTables:
         return self.nll.ndim > 1
 
     def sum(self) -> "CalibrationTables":
-        """Those of all cases added up."""
+        """Add up the tables of all cases."""
         return replace(
             each_column(lambda column: column.sum(0), self),
             num_classes=np.asarray(self.num_classes.max(0, initial=0)),
         )
 
     def weighted(self, weights: Floats) -> "CalibrationTables":
-        """(n, ...), sums over the cases with weights (n, cases): by resample, or by patient."""
+        """Sum over the cases with weights (n, cases), by resample or by patient: (n, ...)."""
         sums = each_column(lambda column: np.tensordot(weights, column, 1), self)
         num_classes = np.full(len(weights), self.num_classes.max(initial=0))
         return replace(sums, num_classes=num_classes)
 
     @property
     def foreground_voxels(self) -> NDArray[np.int64]:
-        """(...) ground truth foreground voxels in the set; for regions, summed over all regions."""
+        """Ground truth foreground voxels in the set (...); for regions, summed over all regions."""
         of_structures = self.classwise.hits[..., self.activation.first_structure :, :]
         voxels: NDArray[np.int64] = of_structures.sum((-2, -1))
         return voxels
@@ -104,13 +104,13 @@ class CalibrationTables:
 
             NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
 
-        Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
+        For the image's tables, added up over all cases, these are proper scores: every method is divided by the same
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
         return self._of_cases("sums")
 
     def _of_cases(self, *over_cases: str) -> ByName:
-        """Those metrics that are taken over cases in one of these ways."""
+        """Select the metrics that are taken over cases in one of these ways."""
         return {
             name: value
             for name, value in self._values.items()
@@ -210,7 +210,7 @@ class MetricDefinition:
 
 
 def _of_classes(errors: Floats, tables: CalibrationTables) -> Floats:
-    """(..., C), NaN for channels that do not enter CECE."""
+    """Errors of the channels (..., C); NaN for channels that do not enter CECE."""
     enters = np.arange(errors.shape[-1]) < tables.num_classes[..., None]
     return np.where(enters, errors, np.nan)
 
@@ -423,9 +423,9 @@ _SEGMENTATION = (
 )
 
 CALIBRATION_METRICS = {metric.name: metric for metric in _CALIBRATION}
-"""Those of bin tables, in the order of summaries and CSV files."""
+"""Metrics of bin tables, in the order of summaries and CSV files."""
 SEGMENTATION_METRICS = {metric.name: metric for metric in _SEGMENTATION}
-"""Those of a segmentation, structure by structure."""
+"""Metrics of a segmentation, structure by structure."""
 METRICS = CALIBRATION_METRICS | SEGMENTATION_METRICS
 """All of them by name."""
 PAPER_METRICS = ("ECE", "CECE")

@@ -1,4 +1,4 @@
-"""Trainer names and what they mean: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
+"""Trainer names and their recipes: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
 
 The name carries the settings, as in nnU-Net's own trainer variants, so that each variant has its own results folder and
 prediction finds it again from the checkpoint. This module imports neither torch nor nnU-Net.
@@ -155,7 +155,7 @@ TERMS: Mapping[str, Loss] = {
     ),
     "SoftDice": Loss("SoftDice", "soft-label Dice, of the target as the loss smooths it"),
 }
-"""What can be added to a loss: sums over an image. nnU-Net's own has no class of ours."""
+"""Terms over an image that a loss can add. nnU-Net's own has no class of ours."""
 
 BUDGET = (
     Setting("num_epochs", "train N epochs (nnU-Net: 1000)", "<N>epochs"),
@@ -185,7 +185,7 @@ def trainer_names() -> list[str]:
 
 
 def parse_name(name: str) -> Recipe | None:
-    """The recipe that a trainer name stands for; None if it is not one of ours.
+    """Parse a trainer's name into its recipe; None if it is not one of ours.
 
     Args:
         name: for example ``nnUNetTrainerNACL_weight0p2_gaussian_sigma2_l2_100epochs``; suffixes in any order.
@@ -238,7 +238,7 @@ def recipe_of(name: str) -> Recipe | None:
 
 
 def without_budget(name: str) -> tuple[str, dict[str, object]]:
-    """A trainer's name without the budget that it ends with, and that budget by the settings' names.
+    """Split a trainer's name into the name without its budget, and the budget by the settings' names.
 
     >>> without_budget("nnUNetTrainerDA5_20epochs_10iterations")
     ('nnUNetTrainerDA5', {'num_iterations_per_epoch': 10, 'num_epochs': 20})
@@ -256,7 +256,7 @@ def without_budget(name: str) -> tuple[str, dict[str, object]]:
 def schedule_suffix(
     *, epochs: int | None = None, iterations: int | None = None, paper_schedule: bool = False
 ) -> str:
-    """What the name of a trainer ends with for this schedule; None leaves the trainer's own.
+    """Return the end of a trainer's name for this schedule; None leaves the trainer's own.
 
     Args:
         epochs: of a training.

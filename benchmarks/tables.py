@@ -28,6 +28,7 @@ from loss_tables import (
     losses_lambda_paired,
     losses_long,
     losses_paired,
+    losses_since,
     losses_usgra,
     paper_ablations,
     paper_acdc,
@@ -36,6 +37,7 @@ from loss_tables import (
     paper_samples,
     paper_sigma,
     paper_statements,
+    since_calibrated,
 )
 from models import loss_name
 
@@ -169,6 +171,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-hyperparameters": paper_hyperparameters,
     "paper-samples": paper_samples,
     "losses-dice": losses_dice,
+    "losses-since": losses_since,
+    "since-calibrated": since_calibrated,
     "yardstick": yardstick,
     "use": use,
     "logits": logits,

@@ -139,7 +139,7 @@ class FeatureReader:
         self._largest = torch.zeros_like(self._scale)
 
     def features(self, image: Singles) -> Features:
-        """The last layer's input, averaged over windows and mirrorings as nnU-Net averages logits.
+        """Return the last layer's input, averaged over windows and mirrorings as nnU-Net averages logits.
 
         nnU-Net adds up windows in half precision. Features beyond its range are scaled, and predicted once more.
 
@@ -207,7 +207,7 @@ class FeatureReader:
 
 
 def _last_convolution(predictor: Any, device: "torch.device") -> Any:
-    """The convolution whose output is the network's, and whose weight and bias are parameters."""
+    """Return the convolution whose output is the network's, and whose weight and bias are parameters."""
     import torch
 
     # In training, batch norms would take account of the image of zeros

@@ -380,7 +380,7 @@ def _calibrate_fold(
     by_patient: bool | str,
     save_probabilities: bool,
 ) -> tuple[Fit, Path]:
-    """The fit of a fold, or of all folds together, and the checkpoint that was written."""
+    """Return the fit of a fold, or of all folds together, and the checkpoint that was written."""
     reader = fold.reader
     checkpoint = fold.folder / FOLD_CHECKPOINT
     validation = fold.folder / FOLD_VALIDATION

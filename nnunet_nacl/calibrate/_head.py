@@ -69,7 +69,7 @@ class Head:
         strength: float = STRENGTH,
         keeping: float = KEEPING,
     ) -> "Head":
-        """The minimum, by L-BFGS.
+        """Return the minimum, by L-BFGS.
 
         Args:
             sample: with features.
@@ -122,7 +122,7 @@ class Head:
         return weight @ inputs + np.array(self.bias, np.float32)[:, None]
 
     def layer(self, *_: Floats) -> Layer:
-        """The last layer that gives calibrated logits."""
+        """Return the last layer that gives calibrated logits."""
         return Layer(np.array(self.weight), np.array(self.bias))
 
 
@@ -162,7 +162,7 @@ class _Standardized:
         return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
 
     def layer_of(self, rows: "Tensor") -> Layer:
-        """The layer whose weights of ``inputs`` are these rows."""
+        """Return the layer whose weights of ``inputs`` are these rows."""
         weight = rows[:, :-1] / self.spread
         bias = rows[:, -1] - weight @ self.mean
         return Layer(weight.cpu().numpy(), bias.cpu().numpy())

@@ -49,7 +49,7 @@ class Calibration(Protocol):
         """Calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
-        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
+        """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Unchanged:
         return cls()
 
     def logits(self, inputs: Floats) -> Floats:
-        """The same logits (C, n)."""
+        """Return the same logits (C, n)."""
         return inputs
 
     def layer(self, weight: Array, bias: Array) -> Layer:
-        """The last layer as trained: see ``flat_layer``."""
+        """Return the last layer as trained: see ``flat_layer``."""
         return flat_layer(weight, bias)
 
 
@@ -93,7 +93,7 @@ class Temperature:
 
     @classmethod
     def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
-        """The T from 0.05 to 100 with the smallest NLL."""
+        """Return the T from 0.05 to 100 with the smallest NLL."""
         return cls(sample.best_temperature)
 
     @classmethod
@@ -126,13 +126,13 @@ class Temperature:
         return divided
 
     def layer(self, weight: Array, bias: Array) -> Layer:
-        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
+        """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
         rows, offset = flat_layer(weight, bias)
         return Layer(rows / self.temperature, offset / self.temperature)
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:
-    """A last layer in double precision; the weight may have a convolution's shape (C, F, 1, ...), the bias be None."""
+    """Return a layer in float64; the weight may have a convolution's shape (C, F, 1, ...), the bias may be None."""
     rows = to_numpy(weight).astype(np.float64)
     offset = np.zeros(len(rows)) if bias is None else to_numpy(bias).astype(np.float64)
     return Layer(rows.reshape(len(rows), -1), offset)

@@ -119,7 +119,7 @@ class Sample:
         return Objective(self.activation, *parts)
 
     def on_device(self, values: NDArray[Any]) -> "Tensor":
-        """A tensor of an array's values where calibrations are fitted."""
+        """Return a tensor of an array's values where calibrations are fitted."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
@@ -205,7 +205,7 @@ class Sample:
         cases: Array | None = None,
         features: Array | None = None,
     ) -> "Sample":
-        """All voxels of logits (N, K, *spatial), labels (N, *spatial), features (N, F, *spatial); see ``compare``."""
+        """Take all voxels of logits (N, K, *spatial), labels (N, *spatial), features (N, F, *spatial): ``compare``."""
         rows = channels_first(logits)
         truth = to_numpy(labels)
         images = np.arange(len(truth)) if cases is None else to_numpy(cases)
@@ -237,7 +237,7 @@ class Sample:
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
-        """The voxels of samples of one case each."""
+        """Return the voxels of samples of one case each."""
         joined: ByName = {
             field: np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
             for field in samples[0]._of_voxels()
@@ -252,7 +252,7 @@ class Sample:
         return replace(self, **taken)
 
     def _of_voxels(self) -> dict[str, NDArray[Any]]:
-        """All that there is for each voxel, the last axis."""
+        """Return all that there is for each voxel, the last axis."""
         return {
             field: value for field, value in vars(self).items() if isinstance(value, np.ndarray)
         }
@@ -302,7 +302,7 @@ def check_enough(
 def join_enough(
     samples: Mapping[str, Sample], skipped: Sequence[Skipped], *, by_patient: bool | str
 ) -> Sample:
-    """The voxels of all cases; a ValueError unless there are enough with a structure."""
+    """Return the voxels of all cases; a ValueError unless there are enough with a structure."""
     has_structure = {name: sample.has_structure for name, sample in samples.items()}
     check_enough(has_structure, skipped, by_patient=by_patient)
     return Sample.join(list(samples.values()))

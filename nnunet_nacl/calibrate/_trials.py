@@ -177,7 +177,7 @@ class Fit:
         settings: ByName,
         skipped: Sequence[Skipped],
     ) -> "Fit":
-        """The fit of a method, or of the best one; see ``Trials.best``."""
+        """Return the fit of a method, or of the best one; see ``Trials.best``."""
         best: Any = trials.best(method)
         fitted_to = replace(provenance, cases=sorted(trials.unseen))
         return cls(best, fitted_to, trials.scores, settings, list(skipped))
@@ -204,7 +204,7 @@ class Fit:
         return read_json(file, cls)
 
     def table(self) -> str:
-        """The scores on held-out cases, one line per method; the chosen method is marked."""
+        """Return the scores on held-out cases, one line per method; the chosen method is marked."""
         import pandas as pd
 
         rows = {}

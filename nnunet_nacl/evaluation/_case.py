@@ -56,7 +56,7 @@ class Origin:
 
     @classmethod
     def of(cls, predictions: Predictions, settings: Settings) -> "Origin":
-        """The origin of what this version counts."""
+        """Return the origin of what this version counts."""
         # Absolute: the data set's name is among the folders, and a report may be made elsewhere
         gt_folder = predictions.gt_folder
         truth = "" if gt_folder is None else str(gt_folder.absolute())
@@ -79,7 +79,7 @@ class Origin:
         return all(pair.gt_folder for pair in self.folders)
 
     def difference(self, other: "Origin") -> str | None:
-        """The first difference that changes what is counted, if any: settings, labels or counting."""
+        """Return the first difference that changes what is counted, if any: settings, labels or counting."""
         others = other.counted_by()
         for key, mine in self.counted_by().items():
             if mine != others[key]:
@@ -180,7 +180,7 @@ class SavedCase:
             yield channel, np.concatenate([p for _, _, p in blocks])
 
     def probabilities(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """All probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
+        """Return all probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
         probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
         flat = probabilities.reshape(self.shape[0], -1)
         for channel, part, block in self.blocks():

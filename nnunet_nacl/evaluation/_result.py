@@ -118,7 +118,7 @@ class FolderResult:
         return self.meaning.structures
 
     def take(self, rows: Sequence[int]) -> "FolderResult":
-        """Some of the cases."""
+        """Return some of the cases."""
         return replace(
             self,
             counted=[self.counted[row] for row in rows],
@@ -167,7 +167,7 @@ class FolderResult:
         *,
         label: Structure | str = "",
     ) -> Estimate:
-        """A metric's value over the cases and its interval; NaN where it is unknown.
+        """Return a metric's value over the cases and its interval; NaN where it is unknown.
 
         Scores per foreground voxel, and over near and image ECE, CECE and confidence − accuracy, are of all cases'
         voxels together (``MetricDefinition.is_pooled``). Every other metric is a mean over cases, and that of a
@@ -280,7 +280,7 @@ class FolderResult:
         return found
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The metrics of the cases in long form: columns case, voxels, class (the label), metric, value.
+        """Return the metrics of the cases in long form: columns case, voxels, class (the label), metric, value.
 
         Texts are empty where there is none.
         """
@@ -359,7 +359,7 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
 
 
 def summary_of(result: FolderResult) -> ByName:
-    """The content of ``calibration_summary.json``."""
+    """Return the content of ``calibration_summary.json``."""
     mean = _figures(result, lambda values: float(mean_of_known(values)))
     interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
     pooled = {}
@@ -414,7 +414,7 @@ def _case(result: FolderResult, row: int) -> ByName:
 
 
 def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> ByName:
-    """The figure of each metric's values (cases,).
+    """Return the figure of each metric's values (cases,).
 
     ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> label -> metric -> figure; ``segmentation``:
     label -> metric -> figure.

@@ -47,7 +47,7 @@ class Formula(nn.Module, ABC):
         """
 
     def soft_target(self, target: Target, dtype: torch.dtype) -> Tensor:
-        """The target of this loss, (b, K or R, *spatial) in [0, 1]: one-hot, unless the loss smooths it."""
+        """Return the target of this loss, (b, K or R, *spatial) in [0, 1]: one-hot, unless the loss smooths it."""
         return target.one_hot(dtype)
 
     @property
@@ -57,7 +57,7 @@ class Formula(nn.Module, ABC):
         return any(parameter.requires_grad for parameter in own)
 
     def extra_repr(self) -> str:
-        """The settings, shown in ``print(loss)`` and in the training log."""
+        """Return the settings, shown in ``print(loss)`` and in the training log."""
         shown = {
             name: value
             for name, value in vars(self).items()

@@ -100,7 +100,7 @@ def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
 def sum_in_pieces(
     loss: Formula, logits: Tensor, target: Tensor | Target, *, with_gradient: bool
 ) -> Sums:
-    """The sums, piece by piece; the target is as given, or as ``without_border`` returns it."""
+    """Return the sums, piece by piece; the target is as given, or as ``without_border`` returns it."""
     gradient = torch.empty_like(logits) if with_gradient else None
     totals = []
     counts = []
@@ -147,7 +147,7 @@ def _is_asked_for(logits: Tensor) -> bool:
 
 
 def _with_gradient(way: _Way, logits: Tensor, target: Tensor, sums: Sums) -> Tensor:
-    """The value, with the gradient that the sums have."""
+    """Return the value, with the gradient that the sums have."""
     if _is_asked_for(logits):
         value: Tensor = _WithGradient.apply(logits, target, way, sums)
         return value

@@ -78,7 +78,7 @@ class Channels:
 
 
 def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
-    """The dtype in the machine's byte order."""
+    """Return the dtype in the machine's byte order."""
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise ValueError(
             f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}."
@@ -163,7 +163,7 @@ class GivenLabels(ABC):
         """Take a channel's probabilities (n,), float32 at least, of some of the voxels."""
 
     def labels(self) -> Labels:
-        """The labels (n,), after the last channel."""
+        """Return the labels (n,), after the last channel."""
         return self.label
 
     def check(self) -> None:
@@ -245,7 +245,7 @@ def labels_given(
     thresholds: Sequence[float] | None,
     dtype: DTypeLike,
 ) -> GivenLabels:
-    """The object that derives the labels from a case's probabilities of this dtype."""
+    """Return the object that derives the labels from a case's probabilities of this dtype."""
     if meaning.activation.exclusive and thresholds is None:
         return Argmax(segmentation, meaning, dtype)
     return Thresholded(segmentation, meaning, thresholds)
@@ -314,7 +314,7 @@ def count_case(case: CaseArrays) -> Counts:
 
 
 def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
-    """The sums by the segmentation, and the argmax (*spatial) if it differs."""
+    """Return the sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
     truth, segmentation = case.flat()
     dtype = np.result_type(case.channels.dtype, np.float32)
@@ -415,7 +415,7 @@ def _count_regions(case: CaseArrays) -> CellSums:
 def _edges(
     num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
 ) -> Floats:
-    """The edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
+    """Return the edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
     return BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
 
 

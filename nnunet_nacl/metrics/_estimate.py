@@ -104,7 +104,7 @@ class Estimate:
         tables: CalibrationTables,
         patients: NDArray[np.intp] | None = None,
     ) -> "Estimate":
-        """A metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
+        """Return a metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
         of = metric.of
         if of is None:
             raise ValueError(f"{metric.name} is not a metric of calibration tables.")
@@ -146,7 +146,7 @@ class Estimate:
         return percentile_interval(self.drawn, num_cases=self.num_known)
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """The difference over the same resamples, and cases and structures that both have."""
+        """Return the difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:
             return Estimate.of_means(self.values - other.values, self.patients)
         by_case = None

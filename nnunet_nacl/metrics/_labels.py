@@ -45,7 +45,7 @@ class Activation(str, Enum):
         return 1 - exact if self.exclusive else exact
 
     def logits(self, p: Floats) -> Floats:
-        """The logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
+        """Return the logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
         logits = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
         if self.exclusive:
             return self.centered(logits)
@@ -56,13 +56,13 @@ class Activation(str, Enum):
         return logits - logits.mean(0, keepdims=True) if self.exclusive else logits
 
     def probabilities(self, logits: Any) -> Any:
-        """The probabilities of logits (C, ...), an array or a tensor."""
+        """Return the probabilities of logits (C, ...), an array or a tensor."""
         if not isinstance(logits, np.ndarray):
             return logits.softmax(0) if self.exclusive else logits.sigmoid()
         return softmax(logits, axis=0) if self.exclusive else expit(logits)
 
     def confidences(self, p: Floats) -> Floats:
-        """The probability of each decision, from probabilities (C, ...): (1, ...) of the class, (R, ...) of regions."""
+        """Return the probability of each decision, from p (C, ...): (1, ...) for classes, (R, ...) for regions."""
         return p.max(0, keepdims=True) if self.exclusive else np.maximum(p, 1 - p)
 
     def lowest_confidence(self, channels: Iterable[Floats]) -> Floats:
@@ -75,7 +75,7 @@ class Activation(str, Enum):
         return reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
 
     def predicted(self, logits: Floats) -> Truth:
-        """The prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
+        """Return the prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
         return logits.argmax(0) if self.exclusive else logits > 0
 
     def members(self, truth: Truth, num_channels: int) -> Mask:
@@ -226,7 +226,7 @@ class LabelMeaning:
 
 
 def region_of(value: int | Sequence[int]) -> Region:
-    """The labels of a structure."""
+    """Return the labels of a structure."""
     return tuple(np.atleast_1d(value).tolist())
 
 
@@ -268,7 +268,7 @@ def canonical_labels(
 
 
 def to_numpy(values: Array) -> NDArray[Any]:
-    """A NumPy array of an array, or of a tensor on any device."""
+    """Return a NumPy array of an array, or of a tensor on any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have

@@ -96,7 +96,7 @@ class CalibrationTables:
         return found
 
     def metrics(self) -> ByName:
-        """The metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
+        """Return the metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
         return self._of_cases("mean", "pooled")
 
     def per_foreground(self) -> ByName:
@@ -118,7 +118,7 @@ class CalibrationTables:
         }
 
     def score_sums(self) -> ByName:
-        """The sums (...) that ``per_foreground`` divides."""
+        """Return the sums (...) that ``per_foreground`` divides."""
         return {
             "NLL_sum": self.nll.sum(-1),
             "Brier_sum": self.brier.sum(-1),
@@ -144,7 +144,7 @@ class CalibrationTables:
         return float(self._values[metric])
 
     def class_metrics(self) -> ByName:
-        """The metrics (..., C) of each channel that a single class has."""
+        """Return the metrics (..., C) of each channel that a single class has."""
         return {
             name: metric.of_class(self.classwise)
             for name, metric in CALIBRATION_METRICS.items()
@@ -196,7 +196,7 @@ class MetricDefinition:
         return voxels in LABEL_FREE and self.over_cases != "mean"
 
     def of_channel(self, channel: int) -> "MetricDefinition":
-        """The metric of a single class or region, from the bins of its channel; of tables that lack it, None."""
+        """Return the metric of a single class or region, from the bins of its channel; of tables that lack it, None."""
         of_class = self.of_class
 
         def of(tables: CalibrationTables) -> Floats | None:
@@ -205,7 +205,7 @@ class MetricDefinition:
         return replace(self, of=of, of_case=None)
 
     def titled(self, voxels: str = "") -> str:
-        """The title with a voxel set."""
+        """Return the title with a voxel set."""
         return " ".join(self.title.format(name=self.name, voxels=voxels).split())
 
 

@@ -154,7 +154,7 @@ class Counts:
 
     @classmethod
     def joined(cls, parts: "Iterable[Counts]") -> "Counts":
-        """The cases of all parts, in this order.
+        """Return the cases of all parts, in this order.
 
         They must have been counted alike: with other margins or tolerances, too, the numbers would mean nothing, and
         records do not tell these. Raises a ValueError if there is no part, or if parts differ in structures, voxel
@@ -191,7 +191,7 @@ class Counts:
         return {what: ", ".join(map(str, names)) or "none" for what, names in named.items()}
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":
-        """Some of the cases."""
+        """Return some of the cases."""
         return each_column(lambda column: column[rows], self)
 
     def of_structure(self, number: int) -> "Counts":
@@ -278,7 +278,7 @@ class CellSums:
         self.top[0, _TOP] = self.channels[:, _TOP].sum(0)
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
-        """The record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
+        """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
         case = Counts(
             structures=tuple(self._meaning.structures),
             voxel_ml=np.array(voxel_ml),
@@ -328,7 +328,7 @@ class CellSums:
         )
 
     def tables(self) -> dict[Voxels, CalibrationTables]:
-        """The tables of each voxel set."""
+        """Return the tables of each voxel set."""
         settings = self._settings
         activation = self._meaning.activation
         channels, top = self.channels.copy(), self.top.copy()
@@ -377,7 +377,7 @@ class CellSums:
 
 
 def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:
-    """A record without cases."""
+    """Return a record without cases."""
     sums = CellSums(meaning, settings)
     return sums.counts(sums, 0.0, has_truth=has_truth).take(slice(0))
 

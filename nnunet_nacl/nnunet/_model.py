@@ -39,7 +39,7 @@ CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "b
 
 
 def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
-    """The checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
+    """Return the checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
     file = model / f"fold_{fold}" / checkpoint
     if not file.is_file():
         there = listed(model, "fold_*/checkpoint_*.pth") if model.is_dir() else "none"
@@ -206,15 +206,15 @@ class PreprocessedCases(ABC):
 
     @abstractmethod
     def load(self, name: str) -> tuple[Singles, Labels, ByName]:
-        """The image (c, *spatial), labels (*spatial) and properties of a case."""
+        """Return the image (c, *spatial), labels (*spatial) and properties of a case."""
 
     @abstractmethod
     def labels(self, name: str) -> Labels:
-        """The labels of a case alone, in less time, perhaps before preprocessing."""
+        """Return the labels of a case alone, in less time, perhaps before preprocessing."""
 
     @staticmethod
     def of_fold(predictor: Any, fold: int | str) -> "PreprocessedCases":
-        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
+        """Return the cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
         For a cascade's second stage, images have the first stage's segmentation as further channels, as nnU-Net saves
         it.
@@ -324,7 +324,7 @@ def _first_stage(predictor: Any, names: list[str]) -> str | None:
 def cases_to_predict(
     predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
 ) -> PreprocessedCases:
-    """The unseen cases, if they are given, or those that a fold of a model is validated on, checked to be as trained.
+    """Return the unseen cases, if given, or those that a fold is validated on, checked to be as trained.
 
     Raises:
         FileNotFoundError: images, labels or preprocessed data are missing.
@@ -364,7 +364,7 @@ def _check_as_trained(model: Path, predictor: Any, fold: int | str, names: list[
 
 
 def _preprocessing(plans: PlansJson, configuration: str) -> dict[str, str]:
-    """The settings that decide how an image is preprocessed."""
+    """Return the settings that decide how an image is preprocessed."""
     settings = plans.resolved(configuration)
     chosen = {name: plans.content.get(name) for name in _OF_PLANS}
     chosen |= {name: settings.get(name) for name in _OF_CONFIGURATION}

@@ -126,7 +126,7 @@ class Provenance:
 
 
 def calibration_of(folder: Path) -> str | None:
-    """The method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
+    """Return the method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
     file = folder / CALIBRATED_NAME
     if not file.is_file():
         return None
@@ -186,6 +186,6 @@ class DecodedMark:
 
     @classmethod
     def read(cls, folder: Path) -> "DecodedMark | None":
-        """The mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
+        """Return the mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
         file = folder / DECODED_NAME
         return read_json(file, cls) if file.exists() else None

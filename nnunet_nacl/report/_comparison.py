@@ -115,12 +115,12 @@ class Comparison:
         return replace(self, asked=voxels)
 
     def of_methods(self, names: Collection[str]) -> "Comparison":
-        """The comparison of some of the methods, on the same cases."""
+        """Return the comparison of some of the methods, on the same cases."""
         results = {name: result for name, result in self.results.items() if name in names}
         return replace(self, results=results)
 
     def of_case(self, case: str) -> "Comparison":
-        """The comparison of all methods on a single case."""
+        """Return the comparison of all methods on a single case."""
         row = self.cases.index(case)
         results = {name: result.take([row]) for name, result in self.results.items()}
         return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
@@ -142,7 +142,7 @@ class Comparison:
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
     def file_states(self, case: str) -> dict[str, CaseStates]:
-        """The states of a case's files when each method was evaluated."""
+        """Return the states of a case's files when each method was evaluated."""
         row = self.cases.index(case)
         return {name: result.counted[row].states for name, result in self.results.items()}
 
@@ -386,5 +386,5 @@ def _first_few(names: Collection[str]) -> str:
 
 
 def of_each(make: Callable[[Comparison], Made]) -> Callable[[Sequence[Comparison]], list[Made]]:
-    """A function that shows each of several data sets, from one that shows a single one."""
+    """Return a function that shows each of several data sets, from one that shows a single one."""
     return lambda comparisons: [make(comparison) for comparison in comparisons]

@@ -105,7 +105,7 @@ def write_report(
     with tqdm(desc="drawing", unit=" plots") as progress:
 
         def drawn(panel: Panel) -> Markup:
-            """A picture of the page."""
+            """Return a picture of the page."""
             progress.update()
             # Matplotlib and to_svg escape texts.
             return Markup(to_svg(draw_panels([panel])))  # noqa: S704

@@ -60,7 +60,7 @@ class Setting:
         return self.form or " | ".join(self.words)
 
     def read(self, suffix: str) -> object | None:
-        """The value that ``suffix`` gives this setting, or None if it belongs to another setting."""
+        """Return the value that ``suffix`` gives this setting, or None if it belongs to another setting."""
         pattern = self.form.replace("<N>", r"([1-9]\d*)").replace("<number>", r"(\d+(?:p\d+)?)")
         number = re.fullmatch(pattern, suffix)
         if self.words or number is None:
@@ -180,7 +180,7 @@ _NAME = re.compile(
 
 
 def trainer_names() -> list[str]:
-    """The names without suffixes: each loss alone, then with each term."""
+    """Return the names without suffixes: each loss alone, then with each term."""
     return [f"{PREFIX}{term}{loss}" for term in ("", *TERMS) for loss in LOSSES]
 
 
@@ -280,7 +280,7 @@ def schedule_suffix(
 
 
 def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None:
-    """The setting that a suffix belongs to, by its name, and the value; None if it belongs to none."""
+    """Return the setting that a suffix belongs to, by its name, and the value; None if it belongs to none."""
     for setting in settings:
         value = setting.read(suffix)
         if value is not None:
@@ -289,7 +289,7 @@ def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None
 
 
 def _groups_of(loss: str, term: str | None) -> tuple[tuple[Setting, ...], ...]:
-    """The settings of the loss, of the term, and of the schedule."""
+    """Return the settings of the loss, of the term, and of the schedule."""
     return LOSSES[loss].settings, TERMS[term].settings if term else (), SCHEDULE
 
 

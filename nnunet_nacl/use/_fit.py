@@ -65,7 +65,7 @@ class ReviewFit:
         return replace(read_json(Path(file), cls), file=Path(file))
 
     def recall_threshold(self, structure: str, alpha: float) -> float:
-        """The largest threshold λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
+        """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
 
         Raises:
             ValueError: fewer than 1/alpha − 1 calibration cases have it.
@@ -108,7 +108,7 @@ class ReviewFit:
         )
 
     def ignored_notes(self) -> list[str]:
-        """A warning, if the ground truth of the cases ignores voxels."""
+        """Return a warning, if the ground truth of the cases ignores voxels."""
         ignored = ignored_text(self.ignored, "The ground truth of the fit's cases")
         if ignored is None:
             return []
@@ -162,7 +162,7 @@ class ReviewFit:
         return notes
 
     def summary(self) -> str:
-        """A text: what was fitted, and how well it works on held-out cases."""
+        """Return a text: what was fitted, and how well it works on held-out cases."""
         held_out = "Too few cases to hold some out: the quality of the fit is unknown."
         if self.held_out:
             lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]

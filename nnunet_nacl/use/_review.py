@@ -68,7 +68,7 @@ class Review:
     file: Path
 
     def summary(self) -> str:
-        """A text for users: the first cases with their lowest-ranked structure, judgements and notes."""
+        """Return a text for users: the first cases with their lowest-ranked structure, judgements and notes."""
         lines = ["trust  structure, rank  case"]
         total = len(self.cases)
         for rows in list(ranked_cases(self.table).values())[:_LISTED]:
@@ -342,7 +342,7 @@ def ranked_structures(
     fits: Mapping[str, StructureFit],
     agreement: Floats,
 ) -> "DataFrame":
-    """A row for each structure of each case, in the order of trust; ``agreement`` of members is (cases, structures)."""
+    """List each structure of each case in the order of trust; ``agreement`` of members is (cases, structures)."""
     from pandas import DataFrame, concat
 
     tables = []
@@ -399,7 +399,7 @@ def _reasons(row: ByName) -> list[str]:
 
 
 def ranked_cases(table: "DataFrame") -> dict[str, list[ByName]]:
-    """The rows of each case, the structure with the lowest rank first; None where nothing is known.
+    """Return the rows of each case, the structure with the lowest rank first; None where nothing is known.
 
     Cases are in the order of their lowest rank, ties in the order of their mean rank.
     """

@@ -71,7 +71,7 @@ class StructureFit:
         return cls(volume, dice, missed, int(present.sum()))
 
     def recall_threshold(self, alpha: float) -> float:
-        """The λ of ``use.recall_threshold``; a TooFewCasesError if too few have the structure."""
+        """Return the λ of ``use.recall_threshold``; a TooFewCasesError if too few have the structure."""
         return recall_threshold(self.missed, self.num_present, alpha)
 
     def share_missed(self, truth: TruthCounts, alpha: float) -> Floats:
@@ -168,7 +168,7 @@ def outcomes_of(
     fits: Mapping[str, StructureFit],
     coverage: float | None = None,
 ) -> "DataFrame":
-    """The ``Outcome`` of each structure of each case, by the structure's fit if there is one.
+    """Return the ``Outcome`` of each structure of each case, by the structure's fit if there is one.
 
     Empty without ground truth; cases of which all is ignored are left out. With a coverage, also what the masks of the
     recall threshold miss.
@@ -199,13 +199,13 @@ def outcomes_of(
 
 
 def rows_of(table: "DataFrame") -> list[ByName]:
-    """The rows of a table; None where nothing is known."""
+    """Return the rows of a table; None where nothing is known."""
     rows: list[ByName] = table.astype(object).where(table.notna(), None).to_dict("records")
     return rows
 
 
 def _labelled(label: str) -> Any:
-    """A field of a judgement, and its label in tables."""
+    """Return a field of a judgement, and its label in tables."""
     return field(metadata={"label": label})
 
 
@@ -318,7 +318,7 @@ def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> str:
-    """A text table: a column for each structure, a line for each value that any of them has."""
+    """Return a text table: a column for each structure, a line for each value that any of them has."""
     from pandas import DataFrame
 
     frame = DataFrame(map(vars, judgements)).set_index("structure").astype(object)

@@ -33,7 +33,7 @@ class Network:
     dimensions: tuple[int, ...] = (2, 3)
 
     def architecture(self, patch_size: Sequence[int]) -> dict[str, Any]:
-        """The entry ``architecture`` of a configuration."""
+        """Return the entry ``architecture`` of a configuration."""
         arguments = self.arguments(patch_size)
         paths = [
             name for name in ("conv_op", "norm_op", "dropout_op", "nonlin") if name in arguments

@@ -56,7 +56,7 @@ class TransUNet(Adapter):
         self.head = nn.Conv2d(width, num_classes, 3, padding=1)
 
     def encode(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The transformer's features (B, E, H / 16, W / 16), and the ResNet's at 1/8, 1/4 and 1/2."""
+        """Return the transformer's features (B, E, H / 16, W / 16), and the ResNet's at 1/8, 1/4 and 1/2."""
         vit = self.encoder
         resnet = self.encoder.patch_embed.backbone
         features = resnet.stem.norm(resnet.stem.conv(images))

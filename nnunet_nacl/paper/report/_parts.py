@@ -63,7 +63,7 @@ PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 
 
 def page_parts(study: Study | None = None) -> PageParts:
-    """The paper's parts of a page, for ``write_report``; a study's plots, if any, begin each data set's section."""
+    """Make the paper's parts of a page for ``write_report``; a study's plots begin each data set's section."""
     of_data_set = partial(_of_data_set, study=study)
     of_all = partial(_of_all, study=study)
     return PageParts("paper/report/templates/paper.html.j2", of_data_set, of_all)

@@ -65,7 +65,7 @@ class Ranking:
     datasets: Sequence[str]
 
     def table(self) -> Table:
-        """The ranks, and how often a method comes first when cases are resampled."""
+        """Return the ranks, and how often a method comes first when cases are resampled."""
         digits = self.scheme.digits
         columns = {
             str(title): column(values, digits=digits) for title, values in self.ranks.items()
@@ -98,7 +98,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
-    """The set that is asked for, or the first that labels choose and all data sets have, or any that all have."""
+    """Choose the given set, or the first that labels choose and all data sets have, or any that all have."""
     first, *others = comparisons
     if first.asked:
         return first.asked

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not stop the command
     try:
         return command.run(words[len(command.name.split()) :])
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         print(f"nnunet_nacl {command.name}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -305,6 +305,48 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
     return {metric: (float(both[0]), both[1:]) for metric, both in values.items()}
 
 
+def paper_statements() -> str:
+    """NACL minus other losses and other settings of its own, on Hippocampus and ACDC, paired by case."""
+    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3}
+    columns = []
+    for data_set, suffix, nacl in (
+        ("Hippocampus", "_paperSchedule", "NACL, again"),
+        ("ACDC", "_24epochs", "NACL"),
+    ):
+        where = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
+        columns.append((data_set, paired(where, nacl)))
+    lines = [
+        ["NACL minus", *(f"{data_set}: {metric}" for data_set, _ in columns for metric in metrics)]
+    ]
+    for name, on_hippocampus, on_acdc in STATEMENTS:
+        cells = []
+        for key, (_, found) in zip((on_hippocampus, on_acdc), columns, strict=True):
+            for metric, digits in metrics.items():
+                if key in found:
+                    value, low, high = found[key][metric]
+                    cells.append(difference(-value, -high, -low, digits))
+                else:
+                    cells.append("–")
+        lines.append([name, *cells])
+    return markdown(lines)
+
+
+STATEMENTS = (
+    ("CE + DSC", "DiceCE, again", "DiceCE"),
+    ("its third training", "DiceCE, a third time", ""),
+    ("CE", "CE, again", "CE"),
+    ("LS", "LS", "LS"),
+    ("SVLS", "SVLS, again", "SVLS"),
+    ("MbLS", "", "MbLS"),
+    ("FL", "", "FL"),
+    ("ECP", "ECP", "ECP"),
+    ("NACL, softmax", "NACL softmax", ""),
+    ("NACL, Gaussian", "NACL Gaussian, σ = 1", ""),
+    ("NACL, l2", "NACL l2", ""),
+)
+"""Rows of ``paper_statements``, and the training of each data set that they compare with."""
+
+
 def paper_ablations() -> str:
     """The paper's tables 3 and 4, and the same in trainings of ours; figure 3 has no values to copy."""
     names = {"NACL": "mean, l1, logits", "NACL Gaussian": "Gaussian", "NACL l2": "l2"}

@@ -36,6 +36,7 @@ from loss_tables import (
     paper_long,
     paper_samples,
     paper_sigma,
+    paper_statements,
     since_calibrated,
 )
 from models import loss_name
@@ -164,6 +165,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-lambda-paired": losses_lambda_paired,
     "paper-long": paper_long,
     "paper-acdc": paper_acdc,
+    "paper-statements": paper_statements,
     "paper-ablations": paper_ablations,
     "paper-sigma": paper_sigma,
     "paper-hyperparameters": paper_hyperparameters,

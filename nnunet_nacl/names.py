@@ -1,4 +1,4 @@
-"""What cases' names alone decide: in which order cases are drawn, and which are of one patient."""
+"""The order in which cases are drawn, and the patients that they belong to, both from their names alone."""
 
 import hashlib
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
-    """The names in the order of the SHA-256 of ``SEED NAME``, the same everywhere; further names reorder no others."""
+    """Sort names by the SHA-256 of ``SEED NAME``: the same order everywhere, which further names do not change."""
     return sorted(
         names,
         key=lambda name: hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest(),
@@ -15,7 +15,7 @@ def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
 
 
 def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str, list[str]]:
-    """Patient -> cases, told from the cases' names.
+    """Group cases by patient, by their names.
 
     Args:
         cases: their names.

@@ -1,4 +1,4 @@
-"""What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
+"""The features that enter a network's last layer, for all voxels of a case: from nnU-Net's predictor, or the disk."""
 
 import shutil
 from collections.abc import Callable
@@ -20,14 +20,14 @@ _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
 _SMALL = 1 << 14
 """Voxels of a window up to which a batch of all its mirrorings is no slower on a CPU (benchmarks/mirrorings.py)."""
 _LARGEST = 2.0**4
-"""What a feature is scaled to have as its largest value in half precision."""
+"""The largest value that a feature is scaled to in half precision."""
 _IN_RANGE = 2.0**-4, 2.0**9
 """Outside, nnU-Net's sums over windows, of features times up to 10, come near what half precision can hold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What enters the last layer, averaged over windows and mirrorings as nnU-Net averages logits.
+    """The features that enter the last layer, averaged over windows and mirrorings as nnU-Net averages logits.
 
     Attributes:
         values: (F, *spatial) in half precision, on the device of the prediction.
@@ -38,7 +38,7 @@ class Features:
     scale: "Tensor"
 
     def at(self, index: NDArray[np.intp]) -> Singles:
-        """(F, n) of some voxels of the flattened case."""
+        """Return the features (F, n) of some voxels of the flattened case."""
         import torch
 
         where = torch.from_numpy(index).to(self.values.device)
@@ -46,7 +46,7 @@ class Features:
         return drawn
 
     def logits(self, layer: Layer) -> Singles:
-        """(C, *spatial), what a layer makes of them."""
+        """Return the logits (C, *spatial) of a layer."""
         channels = len(layer.bias)
         logits: Singles = self.map_logits(layer, lambda block: block.cpu().numpy(), channels)
         return logits
@@ -58,7 +58,7 @@ class Features:
         rows: int,
         dtype: type[np.floating] = np.float32,
     ) -> Floats:
-        """(N, *spatial), what a function makes, (N, n) with N rows, of a layer's logits (C, n) of some voxels."""
+        """Map a layer's logits to (N, *spatial), by a function from the logits (C, n) of some voxels to (N, n)."""
         import torch
 
         weight, bias = (
@@ -139,7 +139,7 @@ class FeatureReader:
         self._largest = torch.zeros_like(self._scale)
 
     def features(self, image: Singles) -> Features:
-        """The last layer's input, averaged over windows and mirrorings as nnU-Net averages logits.
+        """Return the last layer's input, averaged over windows and mirrorings as nnU-Net averages logits.
 
         nnU-Net adds up windows in half precision. Features beyond its range are scaled, and predicted once more.
 
@@ -207,7 +207,7 @@ class FeatureReader:
 
 
 def _last_convolution(predictor: Any, device: "torch.device") -> Any:
-    """The convolution whose output is the network's, and whose weight and bias are parameters."""
+    """Return the convolution whose output is the network's, and whose weight and bias are parameters."""
     import torch
 
     # In training, batch norms would take account of the image of zeros

@@ -73,7 +73,7 @@ class PlansJson:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
-        """The plans of a preprocessed data set; without them, raises a ValueError with the command that makes them."""
+        """Find the plans of a preprocessed data set; a ValueError names the command that makes them."""
         name = dataset_name(dataset)
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
         if not file.is_file():
@@ -94,7 +94,7 @@ class PlansJson:
         return found
 
     def resolved(self, configuration: str) -> ByName:
-        """A configuration with all that it inherits."""
+        """Return a configuration with all that it inherits."""
         content: ByName = {}
         name: str | None = configuration
         while name is not None:
@@ -132,7 +132,7 @@ class PlansJson:
     def build_network(
         self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True
     ) -> tuple[Any, int]:
-        """The network as its trainer builds it, and how many channels its images have."""
+        """Return the network as its trainer builds it, and how many channels its images have."""
         from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
@@ -244,7 +244,7 @@ class Geometry:
         return np.array(self.spacing[::-1][: len(self.origin)], np.float64)
 
     def _corners(self) -> Floats:
-        """(corners, axes) in mm."""
+        """Positions of the image's corners in mm: (corners, axes)."""
         ends = [(0, size - 1) for size in self.shape[::-1][: len(self.origin)]]
         corners: Floats = np.array(list(product(*ends))) * self._steps() @ self._axes().T
         return corners + self.origin
@@ -407,7 +407,7 @@ def _check_length(file: Path) -> None:
 
 @dataclass(frozen=True)
 class DataSet:
-    """How to read a data set's files, and what its labels in ``dataset.json`` mean."""
+    """A data set as ``dataset.json`` describes it: the reader of its files, and the meaning of its labels."""
 
     file_ending: str
     meaning: LabelMeaning
@@ -462,12 +462,12 @@ class DataSet:
 
     @classmethod
     def of_model(cls, model_folder: Path) -> "DataSet":
-        """The data set as a trained model knows it."""
+        """Return the data set as a trained model knows it."""
         return cls.read(model_folder / "dataset.json", model_folder / "plans.json", [])
 
 
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
-    """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
+    """Return the name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
     readable = [str(example) for example in examples if printable(str(example)) == str(example)]

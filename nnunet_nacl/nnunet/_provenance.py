@@ -1,4 +1,4 @@
-"""Where predictions come from: their model, how they were calibrated, and what their segmentations were decoded for."""
+"""The provenance of predictions: their model, their calibration, and the decoding of their segmentations."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ FOLD_VALIDATION = "validation_calibrated"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where predictions come from; of a fit, which it was fitted to. Unknown names are None.
+    """The provenance of predictions, or of those that a fit was fitted to. Unknown names are None.
 
     Attributes:
         labels: of ``dataset.json``, in its order, which for regions is that of the channels.
@@ -126,7 +126,7 @@ class Provenance:
 
 
 def calibration_of(folder: Path) -> str | None:
-    """The method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
+    """Return the method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
     file = folder / CALIBRATED_NAME
     if not file.is_file():
         return None
@@ -136,7 +136,7 @@ def calibration_of(folder: Path) -> str | None:
 
 
 def decoding_of(folder: Path) -> str | None:
-    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
+    """Return the decoding of a folder of predictions, such as ``dice``; None for nnU-Net's own segmentations."""
     mark = DecodedMark.read(folder)
     if mark is None:
         return None
@@ -166,7 +166,7 @@ class DecodedCase:
 
 @dataclass(frozen=True)
 class DecodedMark:
-    """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
+    """The content of ``decoded.json``, in a folder that ``nnunet_nacl decode`` wrote.
 
     Attributes:
         metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.
@@ -186,6 +186,6 @@ class DecodedMark:
 
     @classmethod
     def read(cls, folder: Path) -> "DecodedMark | None":
-        """The mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
+        """Return the mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
         file = folder / DECODED_NAME
         return read_json(file, cls) if file.exists() else None

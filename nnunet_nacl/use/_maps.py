@@ -161,7 +161,7 @@ def _values(case: SavedCase, kind: str, meaning: LabelMeaning) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class DoubtfulSlice:
-    """What the page shows of a slice, cropped to its structures.
+    """A slice as the page shows it, cropped to its structures.
 
     Attributes:
         number: of the slice in the image, from 0.
@@ -209,7 +209,7 @@ def doubtful_slices(
 
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
-    """(Z, Y, X) 1 − confidence in near, 0 elsewhere; of regions the largest."""
+    """Return the doubt (Z, Y, X): 1 − confidence in near, 0 elsewhere; the largest over regions."""
 
     def near_of(p: Floats) -> Mask:
         core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)

@@ -34,7 +34,7 @@ Normalization = Literal["rescale_to_0_1"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How studies are carried out.
+    """Options of a study's trainings and evaluations.
 
     Attributes:
         plans: such as ``nnUNetPlans``.
@@ -333,7 +333,7 @@ def _check_model(job: Job) -> None:
 
 
 def _why_unsuitable(method: Method, data: PreprocessedDataSet, suffix: str) -> str | None:
-    """Why the method's loss is not defined on the data set, as MbLS with regions; None if it is.
+    """Say why the method's loss is not defined on the data set, as MbLS with regions; None if it is.
 
     Raises:
         ValueError: there is no such trainer.

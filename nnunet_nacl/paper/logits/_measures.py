@@ -83,7 +83,7 @@ def compare_logits(
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
-    """The distribution of max_c l_c over the voxels of nnU-Net's validation patches, by epoch of a training.
+    """Return the distribution of max_c l_c over the voxels of nnU-Net's validation patches, by epoch of a training.
 
     Returns:
         A row for each epoch with stored values: numbers of voxels in bins, named by their lower edges (the outer bins

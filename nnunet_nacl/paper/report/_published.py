@@ -26,7 +26,7 @@ DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
 METHODS: dict[str, Recipe] = {
     name: Recipe(**content) for name, content in _CONTENT["methods"].items()
 }
-"""The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
+"""The paper's methods, with the settings of its tables that are not our losses' defaults."""
 _SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
 # Folders of what the paper did not do: further folds than nnU-Net's five, calibration
 _NOT_THE_PAPERS = re.compile(r"fold_([5-9]|\d{2,})|(predictions|validation)_calibrated")
@@ -41,7 +41,7 @@ _THEIR_COLUMNS = (
 
 @cache
 def published() -> pd.DataFrame:
-    """The values in the paper's tables, except their means over data sets: one row per value.
+    """Return the values in the paper's tables, except their means over data sets: one row per value.
 
     Columns: ``table``, ``dataset``, ``structure`` (empty for the mean over them), ``metric`` (``DSC``, ``HD``: 95th
     percentile in pixels, ``ECE`` or ``CECE`` of the foreground), ``method``, ``value``.
@@ -61,7 +61,7 @@ def published() -> pd.DataFrame:
 
 
 def published_value(method: str | None, metric: str, dataset: str | None) -> float:
-    """A method's mean over structures, of the first table that has it; without a data set the mean over all six.
+    """Return a method's mean over structures, of the first table that has it; without a data set the mean over all six.
 
     NaN if the paper has no such value, or not of all six.
     """
@@ -76,7 +76,7 @@ def published_value(method: str | None, metric: str, dataset: str | None) -> flo
 
 
 def published_data_set(name: str) -> str | None:
-    """The paper's name of a data set, or None if the paper does not use it.
+    """Return the paper's name of a data set, or None if the paper does not use it.
 
     >>> published_data_set("Dataset127_ACDC, trained on fold 0"), published_data_set("Dataset004_Hippocampus")
     ('ACDC', None)
@@ -86,7 +86,7 @@ def published_data_set(name: str) -> str | None:
 
 
 def published_method(name: str, trainer: str | None = None) -> str | None:
-    """The paper's name of a method with the settings of its tables, or None if its tables have no such method.
+    """Return the paper's name of a method with the settings of its tables, or None if its tables have no such method.
 
     The trainer decides, where it is known. Without it, the paper's names and those of our studies are taken at their
     word, and others are read as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes
@@ -115,12 +115,12 @@ def published_method(name: str, trainer: str | None = None) -> str | None:
 
 @cache
 def _study_trainers() -> dict[str, str]:
-    """The trainers of the built-in studies' methods, by the methods' names."""
+    """Return the trainers of the built-in studies' methods, by the methods' names."""
     return {method.name: method.trainer for name in STUDIES for method in read_study(name).methods}
 
 
 def _recipe_of(trainer: str) -> Recipe | None:
-    """What a trainer trains with; None if it is neither one of ours nor nnU-Net's default."""
+    """Return the recipe of a trainer; None if it is neither one of ours nor nnU-Net's default."""
     if without_budget(trainer)[0] == DEFAULT_TRAINER:
         return Recipe("CE", "Dice")
     try:
@@ -130,7 +130,7 @@ def _recipe_of(trainer: str) -> Recipe | None:
 
 
 def _with_defaults(recipe: Recipe) -> tuple[str, str | None, ByName, ByName]:
-    """The loss of a recipe, with all its settings."""
+    """Return the loss of a recipe, with all its settings."""
     loss = recipe.loss
     assert loss is not None  # only trainers of users' own losses have none
     defaults = {setting.name: default_of(loss, setting.name) for setting in LOSSES[loss].settings}

@@ -104,12 +104,12 @@ class Study:
         return groups
 
     def compared(self, names: Collection[str]) -> list[Method]:
-        """The methods of these names."""
+        """Return the methods of these names."""
         return [method for method in self.methods if method.name in names]
 
 
 def study_file(study: str) -> Path:
-    """The file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""
+    """Return the file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""
     file = Path(__file__).with_name(f"{study}.yaml") if study in STUDIES else Path(study)
     check_input(file, f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml.")
     return file

@@ -321,8 +321,8 @@ def _check_model(job: Job) -> None:
         then, now = (PlansJson.read(file).resolved(data.configuration) for file in files)
         if then != now:
             differing.append("plans")
-        then, now = (read_dataset_json(file.with_name("dataset.json")) for file in files)
-        if then["labels"] != now["labels"]:
+        labels = [read_dataset_json(file.with_name("dataset.json"))["labels"] for file in files]
+        if labels[0] != labels[1]:
             differing.append("labels")
     if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
         differing.append("splits")

@@ -114,7 +114,8 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key) for key, _ in node.value]
         if len({*keys}) < len(keys):
             raise yaml.YAMLError(f"a key occurs twice: {', '.join(map(str, keys))}")
-        return super().construct_mapping(node, deep)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 def study_file(study: str) -> Path:

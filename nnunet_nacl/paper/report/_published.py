@@ -56,7 +56,7 @@ def published() -> pd.DataFrame:
 
 
 def _means(metric: str, dataset: str | None) -> pd.Series:
-    """Map each method to its mean over structures, of the first table that has it; without a data set the mean over all six.
+    """Map each method to its mean over structures, from the first table that has it; without a data set, over all six.
 
     NaN if the paper has no such value, or not of all six.
     """

@@ -211,8 +211,6 @@ def paper_logits(
     Examples:
         nnunet_nacl paper logits RESULTS/DATASET/nnUNetTrainerNACL__nnUNetPlans__2d -i imagesTs -gt labelsTs
     """
-    if (i is None) != (gt is None):
-        raise argparse.ArgumentError(None, "-i IMAGES goes with -gt LABELS.")
     from nnunet_nacl.paper.logits import compare_logits
 
     without = compare_logits(

@@ -137,10 +137,8 @@ def add_network(
     inherited = parent.resolved(configuration)
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
-    fits = len(size) in chosen.dimensions and all(
-        length > 0 and length % chosen.multiple == 0 for length in size
-    )
-    if not fits or len(size) != len(planned):
+    fits = len(size) == len(planned) and len(size) in chosen.dimensions
+    if not fits or any(length % chosen.multiple for length in size):
         dimensions = " or ".join(f"{number}D" for number in chosen.dimensions)
         raise ValueError(
             f"{network} takes {dimensions} patches whose sizes are multiples of {chosen.multiple}; got {list(size)} "

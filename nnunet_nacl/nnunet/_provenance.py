@@ -13,6 +13,7 @@ from nnunet_nacl.typing import ByName
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
+# In a decoded folder: what for, and the thresholds of each case
 DECODED_NAME = "decoded.json"
 # In a folder that was made of predictions: the names of their model
 PROVENANCE_NAME = "provenance.json"
@@ -107,13 +108,6 @@ class Provenance:
         return None
 
     @property
-    def names(self) -> dict[str, str | None]:
-        """Those of the model: what a folder that is made of predictions does not say otherwise."""
-        return {
-            name: getattr(self, name) for name in ("dataset", "trainer", "plans", "configuration")
-        }
-
-    @property
     def has_own_fits(self) -> bool:
         """Whether predictions are calibrated, each fold by its own fit."""
         return any("@" not in calibration for calibration in self.calibration)
@@ -137,10 +131,12 @@ def calibration_of(folder: Path) -> str | None:
 
 def decoding_of(folder: Path) -> str | None:
     """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
-    mark = DecodedMark.read(folder)
-    if mark is None:
+    file = folder / DECODED_NAME
+    if not file.is_file():
         return None
-    return mark.metric if mark.alpha is None else f"{mark.metric}, alpha {mark.alpha:g}"
+    mark = read_json(file, ByName)
+    alpha = mark["alpha"]
+    return str(mark["metric"]) if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
 
 
 def _methods(calibrations: Iterable[str]) -> set[str]:
@@ -149,43 +145,3 @@ def _methods(calibrations: Iterable[str]) -> set[str]:
 
 def _told(done: str, how: str | None) -> str:
     return f"predictions that are {f'not {done}' if how is None else f'{done} ({how})'}"
-
-
-@dataclass(frozen=True)
-class DecodedCase:
-    """How a case was decoded.
-
-    Attributes:
-        thresholds: one per class k ≥ 1, or region.
-        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
-    """
-
-    thresholds: list[float]
-    shared_voxels: int | None = None
-
-
-@dataclass(frozen=True)
-class DecodedMark:
-    """What ``decoded.json`` says of a folder that ``nnunet_nacl decode`` wrote.
-
-    Attributes:
-        metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.
-        alpha: the share of each structure that may be missed, for recall.
-        fit: the file with the recall's thresholds.
-        pred_folder: where the probabilities were.
-        structures: their names.
-        cases: those of the folder.
-    """
-
-    metric: str
-    alpha: float | None
-    fit: str | None
-    pred_folder: str
-    structures: list[str]
-    cases: dict[str, DecodedCase]
-
-    @classmethod
-    def read(cls, folder: Path) -> "DecodedMark | None":
-        """The mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
-        file = folder / DECODED_NAME
-        return read_json(file, cls) if file.exists() else None

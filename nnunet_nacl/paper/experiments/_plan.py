@@ -273,7 +273,6 @@ def add_configuration(
     """
     changes: list[tuple[str, ByName]] = []
     found = PlansJson.find(dataset, configuration, plans)
-    found.check_single_stage(configuration)
     if normalization is not None:
         channels = len(found.resolved(configuration)["normalization_schemes"])
         of_channels = {

@@ -10,6 +10,7 @@ from models import loss_name
 
 from nnunet_nacl.metrics import case_weights
 from nnunet_nacl.paper.report import published
+from nnunet_nacl.paper.studies import read_study
 
 CALIBRATION = {
     "ECE foreground": "{ECE_foreground:.3f}",
@@ -66,6 +67,68 @@ def losses_long() -> str:
         **ECE_NEAR,
     }
     return table(rows, columns)
+
+
+PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
+"""How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
+
+
+def since_rows() -> pd.DataFrame:
+    """The losses of the study ``since`` on Hippocampus, 6,000 steps: means over trainings, and the verdict."""
+    methods = [loss_name(method.trainer) for method in read_study("since").methods]
+    rows = read(
+        "losses",
+        "data_set == 'Dataset004_Hippocampus' and configuration == '2d_bs8' and optimizer == 'Adam' "
+        "and steps == 6000 and fold == '0'",
+    )
+    grouped = rows.groupby("method")
+    means = grouped.mean(numeric_only=True)
+    means["trainings"] = grouped.size()
+    found = means.loc[[method for method in methods if method in means.index]]
+    keeps = (
+        (found["Dice"] >= found.loc["DiceCE", "Dice"] - PROMISE["Dice"])
+        & (found["NLL"] <= found.loc["CE", "NLL"] + PROMISE["NLL"])
+        & (found["ECE_near"] <= PROMISE["ECE_near"])
+    )
+    found["keeps"] = keeps.map({True: "**yes**", False: "no"})
+    return found.reset_index()
+
+
+def losses_since() -> str:
+    """Losses since the paper, by the rule of since.md."""
+    columns = {
+        "loss": "{method}",
+        "trainings": "{trainings}",
+        "Dice": "{Dice:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+        "keeps the promise": "{keeps}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "ECE union": "{ECE_union:.3f}",
+        "Brier": "{Brier:.3f}",
+        "HD95 (mm)": "{HD95:.2f}",
+    }
+    return table(since_rows(), columns)
+
+
+def calibrated_since() -> pd.DataFrame:
+    """The same models as trained, with one temperature and with a refitted last layer, those that were calibrated."""
+    models = since_rows()["method"].tolist()
+    rows = read("calibrate", "method in ['as trained', 'temperature', 'head'] and folds == '0'")
+    rows = rows[
+        (rows["data_set"] == "Dataset004_Hippocampus")
+        & rows["trainer"].str.endswith("_paperSchedule_24epochs")
+    ]
+    rows = rows.assign(loss=rows["trainer"].map(loss_name))
+    rows = rows[rows["loss"].isin(models)]
+    return rows.sort_values("loss", key=lambda names: names.map(models.index), kind="stable")
+
+
+def since_calibrated() -> str:
+    """NLL, ECE near and Dice of each loss, as trained and calibrated."""
+    columns = {method: f"method == '{method}'" for method in ("as trained", "temperature", "head")}
+    return crossed(calibrated_since(), columns, "{NLL:.3f}, {ECE:.3f}, {Dice:.3f}", by="loss")
 
 
 def losses_3d() -> str:
@@ -240,6 +303,48 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
         "ECE union": weights @ cases["ECE_union"] / weights.sum(1),
     }
     return {metric: (float(both[0]), both[1:]) for metric, both in values.items()}
+
+
+def paper_statements() -> str:
+    """NACL minus other losses and other settings of its own, on Hippocampus and ACDC, paired by case."""
+    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3}
+    columns = []
+    for data_set, suffix, nacl in (
+        ("Hippocampus", "_paperSchedule", "NACL, again"),
+        ("ACDC", "_24epochs", "NACL"),
+    ):
+        where = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
+        columns.append((data_set, paired(where, nacl)))
+    lines = [
+        ["NACL minus", *(f"{data_set}: {metric}" for data_set, _ in columns for metric in metrics)]
+    ]
+    for name, on_hippocampus, on_acdc in STATEMENTS:
+        cells = []
+        for key, (_, found) in zip((on_hippocampus, on_acdc), columns, strict=True):
+            for metric, digits in metrics.items():
+                if key in found:
+                    value, low, high = found[key][metric]
+                    cells.append(difference(-value, -high, -low, digits))
+                else:
+                    cells.append("–")
+        lines.append([name, *cells])
+    return markdown(lines)
+
+
+STATEMENTS = (
+    ("CE + DSC", "DiceCE, again", "DiceCE"),
+    ("its third training", "DiceCE, a third time", ""),
+    ("CE", "CE, again", "CE"),
+    ("LS", "LS", "LS"),
+    ("SVLS", "SVLS, again", "SVLS"),
+    ("MbLS", "", "MbLS"),
+    ("FL", "", "FL"),
+    ("ECP", "ECP", "ECP"),
+    ("NACL, softmax", "NACL softmax", ""),
+    ("NACL, Gaussian", "NACL Gaussian, σ = 1", ""),
+    ("NACL, l2", "NACL l2", ""),
+)
+"""Rows of ``paper_statements``, and the training of each data set that they compare with."""
 
 
 def paper_ablations() -> str:

@@ -37,6 +37,7 @@ def loss_name(trainer: str) -> str:
         "NACL_gaussian": "NACL Gaussian" if setting else "NACL Gaussian, σ = 1",
         "NACL_l2": "NACL l2",
         "NACL_softmax": "NACL softmax",
+        "DiceACECE_hardBins": "DiceACECE, hard bins",
         "NACL_classSum": "NACL, equation 9 as printed",
         "NACL_borderBackground": "NACL, background around the image",
     }.get(loss, loss)

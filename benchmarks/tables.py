@@ -28,6 +28,7 @@ from loss_tables import (
     losses_lambda_paired,
     losses_long,
     losses_paired,
+    losses_since,
     losses_usgra,
     paper_ablations,
     paper_acdc,
@@ -35,6 +36,8 @@ from loss_tables import (
     paper_long,
     paper_samples,
     paper_sigma,
+    paper_statements,
+    since_calibrated,
 )
 from models import loss_name
 
@@ -162,11 +165,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-lambda-paired": losses_lambda_paired,
     "paper-long": paper_long,
     "paper-acdc": paper_acdc,
+    "paper-statements": paper_statements,
     "paper-ablations": paper_ablations,
     "paper-sigma": paper_sigma,
     "paper-hyperparameters": paper_hyperparameters,
     "paper-samples": paper_samples,
     "losses-dice": losses_dice,
+    "losses-since": losses_since,
+    "since-calibrated": since_calibrated,
     "yardstick": yardstick,
     "use": use,
     "logits": logits,

@@ -33,7 +33,7 @@ def check_any_used(used: Collection[Any], skipped: Sequence[Skipped]) -> None:
 
 
 def reasons(skipped: Sequence[Skipped]) -> str:
-    """Why cases were skipped, a line each, for errors."""
+    """List why cases were skipped, a line each, for errors."""
     lines = [f"{entry.case}: {entry.reason}" for entry in skipped[:_LISTED]]
     if len(skipped) > _LISTED:
         lines.append(f"and {len(skipped) - _LISTED} more")

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not stop the command
     try:
         return command.run(words[len(command.name.split()) :])
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
         print(f"nnunet_nacl {command.name}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -56,12 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find_command(words: Sequence[str]) -> Command | None:
-    """The command that a command line begins with; None if there is none."""
+    """Return the command that a command line begins with; None if there is none."""
     return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
 
 
 def overview() -> str:
-    """The help of all commands."""
+    """Return the help of all commands."""
     lines = [
         "usage: nnunet_nacl COMMAND ... [--help] [--version]",
         "",

@@ -1,9 +1,19 @@
 """Copy a trained model so that a stock nnU-Net can run it without this package."""
 
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
-from nnunet_nacl.nnunet import PlansJson, find_trainer, read_checkpoint, write_checkpoint
+import numpy as np
+
+from nnunet_nacl.nnunet import (
+    CHECKPOINTS,
+    PlansJson,
+    find_checkpoint,
+    find_trainer,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
 _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
@@ -18,30 +28,45 @@ _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
 )
 
 
-def export_model(model_folder: str | Path) -> Path:
+def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final"]) -> Path:
     """Copy a model folder to ``<model_folder>_stock`` with its trainer renamed to nnU-Net's below it; returns the copy.
 
     Our trainers, and yours with ``CalibratedLossMixin``, differ from nnU-Net's in training only, so the copy's
-    predictions are identical, bit for bit. Its checkpoints are for prediction: further training would use another loss.
+    predictions are identical, bit for bit. Its checkpoints are for prediction, without the optimizer's state, and hold
+    Python's numbers alone, so that ``torch.load(weights_only=True)`` reads them.
+
+    Args:
+        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
+        as_final: the checkpoint of each fold that the copy calls ``checkpoint_final.pth``.
 
     Raises:
-        FileNotFoundError: ``model_folder`` is not a trained model folder, or lacks its plans.
+        FileNotFoundError: ``model_folder`` is not a trained model folder, or lacks its plans or that checkpoint.
         FileExistsError: the copy exists.
-        ValueError: a checkpoint cannot be read (see ``read_checkpoint``), or its trainer is not found, is nnU-Net's
-            own, or builds another network.
+        ValueError: a checkpoint cannot be read (see ``read_checkpoint``), or its trainer is not found, or builds
+            another network.
     """
     source = Path(model_folder).resolve()
     output = source.with_name(f"{source.name}_stock")
+    final = CHECKPOINTS["final"]
     checkpoints = {}
     stock = {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
+        if as_final != final:
+            find_checkpoint(source, file.parent.name.removeprefix("fold_"), as_final)
+            if file.name == final:
+                continue
         content = read_checkpoint(file)
         trainer = content["trainer_name"]
         try:
             stock[trainer] = _stock_trainer(trainer)
         except ValueError as error:
             raise ValueError(f"{file} cannot be exported: {error}") from error
-        checkpoints[file] = {**content, "trainer_name": stock[trainer]}
+        target = file.with_name(final) if file.name == as_final else file
+        checkpoints[target.relative_to(source)] = {
+            name: value if name == "network_weights" else _plain(value)
+            for name, value in content.items()
+            if name != "optimizer_state"
+        } | {"trainer_name": stock[trainer]}
     if not checkpoints:
         raise FileNotFoundError(
             f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
@@ -55,24 +80,36 @@ def export_model(model_folder: str | Path) -> Path:
     needed = ""
     if network.startswith("nnunet_nacl.paper.networks."):
         needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"
+    chosen = "" if as_final == final else f" {final} is the original's {as_final}."
+    renamed = ", ".join(sorted({*stock.values()}))
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
-        f"Trained by {', '.join(sorted(stock))} with nnunet_nacl. In the checkpoints the trainer is "
-        f"renamed to {', '.join(sorted({*stock.values()}))}; weights, plans and predictions are the same.\n\n{needed}"
+        f"Trained by {', '.join(sorted(stock))}. In the checkpoints the trainer is {renamed}, "
+        f"and the optimizer's state is left out; weights, plans and predictions are the same.{chosen}\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"
     )
-    copied = [file for pattern in _COPIED for file in source.glob(pattern)]
-    for file in (*copied, *checkpoints):
-        target = output / file.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if file in checkpoints:
-            write_checkpoint(checkpoints[file], target)
+    copied = [file.relative_to(source) for pattern in _COPIED for file in source.glob(pattern)]
+    for name in (*copied, *checkpoints):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        if name in checkpoints:
+            write_checkpoint(checkpoints[name], output / name)
         else:
-            shutil.copyfile(file, target)
+            shutil.copyfile(source / name, output / name)
     # Last: the copy is whole when it is there
     (output / NOTE_NAME).write_text(note)
     return output
+
+
+def _plain(value: Any) -> Any:
+    """The value with numbers, lists and text in place of NumPy's scalars, arrays, and paths."""
+    if isinstance(value, dict):
+        return {_plain(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value))
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def _stock_trainer(name: str) -> str:
@@ -85,10 +122,6 @@ def _stock_trainer(name: str) -> str:
         if base.__module__.startswith("nnunetv2.")
         and not any(above.__module__.startswith("nnunet_nacl.") for above in base.__mro__)
     )
-    if trainer is stock:
-        raise ValueError(
-            f"its trainer {name} is nnU-Net's own, so that nnU-Net predicts with it as it is."
-        )
     if trainer.build_network_architecture is not stock.build_network_architecture:
         raise ValueError(f"its trainer {name} builds a network of its own, which nnU-Net lacks.")
     return str(stock.__name__)

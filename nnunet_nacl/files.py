@@ -20,7 +20,7 @@ _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]",
 
 
 def unresolved(path: str | Path) -> Path:
-    """The absolute path without ``..`` in it, where links keep their names."""
+    """Return the absolute path without ``..`` in it, where links keep their names."""
     return Path(os.path.normpath(Path(path).absolute()))
 
 
@@ -76,7 +76,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def printable(text: str) -> str:
-    """The text as valid UTF-8: other bytes of file names become �."""
+    """Return the text as valid UTF-8: other bytes of file names become �."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -92,7 +92,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, file: Path) -> "FileState | None":
-        """The state of a file now; None if it is missing."""
+        """Return the state of a file now; None if it is missing."""
         try:
             status = file.stat()
         except OSError:
@@ -117,7 +117,7 @@ def is_full(error: OSError) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """The text of an error, after its type unless the text says enough: a KeyError's is just the key."""
+    """Return the text of an error, after its type unless the text says enough: a KeyError's is just the key."""
     kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
     return f"{kind}{error}"
 

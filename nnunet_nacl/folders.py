@@ -26,7 +26,7 @@ class NewFolder(Generic[Result]):
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
-        """A text for users: how many cases were done, and notes."""
+        """Return a text for users: how many cases were done, and notes."""
         total = len(self.results) + len(self.skipped)
         done = f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}."
         return "\n".join([done, *self.notes])

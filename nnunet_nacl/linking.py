@@ -13,19 +13,19 @@ PTH_NAME = "nnunet_nacl_trainers.pth"
 
 
 def trainers_path() -> Path:
-    """The folder to put into ``nnUNet_extTrainer``."""
+    """Return the folder to put into ``nnUNet_extTrainer``."""
     return Path(__file__).resolve().parent / "trainers" / "ext"
 
 
 def search_path(current: str | None) -> str:
-    """What to set ``nnUNet_extTrainer`` to: the folders that it holds, by their absolute paths, and ours."""
+    """Return the new ``nnUNet_extTrainer``: the folders that it holds, by their absolute paths, and ours."""
     users = filter(None, (current or "").split(os.pathsep))
     folders = [*map(os.path.abspath, users), str(trainers_path())]
     return os.pathsep.join(dict.fromkeys(folders))
 
 
 def pth_file() -> Path:
-    """The file that ``link`` writes, in the site-packages of this Python environment."""
+    """Return the file that ``link`` writes, in the site-packages of this Python environment."""
     return Path(sysconfig.get_path("purelib")) / PTH_NAME
 
 

@@ -1,13 +1,14 @@
-"""What cases' names alone decide: in which order cases are drawn, and which are of one patient."""
+"""The order in which cases are drawn, and the patients that they belong to, both from their names alone."""
 
 import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 
 
 def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
-    """The names in the order of the SHA-256 of ``SEED NAME``, the same everywhere; further names reorder no others."""
+    """Sort names by the SHA-256 of ``SEED NAME``: the same order everywhere, which further names do not change."""
     return sorted(
         names,
         key=lambda name: hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest(),
@@ -15,7 +16,7 @@ def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
 
 
 def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str, list[str]]:
-    """Patient -> cases, told from the cases' names.
+    """Group cases by patient, by their names.
 
     Args:
         cases: their names.
@@ -23,27 +24,20 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
             underscore (``patient001_frame01``), or a regular expression whose first group is the patient.
 
     Raises:
-        ValueError: not a regular expression, the name of a case has no patient, or all cases are of one.
+        ValueError: the name of a case tells no patient, or all cases are of one.
     """
     if not by_patient:
         return {case: [case] for case in cases}
     pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}.") from error
-    if not expression.groups:
-        raise ValueError(
-            f"by_patient: {pattern!r} has no group that is the patient, such as '^(.+)_'; without an expression, put "
-            "--by_patient last."
-        )
     patients = defaultdict(list)
     for case in cases:
-        match = expression.search(case)
-        if not match or not match[1]:
+        match = None
+        with suppress(re.error):
+            match = re.search(pattern, case)
+        if not match or not match.re.groups or not match[1]:
             raise ValueError(
                 f"The name of case {case} does not tell its patient; expected it to match {pattern!r}, whose first "
-                "group is the patient."
+                "group is the patient. Without an expression, put --by_patient last."
             )
         patients[match[1]].append(case)
     if len(patients) == 1:

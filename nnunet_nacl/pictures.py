@@ -14,8 +14,8 @@ from PIL import Image
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
-"""Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; the colors most like the red of
-doubt and errors come last."""
+"""Colors of the labels from 1 on, by Okabe and Ito, which color-blind readers can distinguish. The colors most like the
+red of doubt and errors come last."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
 # Pixels of a picture along each axis
@@ -23,7 +23,7 @@ _LARGEST = 288
 
 
 def label_color(label: int) -> str:
-    """The color of a label from 1 on; of many labels, some share one."""
+    """Return the color of a label from 1 on; of many labels, some share one."""
     return LABEL_COLORS[(label - 1) % len(LABEL_COLORS)]
 
 
@@ -58,7 +58,7 @@ class Picture:
 
     @classmethod
     def of(cls, labels: Labels, image: Floats | None) -> "Picture":
-        """The picture of an image (H, W), if there is one, with the outlines of labels (H, W)."""
+        """Return the picture of an image (H, W), if there is one, with the outlines of labels (H, W)."""
         height, width = labels.shape
         drawn = None if image is None else _image_layer(image)
         outlines = {
@@ -68,7 +68,7 @@ class Picture:
 
 
 def _image_layer(image: Floats) -> str:
-    """An image (H, W) in gray, from its 0.5th to its 99.5th percentile: a JPEG, as a ``data:`` address."""
+    """Return an image (H, W) in gray, from its 0.5th to its 99.5th percentile: a JPEG, as a ``data:`` address."""
     image = smaller(image)
     finite = image[np.isfinite(image)]
     low, high = np.percentile(finite, [0.5, 99.5]) if finite.size else (0.0, 1.0)
@@ -77,7 +77,7 @@ def _image_layer(image: Floats) -> str:
 
 
 def reduction(shape: tuple[int, ...]) -> int:
-    """The whole factor by which a slice is made smaller, so that no axis is longer than a picture may be."""
+    """Return the whole factor by which a slice is made smaller, so that no axis is longer than a picture may be."""
     return math.ceil(max(shape) / _LARGEST)
 
 
@@ -88,21 +88,21 @@ def smaller(image: Floats) -> Floats:
 
 
 def png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
-    """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
+    """Return a picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
     drawn = Image.fromarray(indices)
     drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
     return _data_address(drawn, "png", optimize=True)
 
 
 def _data_address(drawn: Image.Image, form: str, **options: Any) -> str:
-    """A picture in a file format of Pillow's, as a ``data:`` address."""
+    """Return a picture in a file format of Pillow's, as a ``data:`` address."""
     stream = io.BytesIO()
     drawn.save(stream, form, **options)
     return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def _outline(mask: Mask) -> str:
-    """The outline of a mask (H, W) as an SVG path, along the edges of its voxels.
+    """Return the outline of a mask (H, W) as an SVG path, along the edges of its voxels.
 
     >>> _outline(np.array([[False, True]]))
     'M1,0h1M1,1h1M1,0v1M2,0v1'
@@ -113,7 +113,7 @@ def _outline(mask: Mask) -> str:
 
 
 def _edges(mask: Mask) -> list[list[int]]:
-    """Where rows of a mask differ from the row before: row, start and length of each run."""
+    """Find where rows of a mask differ from the row before: row, start and length of each run."""
     is_edge = np.diff(mask, axis=0, prepend=False, append=False)
     steps = np.diff(is_edge.astype(np.int8), axis=1, prepend=0, append=0)
     starts = np.argwhere(steps == 1)

@@ -14,6 +14,8 @@ import torch
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import read_checkpoint
+from nnunet_nacl.nnunet import write_checkpoint as write_checkpoint_to
 from tests.commands import run_forked
 from tests.conftest import KINDS, TRAINER, Planned, Trained
 from tests.test_files import at_most
@@ -47,6 +49,42 @@ def test_a_stock_nnunet_runs_the_exported_model(
     assert run_forked(["-c", STOCK, str(exported), str(images), str(stock)], os.environ, log) == 0, log.read_text()
     for case in ("toy_0", "toy_1"):
         assert np.array_equal(*(np.load(folder / f"{case}.npz")["probabilities"] for folder in (ours, stock)))
+
+
+@pytest.mark.slow
+def test_monai_converts_the_exported_model(
+    planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network in MONAI's bundle predicts as the calibrated one, here by nnU-Net: MONAI's call does not fit 2.8."""
+    from monai.apps.nnunet import convert_nnunet_to_monai_bundle
+
+    name, source = KINDS["labels"][0], trained("labels", "2d_small", TRAINER)
+    model = tmp_path / name / source.name
+    shutil.copytree(source, model)
+    final = model / "fold_0" / "checkpoint_final.pth"
+    content = read_checkpoint(final)
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):  # why MONAI needs the export
+        torch.load(final, weights_only=True)
+    weights = {key: value / 2 if "seg_layers" in key else value for key, value in content["network_weights"].items()}
+    write_checkpoint_to({**content, "network_weights": weights}, final.with_name("checkpoint_calibrated.pth"))
+    exported = export_model(model, as_final="checkpoint_calibrated.pth")
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))
+    models = tmp_path / "bundle" / "models"
+    models.mkdir(parents=True)
+    described = {"dataset_name_or_id": name, "nnunet_trainer": TRAINER, "nnunet_configuration": "2d_small_stock"}
+    convert_nnunet_to_monai_bundle(described, str(models.parent))
+    parts = [torch.load(models / part, weights_only=True) for part in ("nnunet_checkpoint.pth", "fold_0/model.pt")]
+    torch.save(parts[0] | parts[1], models / "fold_0" / "checkpoint_final.pth")
+    images = tmp_path / "images"
+    images.mkdir()
+    shutil.copy(planned("labels")[0].folder / "raw" / name / "imagesTr" / "toy_0_0000.nii.gz", images)
+    predictions = []
+    for folder in (models, exported):
+        output, log = tmp_path / f"by_{folder.name}", tmp_path / "log"
+        output.mkdir()
+        assert run_forked(["-c", STOCK, str(folder), str(images), str(output)], os.environ, log) == 0, log.read_text()
+        predictions.append(np.load(output / "toy_0.npz")["probabilities"])
+    assert np.array_equal(*predictions)
 
 
 @pytest.fixture
@@ -93,6 +131,21 @@ def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
         export_model(model_folder)
 
 
+def test_the_calibrated_network_takes_the_name_that_others_read(model_folder: Path) -> None:
+    final, weights = model_folder / "fold_0" / "checkpoint_final.pth", torch.ones(3)
+    write_checkpoint(model_folder, network_weights={"w": weights})
+    final.rename(final.with_name("checkpoint_calibrated.pth"))
+    for other in ("final", "best"):
+        write_checkpoint(model_folder, network_weights={"w": 2 * weights})
+        final.rename(final.with_name(f"checkpoint_{other}.pth"))
+    output = export_model(model_folder, as_final="checkpoint_calibrated.pth")
+    written = {file.name: torch.load(file, weights_only=True) for file in output.glob("fold_0/*.pth")}
+    assert {name: one["network_weights"]["w"].tolist() for name, one in written.items()} == {
+        "checkpoint_final.pth": [1, 1, 1], "checkpoint_best.pth": [2, 2, 2],
+    }  # fmt: skip
+    assert "checkpoint_final.pth is the original's checkpoint_calibrated.pth" in (output / NOTE_NAME).read_text()
+
+
 MINE = """
 from nnunetv2.training.nnUNetTrainer.variants.data_augmentation.nnUNetTrainerDA5 import nnUNetTrainerDA5
 from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
@@ -108,7 +161,7 @@ class nnUNetTrainerMineLarger(nnUNetTrainerMine):
 def test_which_trainer_of_nnunet_predicts_alike(
     model_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of ours, of one's own, and of nnU-Net's with a budget that nnU-Net does not know."""
+    """Of ours, of one's own, of nnU-Net's with a budget that nnU-Net does not know, and of nnU-Net's."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.py").write_text(MINE)
     monkeypatch.setenv("nnUNet_extTrainer", os.pathsep.join([str(tmp_path / "mine"), str(trainers_path())]))
@@ -116,6 +169,7 @@ def test_which_trainer_of_nnunet_predicts_alike(
         "nnUNetTrainerDiceNACL_5epochs": "nnUNetTrainer",
         "nnUNetTrainerDA5_20epochs_10iterations": "nnUNetTrainerDA5",
         "nnUNetTrainerMine": "nnUNetTrainerDA5",
+        "nnUNetTrainerAdam": "nnUNetTrainerAdam",
     }.items():
         write_checkpoint(model_folder, trainer_name=name)
         output = export_model(model_folder)
@@ -130,13 +184,11 @@ def test_which_trainer_of_nnunet_predicts_alike(
 def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"it has no fold_\*/checkpoint_\*\.pth\."):
         export_model(tmp_path)
-    for name, problem in (
-        ("nnUNetTrainerAdam", "its trainer nnUNetTrainerAdam is nnU-Net's own, so that nnU-Net predicts with it"),
-        ("nnUNetTrainerMine", "trainer nnUNetTrainerMine: "),
-    ):
-        file = write_checkpoint(model_folder, trainer_name=name)
-        with pytest.raises(ValueError, match=rf"checkpoint_final\.pth cannot be exported: {problem}"):
-            export_model(model_folder)
+    with pytest.raises(FileNotFoundError, match=r"fold_0/checkpoint_calibrated\.pth does not exist"):
+        export_model(model_folder, as_final="checkpoint_calibrated.pth")
+    file = write_checkpoint(model_folder, trainer_name="nnUNetTrainerMine")
+    with pytest.raises(ValueError, match=r"checkpoint_final\.pth cannot be exported: trainer nnUNetTrainerMine: "):
+        export_model(model_folder)
     for content in (b"", b"not a checkpoint"):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"checkpoint_final\.pth cannot be read as a checkpoint of nnU-Net"):
@@ -169,12 +221,13 @@ def test_nothing_in_a_checkpoint_runs(
 
 @pytest.mark.parametrize("numpy_name", ["numpy._core.multiarray", "numpy.core.multiarray"])
 def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) -> None:
-    """Numbers of NumPy, by the name that they have in version 2 and by that in version 1."""
+    """Numbers of NumPy, by the name that they have in version 2 and by that in version 1; exported, Python's."""
     scalars = {code: np.dtype(code).type(1) for code in "?bhilqBHILQefd"}
     content = {
         "logging": {"ema": [scalars["d"]], "loss": [1.5, None], "all": scalars}, "_best_ema": scalars["f"],
         "optimizer_state": torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], momentum=0.9).state_dict(),
         "init_args": {"plans": {"a": [1, {"b": (2,)}]}, "device": torch.device("cpu"), "configuration": "2d"},
+        "moments": [np.arange(2.0)], "read_from": Path("plans.json"),
         "grad_scaler_state": {}, "inference_allowed_mirroring_axes": (0, 1),
     }  # fmt: skip
     weights = torch.rand(3)
@@ -184,8 +237,10 @@ def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) 
     with zipfile.ZipFile(file, "w") as archive:
         for member, data in members.items():
             archive.writestr(member, data.replace(b"numpy._core.multiarray", numpy_name.encode()))
-    copied = torch.load(export_model(model_folder) / "fold_0" / "checkpoint_final.pth", weights_only=False)
-    assert {name: copied[name] for name in content} == content
+    copied = torch.load(export_model(model_folder) / "fold_0" / "checkpoint_final.pth", weights_only=True)
+    expected = {**content, "moments": [[0, 1]], "read_from": "plans.json"}
+    del expected["optimizer_state"]
+    assert {name: copied.get(name) for name in content} == {**expected, "optimizer_state": None}
     assert copied["trainer_name"] == "nnUNetTrainer"
     assert torch.equal(copied["network_weights"]["w"], weights)
 

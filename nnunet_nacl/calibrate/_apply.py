@@ -83,7 +83,7 @@ def calibrate_folder(
 
 
 def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "np.dtype[Any]"]:
-    """A case's sample, and the type of its probabilities."""
+    """Return a case's sample, and the type of its probabilities."""
     case = SavedCase(files, data_set)
     meaning = data_set.meaning
     p = case.probabilities()
@@ -111,7 +111,7 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
 
 
 def _share_rounded(sample: Sample) -> float:
-    """The share of wrong voxels whose truth has a p of 0 in float16, which may be any below 2⁻²⁵ (of 1 − p, 2⁻¹²)."""
+    """Return the share of wrong voxels whose truth has p = 0 in float16, so any p below 2⁻²⁵ (1 − p: 2⁻¹²)."""
     is_wrong = np.atleast_2d(sample.as_trained != sample.truth)
     nll = sample.activation.nll(sample.logits.astype(np.float64), sample.truth)
     steps = 25 if sample.activation.exclusive else np.where(sample.truth, 25, 12)

@@ -1,4 +1,4 @@
-"""What enters a network's last layer, for all voxels of a case: read with nnU-Net's predictor, or kept on the disk."""
+"""The features that enter a network's last layer, for all voxels of a case: from nnU-Net's predictor, or the disk."""
 
 import math
 import shutil
@@ -27,7 +27,7 @@ def map_logits(
     rows: int,
     dtype: type[np.floating] = np.float32,
 ) -> Floats:
-    """(N, *spatial), what a function makes, (N, n) with N rows, of a layer's logits (C, n) of some voxels.
+    """Map a layer's logits to (N, *spatial), by a function from the logits (C, n) of some voxels to (N, n).
 
     Features are (F, *spatial).
     """
@@ -103,7 +103,7 @@ class FeatureReader:
             self.output_layer = Layer(np.eye(last.out_channels), np.zeros(last.out_channels))
 
     def features(self, image: Singles) -> "Tensor":
-        """The last layer's input (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits.
+        """Return the last layer's input (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits.
 
         In single precision, on the device of the prediction; where a GPU has too little memory, on the CPU.
         """
@@ -124,7 +124,7 @@ class FeatureReader:
 
 
 def _last_convolution(predictor: Any, device: "torch.device") -> Any:
-    """The convolution whose output is the network's, and whose weight and bias are parameters."""
+    """Return the convolution whose output is the network's, and whose weight and bias are parameters."""
     import torch
 
     # In training, batch norms would take account of the image of zeros

@@ -184,7 +184,7 @@ class TrainedFold:
         return self._each_case(sample_of, "features")
 
     def _foreground(self, features: "Tensor") -> Floats:
-        """(1, *spatial) the probability of the foreground, or (R, *spatial) of each region."""
+        """Return the probability of the foreground (1, *spatial), or of each region (R, *spatial)."""
         activation = self.meaning.activation
         tops = self.meaning.num_tops
 
@@ -198,7 +198,7 @@ class TrainedFold:
         return found
 
     def spacing(self, properties: ByName) -> list[float]:
-        """Of a preprocessed case, in mm; a 2D configuration leaves the slices where they are."""
+        """Return the spacing of a preprocessed case in mm; a 2D configuration leaves the slices where they are."""
         spacing = list(self.reader.predictor.configuration_manager.spacing)
         if len(spacing) == 2:
             across = self.reader.predictor.plans_manager.transpose_forward[0]
@@ -383,7 +383,7 @@ def _calibrate_fold(
     by_patient: bool | str,
     save_probabilities: bool,
 ) -> tuple[Fit, Path]:
-    """The fit of a fold, or of all folds together, and the checkpoint that was written."""
+    """Return the fit of a fold, or of all folds together, and the checkpoint that was written."""
     reader = fold.reader
     checkpoint = fold.folder / FOLD_CHECKPOINT
     validation = fold.folder / FOLD_VALIDATION

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KEEPING = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
 OPTIONS = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
-"""Of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
+"""Options of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
 STRENGTH = 1e-4
 """λ, which pulls the last layer toward the layer of the best temperature."""
 
@@ -69,7 +69,7 @@ class Head:
         strength: float = STRENGTH,
         keeping: float = KEEPING,
     ) -> "Head":
-        """The minimum, by L-BFGS.
+        """Return the minimum, by L-BFGS.
 
         Args:
             sample: with features.
@@ -122,7 +122,7 @@ class Head:
         return weight @ inputs + np.array(self.bias, np.float32)[:, None]
 
     def layer(self, *_: Floats) -> Layer:
-        """The last layer that gives calibrated logits."""
+        """Return the last layer that gives calibrated logits."""
         return Layer(np.array(self.weight), np.array(self.bias))
 
 
@@ -154,7 +154,7 @@ class _Standardized:
         return cls(inputs, mean.double(), spread.double())
 
     def rows_of(self, layer: Layer) -> "Tensor":
-        """(C, F + 1) weights of ``inputs`` that give the same logits as a layer."""
+        """Return the weights (C, F + 1) of ``inputs`` that give the same logits as a layer."""
         import torch
 
         of_features, offset = (torch.from_numpy(part).to(self.mean) for part in layer)
@@ -162,7 +162,7 @@ class _Standardized:
         return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
 
     def layer_of(self, rows: "Tensor") -> Layer:
-        """The layer whose weights of ``inputs`` are these rows."""
+        """Return the layer whose weights of ``inputs`` are these rows."""
         weight = rows[:, :-1] / self.spread
         bias = rows[:, -1] - weight @ self.mean
         return Layer(weight.cpu().numpy(), bias.cpu().numpy())
@@ -171,7 +171,7 @@ class _Standardized:
 def _even_directions(
     objective: Objective, inputs: "Tensor", start: "Tensor", pull: "Tensor"
 ) -> "Tensor":
-    """(C, F + 1, F + 1): of each class, coordinates in which the loss curves alike in all directions at the start.
+    """Find coordinates for each class, (C, F + 1, F + 1), in which the loss first curves alike in all directions.
 
     So few steps are enough. The search begins at the weights ``start`` (C, F + 1) of inputs (F + 1, n). The curvature
     is that of the cross-entropy, of each class by itself, and of the ``pull`` (F + 1,) on each weight.

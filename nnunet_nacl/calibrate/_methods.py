@@ -1,4 +1,4 @@
-"""What every calibration can do, and two of them: temperature scaling, and none."""
+"""The interface of calibrations, temperature scaling, and no calibration."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -23,7 +23,7 @@ class Layer(NamedTuple):
 
 
 class Calibration(Protocol):
-    """What ``try_methods`` fits and judges, and what is written into a checkpoint; its class is one of the methods.
+    """A calibration, which ``try_methods`` fits and judges, and a checkpoint holds; its class is one of the methods.
 
     Attributes:
         keeps_labels: whether every voxel keeps its label.
@@ -39,7 +39,7 @@ class Calibration(Protocol):
 
     @property
     def remark(self) -> str:
-        """What a reader of its scores should know of its search; usually nothing."""
+        """A remark on its search for readers of its scores; usually empty."""
 
     @classmethod
     def of(cls, sample: Sample, layer: Layer | None = None) -> "Self":
@@ -49,7 +49,7 @@ class Calibration(Protocol):
         """Calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
-        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
+        """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Unchanged:
         return cls()
 
     def logits(self, inputs: Floats) -> Floats:
-        """The same logits (C, n)."""
+        """Return the same logits (C, n)."""
         return inputs
 
     def layer(self, weight: Array, bias: Array) -> Layer:
-        """The last layer as trained: see ``flat_layer``."""
+        """Return the last layer as trained: see ``flat_layer``."""
         return flat_layer(weight, bias)
 
 
@@ -93,7 +93,7 @@ class Temperature:
 
     @classmethod
     def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
-        """The T from 0.05 to 100 with the smallest NLL."""
+        """Return the T from 0.05 to 100 with the smallest NLL."""
         return cls(sample.best_temperature)
 
     @classmethod
@@ -114,7 +114,7 @@ class Temperature:
 
     @property
     def remark(self) -> str:
-        """That it is at a bound of the search, where the NLL would fall further beyond."""
+        """A remark if it is at a bound of the search, beyond which the NLL would fall further."""
         low, high = TEMPERATURES
         if low * 1.001 < self.temperature < high * 0.999:
             return ""
@@ -126,13 +126,13 @@ class Temperature:
         return divided
 
     def layer(self, weight: Array, bias: Array) -> Layer:
-        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
+        """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
         rows, offset = flat_layer(weight, bias)
         return Layer(rows / self.temperature, offset / self.temperature)
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:
-    """A last layer in double precision; the weight may have a convolution's shape (C, F, 1, ...), the bias be None."""
+    """Return a layer in float64; the weight may have a convolution's shape (C, F, 1, ...), the bias may be None."""
     rows = to_numpy(weight).astype(np.float64)
     offset = np.zeros(len(rows)) if bias is None else to_numpy(bias).astype(np.float64)
     return Layer(rows.reshape(len(rows), -1), offset)

@@ -32,11 +32,11 @@ NUM_VALUES = 4_000_000
 TEMPERATURES = (0.05, 100.0)
 """Between which the best one is searched for."""
 MIN_CASES = 5
-"""How many cases with a structure a calibration needs."""
+"""The number of cases with a structure that a calibration needs."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
 MOST_NLL = -float(np.log(NLL_CLIP))
-"""What a voxel counts at most, as in ``evaluate``."""
+"""The highest NLL of a voxel, as in ``evaluate``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,17 +109,17 @@ class Sample:
 
     @property
     def as_trained(self) -> Truth:
-        """What the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n)."""
+        """The prediction as trained, which a calibration should not change: (n,) classes, or bool (R, n)."""
         return self.activation.predicted(self.logits)
 
     def objective(self) -> Objective:
-        """What a calibration minimizes over these voxels."""
+        """Build the objective that a calibration minimizes over these voxels."""
         share = self.weights / self.weights.sum()
         parts = (self.on_device(values) for values in (self.truth, self.as_trained, share))
         return Objective(self.activation, *parts)
 
     def on_device(self, values: NDArray[Any]) -> "Tensor":
-        """A tensor of an array's values where calibrations are fitted."""
+        """Return a tensor of an array's values where calibrations are fitted."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
@@ -205,7 +205,7 @@ class Sample:
         cases: Array | None = None,
         features: Array | None = None,
     ) -> "Sample":
-        """All voxels of logits (N, K, *spatial), labels (N, *spatial), features (N, F, *spatial); see ``compare``."""
+        """Take all voxels of logits (N, K, *spatial), labels (N, *spatial), features (N, F, *spatial): ``compare``."""
         rows = channels_first(logits)
         truth = to_numpy(labels)
         images = np.arange(len(truth)) if cases is None else to_numpy(cases)
@@ -237,7 +237,7 @@ class Sample:
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
-        """The voxels of samples of one case each."""
+        """Return the voxels of samples of one case each."""
         joined: ByName = {
             field: np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
             for field in samples[0]._of_voxels()
@@ -252,7 +252,7 @@ class Sample:
         return replace(self, **taken)
 
     def _of_voxels(self) -> dict[str, NDArray[Any]]:
-        """All that there is for each voxel, the last axis."""
+        """Return all that there is for each voxel, the last axis."""
         return {
             field: value for field, value in vars(self).items() if isinstance(value, np.ndarray)
         }
@@ -270,7 +270,7 @@ class Sample:
 
 
 def channels_first(values: Array) -> Singles:
-    """(C, N · voxels) of values (N, C, *spatial)."""
+    """Reorder values (N, C, *spatial) to (C, N · voxels)."""
     rows = np.moveaxis(to_numpy(values), 1, 0)
     return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
 
@@ -297,7 +297,7 @@ def check_enough(
 def join_enough(
     samples: Mapping[str, Sample], skipped: Sequence[Skipped], *, by_patient: bool | str
 ) -> Sample:
-    """The voxels of all cases; a ValueError unless there are enough with a structure."""
+    """Return the voxels of all cases; a ValueError unless there are enough with a structure."""
     has_structure = {
         name: bool(sample.structures(sample.truth).any()) for name, sample in samples.items()
     }
@@ -306,7 +306,7 @@ def join_enough(
 
 
 def voxels_per_case(values: int, cases: int) -> int:
-    """How many voxels to draw from each case, given how many values are held for each voxel."""
+    """Return the number of voxels to draw from each case, given the number of values held for each voxel."""
     return max(NUM_VALUES // values // cases, 1000)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas
 
 DICE_TOLERANCE = 0.002
-"""How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
+"""The largest loss of mean Dice on held-out cases that a method may have."""
 CHANGED = 0.1
 """The largest share of the predicted foreground that may change its label; fits to trained models change 0 to 0.04."""
 METHODS: dict[str, type[Calibration]] = {kind.method: kind for kind in (Temperature, Head)}
@@ -167,7 +167,7 @@ class Fit:
         settings: ByName,
         skipped: Sequence[Skipped],
     ) -> "Fit":
-        """The fit of a method, or of the best one; see ``Trials.best``."""
+        """Return the fit of a method, or of the best one; see ``Trials.best``."""
         best: Any = trials.best(method)
         fitted_to = replace(provenance, cases=sorted(trials.unseen))
         return cls(best, fitted_to, trials.scores, settings, list(skipped))
@@ -194,7 +194,7 @@ class Fit:
         return read_json(file, cls)
 
     def table(self) -> str:
-        """The scores on held-out cases, one line per method; the chosen method is marked."""
+        """Return the scores on held-out cases, one line per method; the chosen method is marked."""
         import pandas as pd
 
         rows = {}
@@ -217,7 +217,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Trials:
-    """What was fitted by each method, and how good it is.
+    """The calibrations that each method fitted, and their scores.
 
     Attributes:
         fitted: to all cases.
@@ -230,7 +230,7 @@ class Trials:
     scores: dict[str, Score]
 
     def best(self, wanted: str | None) -> Calibration:
-        """What the wanted method fitted, or else the best one.
+        """Return the calibration of the wanted method, or else of the best one.
 
         The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
         there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
@@ -246,7 +246,7 @@ class Trials:
 
 
 def _shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list[str]:
-    """Why a method is not chosen, by the scores of all methods: a phrase for its NLL, its Dice and its labels each."""
+    """List why a method is not chosen: a phrase for its NLL, for its Dice and for its labels."""
     score = scores[calibration.method]
     as_trained = scores[Unchanged.method]
     found = []

@@ -8,7 +8,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def num_processes(np: int | None = None) -> int:
-    """How many processes ``-np`` asks for; by default nnU-Net's number, at most as many as there are cores."""
+    """Return the number of processes for ``-np``; by default nnU-Net's, at most the number of cores."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))  # that this process may use

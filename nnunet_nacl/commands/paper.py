@@ -187,12 +187,7 @@ def paper_networks(
         raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")
     from nnunet_nacl.paper.networks import add_network
 
-    added = add_network(network, d, c, plans=p, patch_size=patch_size)
-    patch = "x".join(map(str, added.patch_size))
-    print(
-        f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,\n"
-        f"batches of {added.batch_size} patches of {patch}, which need about {added.memory_gb:.1f} GB of GPU memory"
-    )
+    print(add_network(network, d, c, plans=p, patch_size=patch_size))
     return 0
 
 
@@ -216,8 +211,6 @@ def paper_logits(
     Examples:
         nnunet_nacl paper logits RESULTS/DATASET/nnUNetTrainerNACL__nnUNetPlans__2d -i imagesTs -gt labelsTs
     """
-    if (i is None) != (gt is None):
-        raise argparse.ArgumentError(None, "-i IMAGES goes with -gt LABELS.")
     from nnunet_nacl.paper.logits import compare_logits
 
     without = compare_logits(

@@ -50,17 +50,20 @@ def _list_trainers() -> None:
         print(f"    _{setting.shown():<44} {setting.about}")
 
 
-def export(model_folder: str) -> int:
-    """Copy a trained model to MODEL_FOLDER_stock, which a stock nnU-Net can run.
+def export(model_folder: str, *, as_final: str = "checkpoint_final.pth") -> int:
+    """Copy a trained model to MODEL_FOLDER_stock, which a stock nnU-Net, TotalSegmentator and MONAI can read.
 
     Args:
         model_folder: RESULTS/DATASET/TRAINER__PLANS__CONFIG
+        as_final: CHECKPOINT that the copy calls checkpoint_final.pth, such as checkpoint_calibrated.pth
+
+    Examples:
+        nnunet_nacl export RESULTS/DATASET/TRAINER__PLANS__CONFIG --as_final checkpoint_calibrated.pth
     """
     from nnunet_nacl.export import NOTE_NAME, export_model
 
-    print(
-        f"Wrote {export_model(model_folder)}. {NOTE_NAME} in it explains how to use it and what it needs."
-    )
+    output = export_model(model_folder, as_final=as_final)
+    print(f"Wrote {output}. {NOTE_NAME} in it explains how to use it and what it needs.")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from typing import Literal
 
 from nnunet_nacl.commands._chosen import Chosen
 from nnunet_nacl.commands._machine import num_processes
@@ -115,18 +116,33 @@ def decode(
 
 
 def maps(
-    pred_folder: str, *, o: str, what: Sequence[str] = ("confidence",), overwrite: bool = False
+    pred_folder: str,
+    *,
+    o: str,
+    what: Sequence[str] = ("confidence",),
+    as_one: bool = False,
+    dtype: Literal["uint8", "uint16", "float32"] | None = None,
+    overwrite: bool = False,
 ) -> int:
-    """Write images of confidence, entropy or a structure's probability, for a viewer.
+    """Write probability maps (soft segmentations) of the structures, or maps of confidence or entropy, for a viewer.
+
+    They lie where the image lies. NIfTI files say how integers are scaled, so that viewers show p in [0, 1].
 
     Args:
         o: FOLDER for CASE_MAP.nii.gz and so on
-        what: MAP or maps: confidence, entropy or structure:NAME (its probability)
+        what: MAP or maps: structures (the probability of each, as CASE_NAME.nii.gz), structure:NAME (of one),
+            confidence, entropy
+        as_one: write structures as one 4-D image, CASE_structures.nii.gz
+        dtype: how numbers are stored (default: uint8 for structures in NIfTI files, else the finest of the format)
 
     Examples:
+        nnunet_nacl maps predictions -o maps --what structures
         nnunet_nacl maps predictions -o maps --what confidence entropy structure:tumour
     """
     from nnunet_nacl.use import write_maps
 
-    done = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
+    done = write_maps(
+        pred_folder, o, what=what, as_one=as_one, dtype=dtype, num_processes=num_processes(),
+        overwrite=overwrite,
+    )  # fmt: skip
     return print_done(done)

@@ -31,7 +31,7 @@ from nnunet_nacl.typing import ByName, Floats
 COUNTING = 8
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 USUAL_SETTINGS = Settings(surface=True)
-"""Those of the command ``evaluate`` without options: what is counted with them is not counted again by it."""
+"""The settings of the command ``evaluate`` without options, which does not count such records again."""
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
@@ -45,7 +45,7 @@ class FolderPair:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a result was computed from, and how; merged results have the versions of the first."""
+    """The files and settings of a result; merged results have the versions of the first."""
 
     settings: Settings
     folders: tuple[FolderPair, ...]
@@ -56,7 +56,7 @@ class Origin:
 
     @classmethod
     def of(cls, predictions: Predictions, settings: Settings) -> "Origin":
-        """The origin of what this version counts."""
+        """Return the origin of what this version counts."""
         # Absolute: the data set's name is among the folders, and a report may be made elsewhere
         gt_folder = predictions.gt_folder
         truth = "" if gt_folder is None else str(gt_folder.absolute())
@@ -79,7 +79,7 @@ class Origin:
         return all(pair.gt_folder for pair in self.folders)
 
     def difference(self, other: "Origin") -> str | None:
-        """The first difference that changes what is counted, if any: settings, labels or counting."""
+        """Return the first difference that changes what is counted, if any: settings, labels or counting."""
         others = other.counted_by()
         for key, mine in self.counted_by().items():
             if mine != others[key]:
@@ -87,7 +87,7 @@ class Origin:
         return None
 
     def counted_by(self) -> ByName:
-        """What changes what is counted."""
+        """Return all that changes the counts."""
         labels = {
             "labels": self.meaning.labels,
             "regions": self.meaning.regions,
@@ -180,7 +180,7 @@ class SavedCase:
             yield channel, np.concatenate([p for _, _, p in blocks])
 
     def probabilities(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """All probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
+        """Return all probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
         probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
         flat = probabilities.reshape(self.shape[0], -1)
         for channel, part, block in self.blocks():

@@ -32,7 +32,7 @@ SUMMARY_NAME = "calibration_summary.json"
 
 
 def default_summary(pred_folders: Sequence[Path]) -> Path:
-    """Where ``evaluate`` writes the summary of a folder of predictions, or of the validation folders of a model."""
+    """Return the file of the summary of a folder of predictions, or of the validation folders of a model."""
     if len(pred_folders) == 1:
         return pred_folders[0] / SUMMARY_NAME
     folds = "_".join(folder.parent.name.removeprefix("fold_") for folder in pred_folders)
@@ -41,12 +41,12 @@ def default_summary(pred_folders: Sequence[Path]) -> Path:
 
 
 def cases_file(summary: Path) -> Path:
-    """The CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
+    """Return the CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
     return _beside(summary, "_cases.csv", ".cases.csv")
 
 
 def record_file(files: CaseFiles, output: Path | None = None) -> Path:
-    """The record of a case: ``calibration/CASE.npz`` beside its prediction.
+    """Return the file of a case's record: ``calibration/CASE.npz`` beside its prediction.
 
     With another output, a folder beside that: ``x/`` for ``x_summary.json``, ``x.cases/`` for ``x.json``.
     """
@@ -107,14 +107,14 @@ def read_record(file: Path) -> FolderResult:
 
 @lru_cache(maxsize=8)
 def _origin_of(text: bytes) -> tuple[Origin, Counts]:
-    """The origin, and a record without cases that was counted so."""
+    """Return the origin, and a record without cases that was counted so."""
     origin = _ORIGIN.validate_json(text)
     return origin, no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
 
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """A damaged file makes zipfile and NumPy raise nearly anything."""
+    """Name the file in an error, since a damaged one makes zipfile and NumPy raise nearly anything."""
     try:
         yield
     except Exception as error:
@@ -229,7 +229,7 @@ def _take_or_count(
 def _take(
     files: CaseFiles, *, origin: Origin, output: Path | None, is_review: bool
 ) -> FolderResult | None:
-    """A case's result from its record, if that is of the files as they are, and counted as ``origin`` says."""
+    """Return a case's result from its record, if that is of the files as they are, and counted as ``origin`` says."""
     now = _states(files, origin)
     own = record_file(files, output)
     for file in dict.fromkeys([own, record_file(files)]):
@@ -298,7 +298,7 @@ def _states(files: CaseFiles, origin: Origin) -> CaseStates:
 
 
 def _recorded(file: Path, now: CaseStates, origin: Origin) -> FolderResult | None:
-    """The record in a file, if it is of files with these states; one without ground truth does not stand for both."""
+    """Read the record in a file, if it is of files with these states, and has the ground truth that is needed."""
     with suppress(OSError, ValueError):
         found = read_record(file)
         ((_, then),) = found.counted
@@ -310,7 +310,7 @@ def _recorded(file: Path, now: CaseStates, origin: Origin) -> FolderResult | Non
 
 
 def _of_case(files: CaseFiles, origin: Origin) -> Origin:
-    """The origin of one case among others."""
+    """Return the origin of one case among others."""
     truth = "" if files.ground_truth is None else str(files.ground_truth.absolute().parent)
     return replace(origin, folders=(FolderPair(truth, str(files.prediction.absolute().parent)),))
 
@@ -374,7 +374,7 @@ def read_result(summary: str | Path) -> FolderResult:
 
 
 def _moved(result: FolderResult, home: Path) -> FolderResult:
-    """A case's result with the paths of the summary's folder, if the prediction lies there: it may have moved."""
+    """Give a case's result the paths of the summary's folder, if the prediction lies there: it may have moved."""
     ((files, states),) = result.counted
     if not (home / files.prediction.name).is_file():
         return result

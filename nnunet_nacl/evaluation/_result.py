@@ -59,7 +59,7 @@ class CountedCase(NamedTuple):
 
 
 class ColumnKey(NamedTuple):
-    """Which values of the cases: of a voxel set, or if it is empty of the segmentation; of one label, if it is given.
+    """The key of a column of the cases: a metric, its voxel set (empty for the segmentation), its label (if any).
 
     The label is that of a class, or of a structure: a number, or a region as text.
     """
@@ -71,7 +71,7 @@ class ColumnKey(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """What ``evaluate`` returns: the cases and what was counted of each, skipped cases, and where all come from.
+    """The result of ``evaluate``: the cases, their record, skipped cases, and the origin of all.
 
     Attributes:
         counted: the cases.
@@ -118,7 +118,7 @@ class FolderResult:
         return self.meaning.structures
 
     def take(self, rows: Sequence[int]) -> "FolderResult":
-        """Some of the cases."""
+        """Return some of the cases."""
         return replace(
             self,
             counted=[self.counted[row] for row in rows],
@@ -136,7 +136,7 @@ class FolderResult:
     def values(
         self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""
     ) -> Floats:
-        """(cases,) a metric, of one label if it is given; NaN where it is unknown.
+        """Return a metric of each case (cases,), of one label if it is given; NaN where it is unknown.
 
         A label is one of ``structures``, or 0 for the background's class. Without a label, a metric of a segmentation
         is the mean over the structures that have a value. Raises a ValueError for a metric or label that does not
@@ -167,7 +167,7 @@ class FolderResult:
         *,
         label: Structure | str = "",
     ) -> Estimate:
-        """A metric's value over the cases and its interval; NaN where it is unknown.
+        """Return a metric's value over the cases and its interval; NaN where it is unknown.
 
         Scores per foreground voxel, and over near and image ECE, CECE and confidence − accuracy, are of all cases'
         voxels together (``MetricDefinition.is_pooled``). Every other metric is a mean over cases, and that of a
@@ -209,7 +209,7 @@ class FolderResult:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before reading the numbers, in sentences for users."""
+        """Notes for users to read before the numbers."""
         notes = self.notes_on_training_cases
         if self.near_is_nearly_all:
             share = self.pooled("near")["share"]
@@ -226,13 +226,13 @@ class FolderResult:
 
     @property
     def notes_on_training_cases(self) -> list[str]:
-        """That the cases are those that the model was trained with, if so."""
+        """A note if the model was trained with these cases."""
         note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
         return [note] if any(map(validates_training_cases, self.origin.pred_folders)) else []
 
     @property
     def notes_on_empty_cases(self) -> list[str]:
-        """How many cases the means over the ground truth's foreground lack, if any."""
+        """A note on the cases that the means over the ground truth's foreground lack, if any."""
         if "foreground" not in self.voxels:
             return []
         empty = int(np.isnan(self.values("ECE", "foreground")).sum())
@@ -280,7 +280,7 @@ class FolderResult:
         return found
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The metrics of the cases in long form: columns case, voxels, class (the label), metric, value.
+        """Return the metrics of the cases in long form: columns case, voxels, class (the label), metric, value.
 
         Texts are empty where there is none.
         """
@@ -333,7 +333,7 @@ class FolderResult:
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
-    """One line for each result, by name; ``–`` if unknown; then what is to be known about the columns."""
+    """Format a line for each result, by name (``–`` if unknown), and the meaning of the columns."""
     # Takes half a second to import, which worker processes need not spend
     import pandas
 
@@ -359,7 +359,7 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
 
 
 def summary_of(result: FolderResult) -> ByName:
-    """The content of ``calibration_summary.json``."""
+    """Return the content of ``calibration_summary.json``."""
     mean = _figures(result, lambda values: float(mean_of_known(values)))
     interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
     pooled = {}
@@ -414,7 +414,7 @@ def _case(result: FolderResult, row: int) -> ByName:
 
 
 def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> ByName:
-    """The figure of each metric's values (cases,).
+    """Return the figure of each metric's values (cases,).
 
     ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> label -> metric -> figure; ``segmentation``:
     label -> metric -> figure.

@@ -11,13 +11,13 @@ from torch import Tensor
 from nnunet_nacl.losses._formula import Formula, Sums, image_term, surrounded, total, without_border
 
 BACKEND = "inductor"
-"""Of torch.compile."""
+"""The backend of torch.compile."""
 _Kind = tuple[torch.Size, torch.dtype, torch.dtype]
 """Shape and dtype of the logits, and dtype of the target."""
 
 
 def compiled_sum(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool) -> Sums:
-    """The sums; with the term, the value is that of the voxels plus the term times their number.
+    """Compute the sums; with the term, the value is that of the voxels plus the term times their number.
 
     The gradient comes in validation, too: without it would be one more thing to compile. Raises an exception of any
     kind if torch cannot compile it here.
@@ -28,7 +28,7 @@ def compiled_sum(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bo
 
 
 class _Compiled:
-    """What torch compiled for a loss: code for the sizes that came first, and code for any other.
+    """The compiled code of a loss: one for the sizes that came first, one for all others.
 
     Under deep supervision those are of full resolution, which takes most of the time. In one function, torch would
     use what it compiled for any size there, too.

@@ -86,7 +86,7 @@ class CRaCLoss(SegmentationLoss):
         return cross_entropy(logits, target.map, regions=target.regions) + penalty.mean(1) / 2
 
     def _distance(self, logits: Tensor, target: Target) -> tuple[Tensor, Tensor]:
-        """h (b, K or R, *spatial), and whether a window holds more than one class (b, 1 or R, *spatial)."""  # noqa: D403
+        """Return h (b, K or R, *spatial), and where a window holds more than one class (b, 1 or R, *spatial)."""
         shares = self.neighborhood.tau(target, logits.dtype)
         largest = shares if target.regions else shares.amax(1, keepdim=True)
         at_boundary = (largest > 0) & (largest < 1)

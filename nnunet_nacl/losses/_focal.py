@@ -21,7 +21,7 @@ def focal(logits: Tensor, target: Tensor, *, gamma: float, regions: bool = False
 
 
 def squared_error(logits: Tensor, target: Target) -> Tensor:
-    """The Brier score ``sum_k (p_k - y_k)^2`` of each voxel; over regions the mean over regions of both sides' sum."""
+    """Compute the Brier score ``sum_k (p_k - y_k)^2`` of each voxel; with regions, the mean of both sides' sums."""
     hot = target.one_hot(logits.dtype)
     if target.regions:
         return 2 * (logits.sigmoid() - hot).square().mean(1)

@@ -1,6 +1,6 @@
-"""What a loss computes, all at once: the ignore mask, the sum over voxels, and the image-level term.
+"""The value of a loss, computed at once: the ignore mask, the sum over voxels, and the image-level term.
 
-Of a ``Formula``, `_gradient.py` computes the value and its gradient in less time and memory.
+`_gradient.py` computes the value of a ``Formula`` and its gradient in less time and memory.
 """
 
 import warnings
@@ -47,7 +47,7 @@ class Formula(nn.Module, ABC):
         """
 
     def soft_target(self, target: Target, dtype: torch.dtype) -> Tensor:
-        """The target of this loss, (b, K or R, *spatial) in [0, 1]: one-hot, unless the loss smooths it."""
+        """Return the target of this loss, (b, K or R, *spatial) in [0, 1]: one-hot, unless the loss smooths it."""
         return target.one_hot(dtype)
 
     @property
@@ -57,7 +57,7 @@ class Formula(nn.Module, ABC):
         return any(parameter.requires_grad for parameter in own)
 
     def extra_repr(self) -> str:
-        """The settings, shown in ``print(loss)`` and in the training log."""
+        """Return the settings, shown in ``print(loss)`` and in the training log."""
         shown = {
             name: value
             for name, value in vars(self).items()
@@ -80,7 +80,7 @@ class Sums(NamedTuple):
 
 
 def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool = True) -> Tensor:
-    """The loss, from tensors of the logits' size: the mean over the voxels that count, and the term."""
+    """Compute the loss with tensors of the logits' size: the mean over the voxels that count, and the term."""
     canonical = surrounded(loss, without_border(loss, target, logits.shape[1]))
     mean = total(loss, logits, canonical) / canonical.num_valid().clamp_min(1)
     if loss.term is None or not with_term:
@@ -89,20 +89,20 @@ def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool = 
 
 
 def without_border(loss: Formula, target: Tensor, channels: int) -> Target:
-    """The target in the form that ``surrounded`` and ``image_term`` take, for logits of so many channels."""
+    """Bring a target for logits of ``channels`` into the form that ``surrounded`` and ``image_term`` take."""
     return canonical_target(
         target, channels=channels, ignore_label=loss.ignore_label, regions=loss.regions
     )
 
 
 def surrounded(loss: Formula, target: Target) -> Target:
-    """The form that ``total`` takes: with a border, if the loss looks at neighbors."""
+    """Add the border of a loss that looks at neighbors: the form that ``total`` takes."""
     neighborhood = loss.neighborhood
     return target if neighborhood is None else neighborhood.surround(target)
 
 
 def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
-    """The sum of ``voxel_loss`` over the voxels that count."""
+    """Sum ``voxel_loss`` over the voxels that count."""
     values = loss.voxel_loss(_computable(logits, target), target)
     expected = (logits.shape[0], *logits.shape[2:])
     if tuple(values.shape) != expected:
@@ -117,7 +117,7 @@ def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
 
 
 def image_term(loss: Formula, logits: Tensor, target: Target) -> Tensor:
-    """``loss.term``, but 0 if no voxel counts."""
+    """Compute ``loss.term``, which is 0 if no voxel counts."""
     assert loss.term is not None
     computable = _computable(logits, target)
     compared = target.map
@@ -133,7 +133,7 @@ def image_term(loss: Formula, logits: Tensor, target: Target) -> Tensor:
 
 
 def _computable(logits: Tensor, target: Target) -> Tensor:
-    """Float32 or float64 logits, 0 where the target is ignored."""
+    """Return float32 or float64 logits, 0 where the target is ignored."""
     if logits.dtype != torch.float64:
         logits = logits.float()
     # Before the loss, not after it: a NaN at an ignored voxel would still reach the gradient (0 * NaN).

@@ -32,7 +32,7 @@ from nnunet_nacl.losses._target import Target
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """How a value is computed: a sum with its gradient, over its count; or by torch alone, for further derivatives."""
+    """The functions of a value: its sum with the gradient, and its formula, which torch can differentiate further."""
 
     sums: Callable[[Tensor, Tensor], Sums]
     formula: Callable[[Tensor, Tensor], Tensor]
@@ -46,7 +46,7 @@ On a GPU each call costs time, so it gets few large pieces."""
 
 
 def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
-    """``at_once(loss, logits, target)`` in less time and memory; it can be differentiated twice and more.
+    """Compute ``at_once(loss, logits, target)`` in less time and memory; it can be differentiated twice and more.
 
     It is ``at_once`` itself on devices that have neither way, for a loss that looks around where it is not compiled,
     for one that learns parameters, while torch.compile traces (which can fuse the formula itself), and inside
@@ -100,7 +100,7 @@ def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
 def sum_in_pieces(
     loss: Formula, logits: Tensor, target: Tensor | Target, *, with_gradient: bool
 ) -> Sums:
-    """The sums, piece by piece; the target is as given, or as ``without_border`` returns it."""
+    """Return the sums, piece by piece; the target is as given, or as ``without_border`` returns it."""
     gradient = torch.empty_like(logits) if with_gradient else None
     totals = []
     counts = []
@@ -147,7 +147,7 @@ def _is_asked_for(logits: Tensor) -> bool:
 
 
 def _with_gradient(way: _Way, logits: Tensor, target: Tensor, sums: Sums) -> Tensor:
-    """The value, with the gradient that the sums have."""
+    """Return the value, with the gradient that the sums have."""
     if _is_asked_for(logits):
         value: Tensor = _WithGradient.apply(logits, target, way, sums)
         return value

@@ -97,7 +97,7 @@ class Neighborhood:
         check_choice("border", self.border, Border)
 
     def surround(self, target: Target) -> Target:
-        """A target (b, C, *spatial) with, as ``around``, itself and a border half a window wide on each side.
+        """Return a target (b, C, *spatial) with, as ``around``, itself and a border half a window wide on each side.
 
         There, label maps become bytes where these can hold K. Voxels without a class hold K: ignored ones, and those
         outside the image if the border has no class.

@@ -13,7 +13,7 @@ _NOT_WHOLE = torch.iinfo(torch.int64).min
 
 @dataclass(frozen=True)
 class Target:
-    """What the logits are compared with.
+    """The target that logits are compared with.
 
     Attributes:
         map: int64 labels (b, 1, *spatial), or float masks (b, R, *spatial), 1 inside a region. 0 at ignored voxels.
@@ -34,7 +34,7 @@ class Target:
     wrong: Tensor | None = None
 
     def num_valid(self) -> Tensor:
-        """The number of voxels that count, an int64 scalar on the target's device."""
+        """Return the number of voxels that count, an int64 scalar on the target's device."""
         if self.valid is not None:
             return self.valid.sum()
         # torch.tensor would wait for the device
@@ -61,11 +61,11 @@ class Target:
         return torch.eq(self.map, classes.view(-1, *[1] * (self.map.ndim - 2)), out=hot).to(dtype)
 
     def samples(self, chosen: slice) -> "Target":
-        """Some of the samples of a target without a border."""
+        """Return some of the samples of a target without a border."""
         return self._part(chosen)
 
     def rows(self, start: int, stop: int) -> "Target":
-        """The part from ``start`` to ``stop`` along the first spatial axis."""
+        """Return the part from ``start`` to ``stop`` along the first spatial axis."""
         around = self.around
         if around is not None:
             border = around.map.shape[2] - self.map.shape[2]

@@ -70,7 +70,7 @@ class ImageTerm(nn.Module, ABC):
         return self.image_loss(p * valid, target * valid, valid)
 
     def total(self, values: Tensor) -> Tensor:
-        """Sums over an image or the batch, (b or 1, C), of values (b, C, *spatial)."""
+        """Sum values (b, C, *spatial) over an image or the batch: (b or 1, C)."""
         sums = values.flatten(2).sum(2)
         if not self.batch:
             return sums
@@ -81,7 +81,7 @@ class ImageTerm(nn.Module, ABC):
         return reduced
 
     def structures(self, values: Tensor) -> Tensor:
-        """Values (b, C, …) without the background's channel."""
+        """Drop the background's channel from values (b, C, …)."""
         return values if self.regions else values[:, 1:]
 
 
@@ -90,7 +90,7 @@ class DicePlusPlus(ImageTerm):
 
         1 - (2 Σ p y + ε) / (2 Σ p y + Σ (y (1 - p))^γ + Σ ((1 - y) p)^γ + ε), the mean over structures
 
-    Of hard labels y, the last two sums are Σ |p - y|^γ.
+    For hard labels y, the last two sums are Σ |p - y|^γ.
 
     Args:
         gamma: γ, at least 1, which gives soft Dice.

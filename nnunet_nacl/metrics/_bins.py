@@ -16,7 +16,7 @@ def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
 
 
 def mean_of_known(values: ArrayLike) -> Floats:
-    """(...) means of the values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
+    """Average values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
     of_all = np.asarray(values, np.float64)
     known = ~np.isnan(of_all)
     return ratio(np.where(known, of_all, 0).sum(-1), known.sum(-1))
@@ -28,12 +28,12 @@ Columns = TypeVar("Columns")
 def each_column(
     function: Callable[..., NDArray[Any]], record: Columns, *others: Columns
 ) -> Columns:
-    """The record with ``function(column, *columns of the others)`` in place of each array."""
+    """Return the record with ``function(column, *columns of the others)`` in place of each array."""
     return _changed(lambda _, *columns: function(*columns), record, *others)
 
 
 def named_columns(record: Any) -> dict[str, NDArray[Any]]:
-    """The record's arrays by the names that lead to them, such as ``calibration.near.top.count``."""
+    """Return the record's arrays by the names that lead to them, such as ``calibration.near.top.count``."""
     found = {}
 
     def find(name: str, column: NDArray[Any]) -> NDArray[Any]:
@@ -45,14 +45,14 @@ def named_columns(record: Any) -> dict[str, NDArray[Any]]:
 
 
 def with_columns(record: Columns, columns: Mapping[str, NDArray[Any]]) -> Columns:
-    """The record with these arrays, named as by ``named_columns``, in place of its own."""
+    """Return the record with these arrays, named as by ``named_columns``, in place of its own."""
     return _changed(lambda name, _: columns[name], record)
 
 
 def _changed(
     function: Callable[..., NDArray[Any]], record: Columns, *others: Columns, name: str = ""
 ) -> Columns:
-    """The record with ``function(name, *columns)`` in place of each array; what is, and holds, no array stays."""
+    """Put ``function(name, *columns)`` in place of each array of a record; all that holds no array stays."""
     changed: Any = record
     if isinstance(record, np.ndarray):
         changed = function(name.removeprefix("."), record, *others)
@@ -133,7 +133,7 @@ class BinCounts:
 
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
-        """One object with a new leading axis from tables of one shape."""
+        """Stack tables of one shape along a new leading axis."""
         return each_column(lambda *parts: np.stack(parts), *tables)
 
     def __getitem__(self, index: Any) -> "BinCounts":
@@ -141,7 +141,7 @@ class BinCounts:
         return each_column(lambda part: part[index], self)
 
     def sum(self) -> "BinCounts":
-        """The tables added up over the first axis."""
+        """Return the tables added up over the first axis."""
         return each_column(lambda part: part.sum(0), self)
 
     def resampled(self, weights: Floats) -> "BinCounts":
@@ -161,7 +161,7 @@ class BinCounts:
 
     @staticmethod
     def edges(num_bins: int, dtype: "np.dtype[np.floating]") -> Floats:
-        """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
+        """Return the M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
         edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
         edges[0] = -1
         return edges

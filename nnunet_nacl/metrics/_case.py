@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.ndimage import find_objects
 
 from nnunet_nacl.metrics._count import CaseArrays, Channels, check_shape, count_case, segment
 from nnunet_nacl.metrics._labels import (
@@ -164,26 +165,41 @@ def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
     Of a missed or spurious structure HD95 and ASSD count as the image's diagonal, NSD as 0. NaN for a structure in
     neither, and for one whose surface is hidden by ignored voxels.
     """
-    known = truth != case.meaning.ignored
+    # Each label's box, which holds all that matters; label 0 would have none
+    objects = [
+        find_objects(labels + 1, case.meaning.ignored) for labels in (truth, case.segmentation)
+    ]
     found = []
-    for number in range(len(case.meaning.structures)):
-        inside = case.meaning.mask(truth, number)
-        predicted = case.meaning.mask(case.segmentation, number) & known
+    for number, structure in enumerate(case.meaning.structures):
+        sides = zip(
+            *(boxes[label] for boxes in objects for label in region_of(structure) if boxes[label]),
+            strict=True,
+        )
+        box = tuple(
+            slice(max(0, min(side.start for side in axis) - 1), max(side.stop for side in axis) + 1)
+            for axis in sides
+        )
+        known = truth[box] != case.meaning.ignored
+        inside = case.meaning.mask(truth[box], number)
+        predicted = case.meaning.mask(case.segmentation[box], number) & known
         found.append(_distances(case, inside, predicted, known))
     return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
 
 
 def _distances(case: CaseArrays, truth: Mask, predicted: Mask, known: Mask) -> list[float]:
-    """One for each of ``SURFACE_METRICS``."""
+    """One for each of ``SURFACE_METRICS``, from what lies in a box around the structure."""
     if truth.any() and predicted.any():
         mm = SurfaceDistances.between(truth, predicted, case.spacing, known)
-        voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim, known)
         if mm.from_ground_truth.size:
+            if len(set(case.spacing)) == 1:
+                voxels = mm.scaled(1 / case.spacing[0])
+            else:
+                voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim, known)
             nsd = mm.nsd(case.settings.tolerance_mm)
             return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
     elif truth.any() or predicted.any():
         # From the center of one corner's voxel to the opposite one's
-        steps = np.array(truth.shape) - 1
+        steps = np.array(case.shape) - 1
         diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
         return [*diagonals, *diagonals, 0.0]
     return [np.nan] * len(SURFACE_METRICS)

@@ -78,7 +78,7 @@ class Channels:
 
 
 def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
-    """The dtype in the machine's byte order."""
+    """Return the dtype in the machine's byte order."""
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise ValueError(
             f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}."
@@ -133,7 +133,7 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
 
 
 def above(p: Floats, threshold: float, *, or_equal: bool = False) -> Mask:
-    """Where p exceeds, or reaches, the float64 threshold, not the threshold rounded to p's dtype."""
+    """Mark where p exceeds, or reaches, the float64 threshold, not the threshold rounded to p's dtype."""
     compare = np.greater_equal if or_equal else np.greater
     return compare(p, threshold, signature="dd->?")
 
@@ -163,7 +163,7 @@ class GivenLabels(ABC):
         """Take a channel's probabilities (n,), float32 at least, of some of the voxels."""
 
     def labels(self) -> Labels:
-        """The labels (n,), after the last channel."""
+        """Return the labels (n,), after the last channel."""
         return self.label
 
     def check(self) -> None:
@@ -182,7 +182,7 @@ class GivenLabels(ABC):
 
 
 class Argmax(GivenLabels):
-    """Of classes, the label of the largest p; in ``label``, of equally probable ones it is the first."""
+    """The most probable class; in ``label``, ties go to the lower one."""
 
     rule = "the argmax"
 
@@ -206,7 +206,7 @@ class Argmax(GivenLabels):
 
 
 class Thresholded(GivenLabels):
-    """Of structures with a threshold each, by default 1/2: the label that each writes where p exceeds it.
+    """The labels that structures write where p exceeds their thresholds, by default 1/2.
 
     A region writes over those before it. Where several classes exceed theirs, any of them is right.
     """
@@ -245,7 +245,7 @@ def labels_given(
     thresholds: Sequence[float] | None,
     dtype: DTypeLike,
 ) -> GivenLabels:
-    """The object that derives the labels from a case's probabilities of this dtype."""
+    """Return the object that derives the labels from a case's probabilities of this dtype."""
     if meaning.activation.exclusive and thresholds is None:
         return Argmax(segmentation, meaning, dtype)
     return Thresholded(segmentation, meaning, thresholds)
@@ -283,11 +283,11 @@ class CaseArrays:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the image."""
+        """The shape of the image."""
         return self.channels.shape[1:]
 
     def flat(self) -> tuple[Labels, Labels]:
-        """(n,) the ground truth, or without any the ignored label everywhere; and the segmentation."""
+        """Return ground truth (the ignored label everywhere if there is none) and segmentation, (n,) each."""
         truth = self.truth
         if truth is None:
             ignored = self.meaning.ignored
@@ -314,7 +314,7 @@ def count_case(case: CaseArrays) -> Counts:
 
 
 def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
-    """The sums by the segmentation, and the argmax (*spatial) if it differs."""
+    """Return the sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
     truth, segmentation = case.flat()
     dtype = np.result_type(case.channels.dtype, np.float32)
@@ -415,12 +415,12 @@ def _count_regions(case: CaseArrays) -> CellSums:
 def _edges(
     num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
 ) -> Floats:
-    """The edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
+    """Return the edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
     return BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
 
 
 def _near(channel: list[Block], case: CaseArrays) -> Mask:
-    """(n,) where 1 − p_0, or a region's p, exceeds the core's probability, and around that."""
+    """Mark the voxels (n,) near those where 1 − p_0, or a region's p, exceeds the core's probability."""
     foreground = case.meaning.activation.foreground
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
     near = near_core(core.reshape(case.shape), case.spacing, case.settings.margin_mm)
@@ -428,7 +428,7 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
 
 
 def _cells(members: dict[int, Mask]) -> Bytes:
-    """(n,) the numbers of the cells of voxels with these memberships."""
+    """Return the cells (n,) of voxels with these memberships."""
     bits = [np.uint8(member) * chosen for member, chosen in members.items()]
     cells: Bytes = np.bitwise_or.reduce(bits)
     return cells

@@ -29,7 +29,7 @@ Interval = tuple[float, float]
 
 @lru_cache(maxsize=8)
 def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Floats:
-    """How often each bootstrap resample drew each case: float64 (resamples, cases), read-only.
+    """Count how often each bootstrap resample drew each case: float64 (resamples, cases), read-only.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
     and method, so that differences between methods are paired. Weighted sums over cases are sums over the drawn cases.
@@ -45,7 +45,7 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
 def case_weights(
     patients: NDArray[np.intp], resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> Floats:
-    """How often each bootstrap resample of the patients drew each case, whose patient has this number, from 0.
+    """Count how often each bootstrap resample of patients drew each case; patients are numbers from 0.
 
     Two images of one patient are no two witnesses: drawn one by one, they would make intervals too narrow.
     """
@@ -53,7 +53,7 @@ def case_weights(
 
 
 def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
-    """95 % percentile interval of a value that was computed on each resample.
+    """Compute the 95 % percentile interval of a value that was computed on each resample.
 
     Args:
         resampled: (resamples,) values; NaN ones, which have no voxels, are left out.
@@ -104,7 +104,7 @@ class Estimate:
         tables: CalibrationTables,
         patients: NDArray[np.intp] | None = None,
     ) -> "Estimate":
-        """A metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
+        """Return a metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
         of = metric.of
         if of is None:
             raise ValueError(f"{metric.name} is not a metric of calibration tables.")
@@ -124,17 +124,17 @@ class Estimate:
 
     @cached_property
     def drawn(self) -> Floats:
-        """(resamples,) the values over resamples of the patients."""
+        """The values over resamples of the patients: (resamples,)."""
         return self.resampled(case_weights(self.patients))
 
     @property
     def num_known(self) -> int:
-        """How many patients have a value."""
+        """The number of patients that have a value."""
         return np.unique(self.patients[self.is_known]).size
 
     @property
     def by_patient(self) -> Floats | None:
-        """(patients,) means of the cases' values; NaN without any."""
+        """The means of each patient's cases, (patients,); NaN without a value."""
         if self.by_case is None:
             return None
         sums = np.bincount(self.patients, np.nan_to_num(self.by_case)).astype(np.float64)
@@ -146,7 +146,7 @@ class Estimate:
         return percentile_interval(self.drawn, num_cases=self.num_known)
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """The difference over the same resamples, and cases and structures that both have."""
+        """Return the difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:
             return Estimate.of_means(self.values - other.values, self.patients)
         by_case = None

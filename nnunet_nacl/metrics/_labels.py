@@ -1,4 +1,4 @@
-"""What labels and channels mean: classes, which exclude each other, or regions, which overlap."""
+"""The meaning of labels and channels: classes, which exclude each other, or regions, which overlap."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from nnunet_nacl.metrics._loops import translate
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 Truth = NDArray[Any]
-"""(n,) classes, or bool (R, n), whether a voxel is in the region."""
+"""Classes (n,), or region masks, bool (R, n)."""
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """A p of 0 counts as 1.18e-38, the smallest normal float32."""
@@ -45,7 +45,7 @@ class Activation(str, Enum):
         return 1 - exact if self.exclusive else exact
 
     def logits(self, p: Floats) -> Floats:
-        """The logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
+        """Return the logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
         logits = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
         if self.exclusive:
             return self.centered(logits)
@@ -56,17 +56,17 @@ class Activation(str, Enum):
         return logits - logits.mean(0, keepdims=True) if self.exclusive else logits
 
     def probabilities(self, logits: Any) -> Any:
-        """The probabilities of logits (C, ...), an array or a tensor."""
+        """Return the probabilities of logits (C, ...), an array or a tensor."""
         if not isinstance(logits, np.ndarray):
             return logits.softmax(0) if self.exclusive else logits.sigmoid()
         return softmax(logits, axis=0) if self.exclusive else expit(logits)
 
     def confidences(self, p: Floats) -> Floats:
-        """The probability of each decision, from probabilities (C, ...): (1, ...) of the class, (R, ...) of regions."""
+        """Return the probability of each decision, from p (C, ...): (1, ...) for classes, (R, ...) for regions."""
         return p.max(0, keepdims=True) if self.exclusive else np.maximum(p, 1 - p)
 
     def lowest_confidence(self, channels: Iterable[Floats]) -> Floats:
-        """(...) max_k p_k, from the channels (...) of probabilities; of regions the smallest max(p, 1 − p).
+        """Compute max_k p_k (...) from the channels (...); for regions, the smallest max(p, 1 − p).
 
         Channels that are read one after the other need not be held together.
         """
@@ -75,7 +75,7 @@ class Activation(str, Enum):
         return reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
 
     def predicted(self, logits: Floats) -> Truth:
-        """The prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
+        """Return the prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
         return logits.argmax(0) if self.exclusive else logits > 0
 
     def members(self, truth: Truth, num_channels: int) -> Mask:
@@ -143,12 +143,12 @@ class LabelMeaning:
 
     @property
     def num_tops(self) -> int:
-        """How many predictions a voxel has: one class, or for each region whether it is inside."""
+        """The number of predictions of a voxel: one class, or inside or outside each region."""
         return 1 if self.regions is None else len(self.regions)
 
     @property
     def num_outcomes(self) -> int:
-        """How many outcomes each of them may have: K classes; in or out of a region."""
+        """The number of outcomes of each prediction: K classes, or in and out of a region."""
         return self.num_channels if self.regions is None else 2
 
     @property
@@ -168,7 +168,7 @@ class LabelMeaning:
         return background + list(map(str, self.structures))
 
     def name_of(self, structure: Structure) -> str:
-        """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
+        """Return the name of a label or region in ``dataset.json``; the label itself if it has none."""
         named = (
             name for name, value in self.labels.items() if region_of(value) == region_of(structure)
         )
@@ -176,7 +176,7 @@ class LabelMeaning:
 
     @property
     def names(self) -> list[str]:
-        """What ``dataset.json`` calls the structures."""
+        """The names of the structures in ``dataset.json``."""
         named = {region_of(value): name for name, value in reversed(self.labels.items())}
         return [named.get(region_of(one), str(one)) for one in self.structures]
 
@@ -211,22 +211,22 @@ class LabelMeaning:
         )
 
     def truth(self, labels: Labels) -> Truth:
-        """What labels (n,), none of them ignored, say: the classes, or bool (R, n) of the regions."""
+        """Return the truth of labels (n,), none of them ignored: the classes, or masks (R, n) of the regions."""
         if self.regions is None:
             return labels.astype(np.int64)
         return self.masks(labels)
 
     def masks(self, labels: Labels) -> Mask:
-        """Where labels (...) have each structure: bool (S, ...)."""
+        """Return the masks of the structures in labels (...): bool (S, ...)."""
         return np.stack([self.mask(labels, number) for number in range(len(self.structures))])
 
     def mask(self, labels: Labels, number: int) -> Mask:
-        """Bool (...), where labels (...) have a structure, counted from 0."""
+        """Return the mask (...) of a structure, counted from 0, in labels (...)."""
         return np.isin(labels, region_of(self.structures[number]))
 
 
 def region_of(value: int | Sequence[int]) -> Region:
-    """The labels of a structure."""
+    """Return the labels of a structure."""
     return tuple(np.atleast_1d(value).tolist())
 
 
@@ -268,7 +268,7 @@ def canonical_labels(
 
 
 def to_numpy(values: Array) -> NDArray[Any]:
-    """A NumPy array of an array, or of a tensor on any device."""
+    """Return a NumPy array of an array, or of a tensor on any device."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have

@@ -177,3 +177,20 @@ def count_pairs(rows: Labels, columns: Labels, size: int) -> NDArray[np.int64]:
     for i in range(rows.size):
         pairs[rows[i], columns[i]] += 1
     return pairs
+
+
+@compiled
+def first_hits(
+    voxels: NDArray[np.intp], mask: Mask, steps: NDArray[np.intp], lengths: Floats
+) -> Floats:
+    """(n,) the length of the first of the steps (m,) that leads from each voxel into the mask; infinite if none does.
+
+    Voxels and steps are flat indices, and no step leads out of the mask's array.
+    """
+    found = np.full(voxels.size, np.inf)
+    for i in range(voxels.size):
+        for j in range(steps.size):
+            if mask[voxels[i] + steps[j]]:
+                found[i] = lengths[j]
+                break
+    return found

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects
+from scipy.ndimage import binary_erosion, find_objects
+from scipy.spatial import cKDTree
 
 from nnunet_nacl.metrics._bins import ratio
-from nnunet_nacl.metrics._loops import count_pairs
+from nnunet_nacl.metrics._loops import count_pairs, first_hits
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 
@@ -36,6 +37,10 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
 def dice_of_sizes(shared: ArrayLike, sizes: ArrayLike) -> Floats:
     """``2 |A ∩ B| / (|A| + |B|)`` of |A ∩ B| and |A| + |B|, (...) each; NaN where the latter is 0."""
     return ratio(2 * np.asarray(shared, np.float64), np.asarray(sizes))
+
+
+_REACH = 4
+"""How many voxels along each axis are looked at around a surface voxel, before a tree is asked for the nearest."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +89,21 @@ class SurfaceDistances:
         # Everything that matters lies in the box around both masks, and their neighbors.
         (exact,) = find_objects((ground_truth | prediction).astype(np.uint8))
         box = tuple(slice(max(0, side.start - 1), side.stop + 1) for side in exact)
-        own, other = (
-            mask[box] & ~binary_erosion((mask | unknown)[box])
+        surfaces = [
+            np.pad(mask[box] & ~binary_erosion((mask | unknown)[box]), _REACH)
             for mask in (ground_truth, prediction)
-        )
-        if not (own.any() and other.any()):
+        ]
+        own, other = map(np.flatnonzero, surfaces)
+        if not (own.size and other.size):
             return cls(np.zeros(0), np.zeros(0))
         return cls(
-            distance_transform_edt(~other, sampling=spacing)[own],
-            distance_transform_edt(~own, sampling=spacing)[other],
+            _to_nearest(own, other, surfaces[1], spacing),
+            _to_nearest(other, own, surfaces[0], spacing),
         )
+
+    def scaled(self, factor: float) -> "SurfaceDistances":
+        """The distances in another unit."""
+        return SurfaceDistances(factor * self.from_ground_truth, factor * self.from_prediction)
 
     @property
     def _both(self) -> Floats:
@@ -115,3 +125,33 @@ class SurfaceDistances:
         A distance may exceed it by a millionth: files store spacings in float32, so that 5 × 0.2 mm are not quite 1 mm.
         """
         return float((self._both <= tolerance * (1 + 1e-6)).mean())
+
+
+def _to_nearest(
+    own: NDArray[np.intp], other: NDArray[np.intp], of_other: Mask, spacing: Sequence[float]
+) -> Floats:
+    """(n,) distance of each surface voxel to the other surface's nearest.
+
+    Most are near: looking at all neighbors in the order of their distances takes a tenth of a tree's time. For those
+    that are farther than any of these, a tree takes less than a distance transform of the box.
+
+    Args:
+        own: (n,) flat indices of surface voxels.
+        other: (m,) those of the other surface.
+        of_other: (*spatial) the other surface, with a border of ``_REACH`` empty voxels.
+        spacing: between voxel centers.
+    """
+    around = np.argwhere(np.ones((2 * _REACH + 1,) * of_other.ndim, bool)) - _REACH
+    lengths = np.linalg.norm(around * spacing, axis=1)
+    order = np.argsort(lengths)
+    order = order[lengths[order] <= (_REACH + 1) * min(spacing)]  # none that is nearer lies beyond
+    steps = around @ (np.array(of_other.strides) // of_other.itemsize)
+    distances: Floats = first_hits(own, of_other.reshape(-1), steps[order], lengths[order])
+    far = np.isinf(distances)
+    if far.any():
+        positions, far_positions = (
+            np.stack(np.unravel_index(voxels, of_other.shape), 1) * spacing
+            for voxels in (other, own[far])
+        )
+        distances[far] = cKDTree(positions, balanced_tree=False).query(far_positions)[0]
+    return distances

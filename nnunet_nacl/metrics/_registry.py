@@ -1,7 +1,7 @@
 """Every metric once: what computes it, over which voxels and cases, which direction is better, and what it means.
 
-Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``. What calibration
-metrics are computed from are ``CalibrationTables``.
+Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``. Calibration
+metrics are functions of ``CalibrationTables``.
 """
 
 from collections.abc import Callable
@@ -66,21 +66,21 @@ class CalibrationTables:
         return self.nll.ndim > 1
 
     def sum(self) -> "CalibrationTables":
-        """Those of all cases added up."""
+        """Add up the tables of all cases."""
         return replace(
             each_column(lambda column: column.sum(0), self),
             num_classes=np.asarray(self.num_classes.max(0, initial=0)),
         )
 
     def weighted(self, weights: Floats) -> "CalibrationTables":
-        """(n, ...), sums over the cases with weights (n, cases): by resample, or by patient."""
+        """Sum over the cases with weights (n, cases), by resample or by patient: (n, ...)."""
         sums = each_column(lambda column: np.tensordot(weights, column, 1), self)
         num_classes = np.full(len(weights), self.num_classes.max(initial=0))
         return replace(sums, num_classes=num_classes)
 
     @property
     def foreground_voxels(self) -> NDArray[np.int64]:
-        """(...) ground truth foreground voxels in the set; for regions, summed over all regions."""
+        """Ground truth foreground voxels in the set (...); for regions, summed over all regions."""
         of_structures = self.classwise.hits[..., self.activation.first_structure :, :]
         voxels: NDArray[np.int64] = of_structures.sum((-2, -1))
         return voxels
@@ -96,7 +96,7 @@ class CalibrationTables:
         return found
 
     def metrics(self) -> ByName:
-        """The metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
+        """Return the metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
         return self._of_cases("mean", "pooled")
 
     def per_foreground(self) -> ByName:
@@ -104,13 +104,13 @@ class CalibrationTables:
 
             NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
 
-        Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
+        For the image's tables, added up over all cases, these are proper scores: every method is divided by the same
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
         return self._of_cases("sums")
 
     def _of_cases(self, *over_cases: str) -> ByName:
-        """Those metrics that are taken over cases in one of these ways."""
+        """Select the metrics that are taken over cases in one of these ways."""
         return {
             name: value
             for name, value in self._values.items()
@@ -118,7 +118,7 @@ class CalibrationTables:
         }
 
     def score_sums(self) -> ByName:
-        """The sums (...) that ``per_foreground`` divides."""
+        """Return the sums (...) that ``per_foreground`` divides."""
         return {
             "NLL_sum": self.nll.sum(-1),
             "Brier_sum": self.brier.sum(-1),
@@ -144,7 +144,7 @@ class CalibrationTables:
         return float(self._values[metric])
 
     def class_metrics(self) -> ByName:
-        """The metrics (..., C) of each channel that a single class has."""
+        """Return the metrics (..., C) of each channel that a single class has."""
         return {
             name: metric.of_class(self.classwise)
             for name, metric in CALIBRATION_METRICS.items()
@@ -196,7 +196,7 @@ class MetricDefinition:
         return voxels in LABEL_FREE and self.over_cases != "mean"
 
     def of_channel(self, channel: int) -> "MetricDefinition":
-        """The metric of a single class or region, from the bins of its channel; of tables that lack it, None."""
+        """Return the metric of a single class or region, from the bins of its channel; of tables that lack it, None."""
         of_class = self.of_class
 
         def of(tables: CalibrationTables) -> Floats | None:
@@ -205,12 +205,12 @@ class MetricDefinition:
         return replace(self, of=of, of_case=None)
 
     def titled(self, voxels: str = "") -> str:
-        """The title with a voxel set."""
+        """Return the title with a voxel set."""
         return " ".join(self.title.format(name=self.name, voxels=voxels).split())
 
 
 def _of_classes(errors: Floats, tables: CalibrationTables) -> Floats:
-    """(..., C), NaN for channels that do not enter CECE."""
+    """Errors of the channels (..., C); NaN for channels that do not enter CECE."""
     enters = np.arange(errors.shape[-1]) < tables.num_classes[..., None]
     return np.where(enters, errors, np.nan)
 
@@ -423,9 +423,9 @@ _SEGMENTATION = (
 )
 
 CALIBRATION_METRICS = {metric.name: metric for metric in _CALIBRATION}
-"""Those of bin tables, in the order of summaries and CSV files."""
+"""Metrics of bin tables, in the order of summaries and CSV files."""
 SEGMENTATION_METRICS = {metric.name: metric for metric in _SEGMENTATION}
-"""Those of a segmentation, structure by structure."""
+"""Metrics of a segmentation, structure by structure."""
 METRICS = CALIBRATION_METRICS | SEGMENTATION_METRICS
 """All of them by name."""
 PAPER_METRICS = ("ECE", "CECE")

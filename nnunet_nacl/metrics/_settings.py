@@ -21,10 +21,10 @@ Protocol = Literal["standard", "authors"]
 CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
 MARGIN_MM = 5.0
-"""How far the voxel set near reaches beyond its core."""
+"""The distance by which the voxel set near reaches beyond its core."""
 ODDS_STEPS = 20
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / ODDS_STEPS)])
-"""Of masks p ≥ threshold, for the voxels that they miss: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
+"""Thresholds of masks whose missed voxels are counted: 0, then 8e-7 to 1 − 8e-7, in steps of 5 % in the odds."""
 MOST_BINS = 1000
 """Each case keeps its tables: with this many bins, a voxel set of a few classes takes some megabytes."""
 

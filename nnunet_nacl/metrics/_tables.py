@@ -71,7 +71,7 @@ class StructureSums:
 
 @dataclass(frozen=True)
 class Doubt:
-    """How unsure a model is, for each structure of each case: (cases, structures).
+    """The uncertainty of a model about each structure of each case: (cases, structures).
 
     Attributes:
         unsure: voxels with p above 0.1 and below 0.9.
@@ -88,7 +88,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class TruthCounts:
-    """What the ground truth says about structures, over the voxels that are not ignored.
+    """Counts of structures in the ground truth, over the voxels that are not ignored.
 
     Attributes:
         ignored: (cases,) share of the image's voxels that are ignored; above 0, a structure's true size is unknown.
@@ -106,7 +106,7 @@ class TruthCounts:
 
     @property
     def dice(self) -> Floats:
-        """(cases, structures) Dice of what ``sums`` take for the segmentation; NaN where a structure is in neither."""
+        """Dice (cases, structures) of the segmentation in ``sums``; NaN where a structure is in neither."""
         return dice_of_sizes(self.found, self.voxels + self.sums.segmented)
 
 
@@ -154,7 +154,7 @@ class Counts:
 
     @classmethod
     def joined(cls, parts: "Iterable[Counts]") -> "Counts":
-        """The cases of all parts, in this order.
+        """Return the cases of all parts, in this order.
 
         They must have been counted alike: with other margins or tolerances, too, the numbers would mean nothing, and
         records do not tell these. Raises a ValueError if there is no part, or if parts differ in structures, voxel
@@ -174,7 +174,7 @@ class Counts:
 
     @property
     def _form(self) -> dict[str, str]:
-        """What records must share to be joined, in words."""
+        """The form that records must share to be joined, in words."""
         tables = self.calibration.values()
         with_expected = [
             voxels for voxels, one in self.calibration.items() if one.expected_top is not None
@@ -191,16 +191,16 @@ class Counts:
         return {what: ", ".join(map(str, names)) or "none" for what, names in named.items()}
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":
-        """Some of the cases."""
+        """Return some of the cases."""
         return each_column(lambda column: column[rows], self)
 
     def of_structure(self, number: int) -> "Counts":
-        """One structure's sums and truth, whose columns then lack the axis of the structures."""
+        """Select one structure's sums and truth, whose columns then lack the axis of the structures."""
         sums = replace(self, calibration={}, segmentation_metrics={})
         return each_column(lambda column: column if column.ndim == 1 else column[:, number], sums)
 
     def without_truth(self) -> "Counts":
-        """What is known of the cases without ground truth."""
+        """Drop all that needs ground truth."""
         return replace(self, truth=None, calibration={}, segmentation_metrics={})
 
     @property
@@ -240,7 +240,7 @@ _UNSURE_TO = 0.9
 
 
 class CellSums:
-    """What is counted of a case; C channels.
+    """The sums of a case by cell, over C channels.
 
     Attributes:
         channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability.
@@ -274,11 +274,11 @@ class CellSums:
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
 
     def add_tops(self) -> None:
-        """Of classes: the predicted label's sums are those of its channel."""
+        """Add the predicted label's sums, which for classes are those of its channel."""
         self.top[0, _TOP] = self.channels[:, _TOP].sum(0)
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
-        """The record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
+        """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
         case = Counts(
             structures=tuple(self._meaning.structures),
             voxel_ml=np.array(voxel_ml),
@@ -291,7 +291,7 @@ class CellSums:
         return each_column(lambda column: column[np.newaxis], case)
 
     def _of_tops(self, channels: Floats) -> Floats:
-        """(T, ...) of (C, ...); classes share it."""
+        """Reduce channels (C, ...) to predictions (T, ...); classes share one."""
         shared: Floats = channels.reshape(len(self.top), -1, *channels.shape[1:]).sum(1)
         return shared
 
@@ -328,7 +328,7 @@ class CellSums:
         )
 
     def tables(self) -> dict[Voxels, CalibrationTables]:
-        """The tables of each voxel set."""
+        """Return the tables of each voxel set."""
         settings = self._settings
         activation = self._meaning.activation
         channels, top = self.channels.copy(), self.top.copy()
@@ -366,7 +366,7 @@ class CellSums:
     def _expected_tables(
         self, voxels: Voxels, channels: Floats, top: Floats
     ) -> tuple[BinCounts | None, BinCounts | None]:
-        """Of the label and of each channel, if the probabilities are right; None for sets without a closed form."""
+        """Return the expected tables of label and channels if p is right; None for sets without a closed form."""
         if not self._settings.counts_all_voxels or voxels not in {"foreground", "union"}:
             return None, None
         surely = _PREDICTED & (voxels == "union")
@@ -377,7 +377,7 @@ class CellSums:
 
 
 def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:
-    """A record without cases."""
+    """Return a record without cases."""
     sums = CellSums(meaning, settings)
     return sums.counts(sums, 0.0, has_truth=has_truth).take(slice(0))
 

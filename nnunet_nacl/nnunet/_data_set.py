@@ -4,6 +4,7 @@ import inspect
 import io
 import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from nnunet_nacl.typing import ByName, Floats, Labels, Singles
 
 NamedLabels = dict[str, int | list[int]]
 _NIFTI = (".nii", ".nii.gz")
+_SCL_SLOPE = 112  # where a NIfTI-1 header holds it
 _GZIP = b"\x1f\x8b"  # what a compressed file begins with
 _TOLERANCE = 0.01  # voxels
 _THICK = 999
@@ -71,7 +73,7 @@ class PlansJson:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
-        """The plans of a preprocessed data set with a configuration of a single stage.
+        """Find the plans of a preprocessed data set with a configuration of a single stage.
 
         Without plans, raises a ValueError with the command that makes them.
         """
@@ -99,7 +101,7 @@ class PlansJson:
         return found
 
     def resolved(self, configuration: str) -> ByName:
-        """A configuration with all that it inherits."""
+        """Return a configuration with all that it inherits."""
         content: ByName = {}
         name: str | None = configuration
         while name is not None:
@@ -130,7 +132,7 @@ class PlansJson:
     def build_network(
         self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True
     ) -> tuple[Any, int]:
-        """The network as its trainer builds it, and how many channels its images have."""
+        """Return the network as its trainer builds it, and how many channels its images have."""
         from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
@@ -236,7 +238,7 @@ class Geometry:
             )
 
     def _steps(self) -> Floats:
-        """From a voxel to the next along x, y and z, in mm: a column for each axis of the image."""
+        """Return the way from a voxel to the next along x, y and z, in mm: a column for each axis of the image."""
         number = len(self.origin)
         axes = np.reshape(self.direction, (number, number))
         steps: Floats = axes * np.array(self.spacing[::-1][:number], np.float64)
@@ -320,19 +322,47 @@ class Reader:
             for written in sorted(Path(folder).iterdir()):
                 written.replace(file.parent / written.name)
 
-    def write_image(self, values: NDArray[Any], geometry: Geometry, file: Path) -> None:
-        """Write an image (Z, Y, X) in a dtype of the format where a label map lies; completely or not at all."""
+    def write_image(
+        self, values: NDArray[Any], geometry: Geometry, file: Path, *, step: float = 1
+    ) -> None:
+        """Write an image where a label map lies; completely or not at all.
+
+        Args:
+            values: (Z, Y, X), or (C, Z, Y, X) for an image of four axes, in a dtype of the format.
+            geometry: that of the label map.
+            file: the file to write.
+            step: the value that 1 stands for, which viewers multiply by; only NIfTI's header can hold it.
+        """
         is_flat = len(geometry.origin) == 2 or self.name == "NaturalImage2DIO"
-        image: Any = sitk.GetImageFromArray(values[0] if is_flat else values)
+        image: Any = sitk.GetImageFromArray(
+            values[..., 0, :, :] if is_flat else values, isVector=False
+        )
         dimension = image.GetDimension()
         if geometry.known:
-            image.SetSpacing(geometry.spacing[::-1][:dimension])
-            image.SetOrigin(geometry.origin)
-            image.SetDirection(geometry.direction)
+            number = len(geometry.origin)
+            more = dimension - number
+            axes = np.eye(dimension)
+            axes[:number, :number] = np.reshape(geometry.direction, (number, number))
+            image.SetSpacing([*geometry.spacing[::-1][:number], *[1.0] * more])
+            image.SetOrigin([*geometry.origin, *[0.0] * more])
+            image.SetDirection(axes.reshape(-1).tolist())
         if self.name == "Tiff3DIO":
             write_json(file.with_suffix(".json"), {"spacing": geometry.spacing})
         with whole_file(file) as partial:
-            sitk.WriteImage(image, str(partial), self.name != "Tiff3DIO")
+            if step != 1 and file.name.endswith(_NIFTI):
+                _write_scaled(image, partial, step)
+            else:
+                sitk.WriteImage(image, str(partial), self.name != "Tiff3DIO")
+
+
+def _write_scaled(image: Any, file: Path, step: float) -> None:
+    """Write a NIfTI file whose header scales the values by the step, which SimpleITK cannot."""
+    with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
+        plain = Path(folder) / "image.nii"
+        sitk.WriteImage(image, str(plain))
+        content = bytearray(plain.read_bytes())
+    struct.pack_into("=f", content, _SCL_SLOPE, step)
+    file.write_bytes(igzip.compress(content) if file.name.endswith(".gz") else content)
 
 
 def _check_length(file: Path) -> None:
@@ -365,7 +395,7 @@ def _check_length(file: Path) -> None:
 
 @dataclass(frozen=True)
 class DataSet:
-    """How to read a data set's files, and what its labels in ``dataset.json`` mean."""
+    """A data set as ``dataset.json`` describes it: the reader of its files, and the meaning of its labels."""
 
     file_ending: str
     meaning: LabelMeaning
@@ -376,6 +406,11 @@ class DataSet:
     def image_dtype(self) -> str:
         """The finest dtype that images with this file ending can have."""
         return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
+
+    @property
+    def holds_step(self) -> bool:
+        """Whether images with this file ending can say what 1 stands for."""
+        return self.file_ending.endswith(_NIFTI)
 
     def check_regions(self) -> None:
         """Raise a ValueError if a label map cannot hold the regions."""
@@ -415,12 +450,12 @@ class DataSet:
 
     @classmethod
     def of_model(cls, model_folder: Path) -> "DataSet":
-        """The data set as a trained model knows it."""
+        """Return the data set as a trained model knows it."""
         return cls.read(model_folder / "dataset.json", model_folder / "plans.json", [])
 
 
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
-    """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
+    """Return the name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
     readable = [str(example) for example in examples if printable(str(example)) == str(example)]

@@ -58,7 +58,7 @@ class Split(TypedDict):
 
 
 def read_splits(file: Path) -> list[Split]:
-    """The folds of ``splits_final.json``; see ``check_split``."""
+    """Return the folds of ``splits_final.json``; see ``check_split``."""
     check_input(file, ": which cases a fold is validated on is unknown.")
     return read_json(file, list[Split])
 
@@ -73,7 +73,7 @@ def check_split(file: Path, fold: int, split: Split) -> None:
 
 
 def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split:
-    """The cases that nnU-Net trains and validates a fold with: those of ``splits_final.json``, or for ``all`` all.
+    """Return the cases that nnU-Net trains and validates a fold with, by ``splits_final.json``; for ``all``, all.
 
     For a fold beyond the end of that file, nnU-Net draws 80 % of ``cases``, the preprocessed ones, by its number.
     """
@@ -110,7 +110,7 @@ class RawCase(NamedTuple):
     labels: Path
 
     def named(self, name: str, ending: str) -> dict[Path, Path]:
-        """The files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
+        """Return the files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
 
         It keeps the spacing of TIFF files beside them.
         """
@@ -143,7 +143,7 @@ class LabelledImages(NamedTuple):
 
 
 def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
-    """The images that nnU-Net finds in a folder, with their label maps, which need not exist, in another.
+    """Return the images that nnU-Net finds in a folder, with their label maps, which need not exist, in another.
 
     As ``create_lists_from_splitted_dataset_folder``, without forking a process that has threads.
     """
@@ -163,7 +163,7 @@ def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase
 
 
 def _listed_cases(folder: Path) -> dict[str, RawCase]:
-    """The training cases that ``dataset.json`` lists, which may lie anywhere; none if it does not list them."""
+    """Return the training cases that ``dataset.json`` lists, which may lie anywhere; none if it does not list them."""
     from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
 
     file = folder / "dataset.json"
@@ -179,7 +179,7 @@ def _listed_cases(folder: Path) -> dict[str, RawCase]:
 
 
 def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
-    """The folder of a data set in nnU-Net's raw format, by number or name, and the training cases nnU-Net finds."""
+    """Find a data set in nnU-Net's raw format by number or name: its folder, and the training cases in it."""
     folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
     images = folder / "imagesTr"
     labels = folder / "labelsTr"
@@ -196,7 +196,7 @@ def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
 
 
 def training_image(dataset: str, label_map: Path, case: str) -> Path:
-    """The first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
+    """Return the first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
     folder = nnunet_folder("nnUNet_raw") / dataset
     listed = _listed_cases(folder) if (folder / "dataset.json").is_file() else {}
     if case in listed:
@@ -281,7 +281,7 @@ class PreprocessedDataSet:
 
 
 def preprocessed_cases(folder: Path) -> list[str]:
-    """The cases in a folder of preprocessed data."""
+    """Return the cases in a folder of preprocessed data."""
     from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 
     with naming(folder):
@@ -289,7 +289,7 @@ def preprocessed_cases(folder: Path) -> list[str]:
 
 
 def _splits(file: Path, cases: list[str]) -> list[Split]:
-    """The splits of the file, or those that nnU-Net would write into it."""
+    """Return the splits of the file, or those that nnU-Net would write into it."""
     if not file.is_file():
         from nnunetv2.utilities.crossval_split import generate_crossval_split
 
@@ -325,7 +325,7 @@ class CaseStates:
         return replace(self, ground_truth=None, spacing_of_truth=None)
 
     def moved_to(self, folder: Path) -> "CaseStates":
-        """The same states of a prediction that was moved into another folder."""
+        """Return the same states of a prediction that was moved into another folder."""
         moved = {
             name: state and state._replace(path=str(folder / Path(state.path).name))
             for name, state in vars(self).items()
@@ -335,7 +335,7 @@ class CaseStates:
 
     @property
     def found(self) -> list[FileState]:
-        """Those of the files that were there."""
+        """The states of the files that exist."""
         return [state for state in vars(self).values() if state is not None]
 
     def equal(self, other: "CaseStates") -> bool:
@@ -371,7 +371,7 @@ class CaseFiles:
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
     def states(self) -> "CaseStates":
-        """The states of its files now."""
+        """Return the states of its files now."""
         truth = self.ground_truth
         return CaseStates(
             None if truth is None else FileState.of(truth),
@@ -421,7 +421,7 @@ def _check_probabilities(folder: Path) -> None:
 
 
 def _description_of(folder: Path) -> Path:
-    """The ``dataset.json`` of a folder of predictions."""
+    """Return the ``dataset.json`` of a folder of predictions."""
     described = folder / "dataset.json"
     given = unresolved(folder)
     if given.name.startswith("validation") and not described.is_file():
@@ -458,7 +458,7 @@ def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[Cas
 def _validation_cases(
     folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
 ) -> list[CaseFiles]:
-    """The cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
+    """Return the cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
 
     ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none. Raises an
     error without probabilities, if the network has changed since, or if there are predictions of training cases:
@@ -534,7 +534,7 @@ class Predictions:
 
     @classmethod
     def of_folder(cls, gt_folder: str | Path | None, pred_folder: str | Path) -> "Predictions":
-        """A folder of predictions made with ``--save_probabilities``, and one of label maps of the same names, or None.
+        """Pair a folder of predictions (``--save_probabilities``) with one of label maps of the same names, or None.
 
         Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
         which reader to use; a validation folder's lie in that of the model.
@@ -553,7 +553,7 @@ class Predictions:
         cls, dataset: str | int, configuration: str, *, trainer: str = DEFAULT_TRAINER, plans: str = "nnUNetPlans",
         folds: Sequence[int | str] = (0, 1, 2, 3, 4), validation: str = "validation",
     ) -> "Predictions":  # fmt: skip
-        """The validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""
+        """Return the validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
         return cls.of_validation(
             model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation

@@ -38,7 +38,7 @@ CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "b
 
 
 def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
-    """The checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
+    """Return the checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
     file = model / f"fold_{fold}" / checkpoint
     if not file.is_file():
         there = listed(model, "fold_*/checkpoint_*.pth") if model.is_dir() else "none"
@@ -89,7 +89,7 @@ def read_checkpoint(file: Path) -> ByName:
 
 
 def allowed_in_checkpoints() -> list[Any]:
-    """What nnU-Net's checkpoints may hold and PyTorch does not allow by itself: NumPy's types and arrays, and paths."""
+    """Return the types in nnU-Net's checkpoints that PyTorch does not allow by itself: NumPy's, and paths."""
     # Objects and structures are left out: NumPy would rebuild more than numbers, text and times.
     dtypes = [np.dtype(code) for code in np.typecodes["All"] if code not in "OV"]
     allowed: list[Any] = [np.ndarray, np.dtype, *{type(dtype) for dtype in dtypes}]
@@ -213,7 +213,7 @@ class PreprocessedCases:
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
-        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
+        """Return the cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
         For a cascade's second stage, images have the first stage's segmentation as further channels, as nnU-Net saves
         it.
@@ -285,7 +285,7 @@ class PreprocessedCases:
 
 
 def _first_stage(predictor: Any, names: list[str]) -> str | None:
-    """Where nnU-Net keeps a first stage's segmentations for the second stage; None for a single-stage model."""
+    """Return the folder of a first stage's segmentations for the second stage; None for a single-stage model."""
     stage = predictor.configuration_manager.previous_stage_name
     plans = predictor.plans_manager
     if stage is None:
@@ -304,7 +304,7 @@ def _first_stage(predictor: Any, names: list[str]) -> str | None:
 def cases_to_predict(
     predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
 ) -> PreprocessedCases:
-    """The unseen cases, if they are given, or those that a fold of a model is validated on, checked to be as trained.
+    """Return the unseen cases, if given, or those that a fold is validated on, checked to be as trained.
 
     Raises:
         FileNotFoundError: images, labels or preprocessed data are missing.
@@ -344,7 +344,7 @@ def _check_as_trained(model: Path, predictor: Any, fold: int | str, names: list[
 
 
 def _preprocessing(plans: PlansJson, configuration: str) -> dict[str, str]:
-    """The settings that decide how an image is preprocessed."""
+    """Return the settings that decide how an image is preprocessed."""
     settings = plans.resolved(configuration)
     chosen = {name: plans.content.get(name) for name in _OF_PLANS}
     chosen |= {name: settings.get(name) for name in _OF_CONFIGURATION}

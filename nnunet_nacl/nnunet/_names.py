@@ -1,4 +1,4 @@
-"""What names stand for: folders, ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``, cases in them, trainers."""
+"""nnU-Net's names of folders (``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``), cases and trainers."""
 
 import io
 import os
@@ -18,7 +18,7 @@ _MODEL_NAME = re.compile(r"(?!Dataset\d)[^_].*__.+__.+")
 
 
 def nnunet_folder(variable: str) -> Path:
-    """The folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
+    """Return the folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
     if not os.environ.get(variable):
         raise RuntimeError(
             f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder."
@@ -49,7 +49,7 @@ def naming(file: Path, problem: str = "") -> Iterator[None]:
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:
-    """The names of a folder's files without their ending; hidden files, such as those of macOS, do not count."""
+    """Return the names of a folder's files without their ending; hidden files, such as those of macOS, do not count."""
     return {file.name.removesuffix(ending) for file in folder.glob(f"[!.]*{ending}")}
 
 
@@ -60,13 +60,13 @@ def validates_training_cases(folder: Path) -> bool:
 
 
 def listed(folder: Path, pattern: str) -> str:
-    """The files and folders that are there, for errors."""
+    """Return the files and folders that are there, for errors."""
     there = sorted(str(path.relative_to(folder)) for path in folder.glob(pattern))
     return ", ".join(there) or "none"
 
 
 def first_channel(images: Path, case: str, label_map: Path) -> Path:
-    """The image of a case with this label map, or the first of several channels, in a folder of images."""
+    """Return the image of a case with this label map, or the first of several channels, in a folder of images."""
     return images / f"{case}_0000{label_map.name.removeprefix(case)}"
 
 
@@ -83,13 +83,13 @@ def dataset_name(dataset: str | int) -> str:
 
 
 def dataset_number(name: str) -> str:
-    """What nnU-Net's option ``-d`` takes for a data set: its number, 1000 and above included."""
+    """Return what nnU-Net's option ``-d`` takes for a data set: its number, 1000 and above included."""
     number = _DATASET_NAME.fullmatch(name)
     return str(int(number[1])) if number else name
 
 
 def dataset_in(path: str | Path) -> str | None:
-    """The innermost ``DatasetXXX_NAME`` among a path's folders."""
+    """Return the innermost ``DatasetXXX_NAME`` among a path's folders."""
     return next(filter(_DATASET_NAME.fullmatch, reversed(Path(path).parts)), None)
 
 
@@ -116,7 +116,7 @@ def options_of_folds(
 
 
 def model_in(path: Path) -> Path | None:
-    """The innermost folder above a path that is a model's: ``TRAINER__PLANS__CONFIGURATION``, if it is one's indeed.
+    """Return the innermost folder above a path that is a model's, ``TRAINER__PLANS__CONFIGURATION``.
 
     So it is if the trainer is called as nnU-Net's are, or it lies in the folder of a data set, or holds folds.
     """
@@ -131,7 +131,7 @@ def model_in(path: Path) -> Path | None:
 
 
 def names_in(path: Path) -> dict[str, str]:
-    """What a path's folders say about the model: data set, trainer, plans and configuration, or only the trainer.
+    """Read the model from a path's folders: data set, trainer, plans and configuration, or only the trainer.
 
     They are named as the path is given: links may lead to folders of other names.
     """
@@ -169,7 +169,7 @@ def defines_trainer(name: str) -> bool:
 
 
 def find_trainer(name: str) -> Any:
-    """The class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing.
+    """Return the class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing.
 
     Raises a ValueError if there is none.
     """

@@ -1,4 +1,4 @@
-"""Where predictions come from: their model, how they were calibrated, and what their segmentations were decoded for."""
+"""The provenance of predictions: their model, their calibration, and the decoding of their segmentations."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ FOLD_VALIDATION = "validation_calibrated"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where predictions come from; of a fit, which it was fitted to. Unknown names are None.
+    """The provenance of predictions, or of those that a fit was fitted to. Unknown names are None.
 
     Attributes:
         labels: of ``dataset.json``, in its order, which for regions is that of the channels.
@@ -120,7 +120,7 @@ class Provenance:
 
 
 def calibration_of(folder: Path) -> str | None:
-    """The method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
+    """Return the method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
     file = folder / CALIBRATED_NAME
     if not file.is_file():
         return None
@@ -130,7 +130,7 @@ def calibration_of(folder: Path) -> str | None:
 
 
 def decoding_of(folder: Path) -> str | None:
-    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
+    """Return what a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
     file = folder / DECODED_NAME
     if not file.is_file():
         return None

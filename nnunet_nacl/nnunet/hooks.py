@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 
 def inner_loss(loss: nn.Module) -> nn.Module:
-    """The loss of one scale: nnU-Net's ``DeepSupervisionWrapper.loss``, or the loss itself without that wrapper."""
+    """Return the loss of one scale: that in nnU-Net's ``DeepSupervisionWrapper``, or the loss itself without one."""
     return loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
 
 
 def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
-    """The same deep supervision over another loss; without deep supervision that loss.
+    """Return the same deep supervision over another loss; without deep supervision that loss.
 
     nnU-Net gives the last scale no weight. If it is the only one, nnU-Net divides 0 by 0, and it gets the weight 1.
     """
@@ -37,7 +37,7 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
 
 
 def dice_part(loss: nn.Module) -> nn.Module | None:
-    """The Dice loss in nnU-Net's compound losses, ``.dc``, compiled and set up for distributed training as it is."""
+    """Return the Dice loss in nnU-Net's compound losses, ``.dc``, compiled and set up for DDP as it is."""
     return getattr(loss, "dc", None)
 
 
@@ -64,7 +64,7 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
 
 
 def split_of(data_set: Path, cases: Collection[str], fold: int) -> tuple[list[str], list[str]]:
-    """The cases that ``nnUNetTrainer.do_split`` trains and validates a fold with, of the preprocessed ``cases``.
+    """Return the cases that ``nnUNetTrainer.do_split`` trains and validates a fold with, of the preprocessed ``cases``.
 
     It gets what it reads of a trainer: building one takes plans and a device, and makes a folder of results.
     """
@@ -83,7 +83,7 @@ def split_of(data_set: Path, cases: Collection[str], fold: int) -> tuple[list[st
 
 
 def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
-    """The values logged each epoch: a list per name, with an entry per epoch or more; nnU-Net's checkpoints keep it."""
+    """Return the values logged each epoch, a list per name, which nnU-Net's checkpoints keep."""
     logged: dict[str, list[Any]] = trainer.logger.local_logger.my_fantastic_logging
     return logged
 
@@ -127,7 +127,7 @@ def returns_features(predictor: Any, convolution: Any, *, mirrored_at_once: bool
 
 
 def predict_mirrored_at_once(predictor: Any, window: Tensor) -> Tensor:
-    """The mean over mirrorings of the network's output, as nnU-Net's, but with all mirrorings in one batch."""
+    """Return the mean over mirrorings of the network's output, as nnU-Net's, but with all mirrorings in one batch."""
     axes = (predictor.use_mirroring and predictor.allowed_mirroring_axes) or ()
     spatial = [axis + 2 for axis in axes]
     mirrorings = [

@@ -1,1 +1,1 @@
-"""What repeating the paper needs: studies, data sets, networks, logits, and the paper's part of a report."""
+"""Repeat the paper: studies, data sets, networks, logits, and its part of a report."""

@@ -37,7 +37,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Metric:
-    """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is one of ``METRICS``."""
+    """A metric that compares methods, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is in ``METRICS``."""
 
     name: str
     voxels: Voxels | Literal[""] = ""
@@ -79,7 +79,7 @@ DICE = Metric("Dice")
 
 
 def voxels_text(voxels: str) -> str:
-    """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
+    """Name a voxel set within a sentence: ``near the structures``, ``over the union``."""
     return "near the structures" if voxels == "near" else f"over the {voxels}"
 
 
@@ -115,12 +115,12 @@ class Comparison:
         return replace(self, asked=voxels)
 
     def of_methods(self, names: Collection[str]) -> "Comparison":
-        """The comparison of some of the methods, on the same cases."""
+        """Return the comparison of some of the methods, on the same cases."""
         results = {name: result for name, result in self.results.items() if name in names}
         return replace(self, results=results)
 
     def of_case(self, case: str) -> "Comparison":
-        """The comparison of all methods on a single case."""
+        """Return the comparison of all methods on a single case."""
         row = self.cases.index(case)
         results = {name: result.take([row]) for name, result in self.results.items()}
         return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
@@ -142,7 +142,7 @@ class Comparison:
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
     def file_states(self, case: str) -> dict[str, CaseStates]:
-        """The states of a case's files when each method was evaluated."""
+        """Return the states of a case's files when each method was evaluated."""
         row = self.cases.index(case)
         return {name: result.counted[row].states for name, result in self.results.items()}
 
@@ -177,7 +177,7 @@ class Comparison:
         }
 
     def values_of(self, metric: Metric) -> pd.DataFrame:
-        """(cases, methods) the metric of each case; of a segmentation, the mean over its structures."""
+        """Return the metric of each case, (cases, methods); for a segmentation, the mean over its structures."""
         values = {
             name: result.values(metric.name, metric.voxels) for name, result in self.results.items()
         }
@@ -330,7 +330,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
 
 
 def _notes(results: Results, shared: Collection[str]) -> list[str]:
-    """What was left out or differs between the methods."""
+    """List what was left out or differs between the methods."""
     notes = []
     every = set().union(*(result.cases for result in results.values()))
     if left_out := sorted(every.difference(shared)):
@@ -386,5 +386,5 @@ def _first_few(names: Collection[str]) -> str:
 
 
 def of_each(make: Callable[[Comparison], Made]) -> Callable[[Sequence[Comparison]], list[Made]]:
-    """A function that shows each of several data sets, from one that shows a single one."""
+    """Return a function that shows each of several data sets, from one that shows a single one."""
     return lambda comparisons: [make(comparison) for comparison in comparisons]

@@ -41,7 +41,7 @@ _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 @dataclass(frozen=True)
 class PageParts:
-    """What another part of this package shows on the page besides, by a template that extends the report's.
+    """Additions of another package to the page, by a template that extends the report's.
 
     Attributes:
         template: its path in nnunet_nacl.
@@ -105,7 +105,7 @@ def write_report(
     with tqdm(desc="drawing", unit=" plots") as progress:
 
         def drawn(panel: Panel) -> Markup:
-            """A picture of the page."""
+            """Return a picture of the page."""
             progress.update()
             # Matplotlib and to_svg escape texts.
             return Markup(to_svg(draw_panels([panel])))  # noqa: S704
@@ -193,7 +193,7 @@ def _section(section_id: str, comparison: Comparison, images: Path | None) -> By
 
 
 def first_screen(comparison: Comparison) -> ByName:
-    """What the first screen says.
+    """Collect the content of the first screen.
 
     - ``assessments``: reliability of the methods that are named; of many, the baseline, the best, the calibrated ones.
     - ``error_set``: the voxel set of their ECE.

@@ -73,7 +73,7 @@ def _merged(name: str, results: Sequence[FolderResult]) -> FolderResult:
 
 
 def default_name(file: Path) -> str:
-    """The trainer, without ``nnUNetTrainer``, in a model's folder; else the summary's folder or file."""
+    """Return the trainer, without ``nnUNetTrainer``, in a model's folder; else the summary's folder or file."""
     path = unresolved(file)
     if (model := model_in(path)) is not None:
         trainer = model.name.split("__")[0]

@@ -1,4 +1,4 @@
-"""How often the model is right, as a function of its confidence: curves, and a verdict."""
+"""Reliability: accuracy as a function of confidence, as curves and as a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Curve:
 
     @property
     def is_faint(self) -> Mask:
-        """(M,) whether a bin holds hardly any voxels."""
+        """Mark the bins with hardly any voxels: (M,)."""
         return np.asarray(self.share < FAINT)
 
     @cached_property
@@ -76,7 +76,7 @@ class Curve:
 
 
 class Verdict(Enum):
-    """How confidences compare with accuracy."""
+    """The verdict on confidences, compared with accuracy."""
 
     RIGHT = "as sure as it should be"
     NEARLY = "nearly right"
@@ -88,7 +88,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """What the voxels of all cases together say of a method's confidences.
+    """The reliability of a method's confidences, over the voxels of all cases together.
 
     Attributes:
         name: of the method.
@@ -176,7 +176,7 @@ class Reliability:
         return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD
 
     def _verdict_on_error(self, accuracy: float) -> Verdict:
-        """How the confidences are off whose ECE is not due to chance.
+        """Judge confidences whose ECE is not due to chance.
 
         1. Nearly right, if ECE and accuracy where stated are nearly so.
         2. In both directions, if mean confidence and accuracy differ by much less than the ECE, or the other way round

@@ -50,7 +50,7 @@ class Slices:
 
     @property
     def fullest(self) -> int:
-        """Which of them shows most of the structures."""
+        """The index of the slice that shows most of the structures."""
         shown = (self.ground_truth > 0) & ~self.ignored
         return int(shown.sum((1, 2)).argmax())
 
@@ -110,7 +110,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
 
 
 def _probabilities(file: Path, numbers: list[int]) -> Singles:
-    """Those of some slices, (C, S, H, W); of the others, no more than a channel is held."""
+    """Read the probabilities (C, S, H, W) of some slices, holding one whole channel at a time."""
     channels = NpzChannels(file)
     num_channels, *shape = channels.shape
     p = np.empty((num_channels, len(numbers), *shape[1:]), np.float32)
@@ -132,7 +132,7 @@ def _noting(missing: list[str], what: str) -> Iterator[None]:
 
 
 def _file(state: FileState | None) -> Path:
-    """The absolute path of a file when it was evaluated."""
+    """Return the absolute path of a file when it was evaluated."""
     assert state is not None
     file = Path(state.path)
     if state.has_changed:
@@ -170,7 +170,7 @@ def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByN
 
 
 def slice_layers(data: Slices, row: int) -> ByName:
-    """A slice: its number from 1, the image with outlines of the ground truth, and layers as ``data:`` addresses.
+    """Draw a slice: its number from 1, the image with the ground truth's outlines, layers as ``data:`` addresses.
 
     ``methods``: of each the layers, and the share of voxels of which it is sure and wrong.
     """
@@ -198,7 +198,7 @@ def slice_layers(data: Slices, row: int) -> ByName:
 
 
 def confidence_colors() -> list[tuple[int, ...]]:
-    """The colors of confidence, from unsure (dark) to sure (bright)."""
+    """Return the colors of confidence, from unsure (dark) to sure (bright)."""
     colors = matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True)
     return [tuple(color) for color in np.asarray(colors).tolist()]
 

@@ -143,7 +143,7 @@ def _tested_sign(gap: Estimate) -> float:
 
 
 def _unequal(values: Floats) -> Floats:
-    """The known ones but zeros, for which Wilcoxon's exact test has no rank; rounding errors count as 0."""
+    """Return the known ones but zeros, for which Wilcoxon's exact test has no rank; rounding errors count as 0."""
     unequal: Floats = values[~np.isnan(values)].round(12)
     return np.asarray(unequal[unequal != 0])
 

@@ -37,7 +37,7 @@ _LATEX_SPECIAL = str.maketrans(
 
 
 def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:
-    """A number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
+    """Format a number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
 
     >>> number_text(-0.0004, signed=True), number_text(-0.0006, signed=True), number_text(float("nan"))
     ('0.000', '−0.001', '–')
@@ -87,7 +87,7 @@ class Cell:
 
 
 def exact(number: float) -> str:
-    """The unrounded number, empty if not defined."""
+    """Format the unrounded number; empty if it is not defined."""
     return "" if np.isnan(number) else f"{number:.10g}"
 
 
@@ -120,7 +120,7 @@ class Table:
         return pd.DataFrame(self.columns, pd.Index(self.rows, name=self.index), dtype=object)
 
     def values(self) -> pd.DataFrame:
-        """The unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
+        """Return the unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
         found = {}
         for head, cells in self.frame.items():
             title = str(head).rstrip(" ↑↓")
@@ -135,12 +135,12 @@ class Table:
         return pd.DataFrame(found, dtype=np.float64)
 
     def bold(self) -> pd.DataFrame:
-        """Which cells are bold."""
+        """Find the bold cells."""
         return self.frame.map(lambda cell: cell.is_bold)
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub Markdown table with its title and note."""
+    """Return a GitHub Markdown table with its title and note."""
 
     def escaped(text: str) -> str:
         return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
@@ -157,7 +157,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A LaTeX table for ``\usepackage{booktabs}``."""
+    r"""Return a LaTeX table for ``\usepackage{booktabs}``."""
     style = table.frame.map(str).style.format(escape="latex")
     style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
@@ -240,7 +240,7 @@ def methods_table(comparison: Comparison) -> Table:
 
 
 def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
-    """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
+    """Return a table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = comparison.segmentation_metrics + comparison.paper_metrics
     is_pooled = any(metric.is_pooled for metric in comparison.paper_metrics)
     how = "of all cases pooled" if is_pooled else "means over cases"
@@ -350,7 +350,7 @@ def table_text(
     digits: int | None = None,
     tables: Mapping[str, MakeTables] = TABLES,
 ) -> str:
-    """A table of the report.
+    """Return a table of the report.
 
     Args:
         results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.

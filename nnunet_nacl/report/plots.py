@@ -91,7 +91,7 @@ def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
 
 
 def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
-    r"""A name in lines that fit into a plot, broken after ``_``, ``-`` and blanks; a very long one loses its middle.
+    r"""Break a name into lines that fit into a plot, after ``_``, ``-`` and blanks; a very long one loses its middle.
 
     >>> wrapped("NACL_weight0p2_gaussian_sigma2_100epochs")
     'NACL_weight0p2_gaussian_\nsigma2_100epochs'
@@ -104,7 +104,7 @@ def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
 
 
 def labelled(name: str) -> str:
-    """A name as a legend shows it, though it starts with ``_``."""
+    """Return a name as a legend shows it, though it starts with ``_``."""
     return f"\u200b{wrapped(name)}"
 
 
@@ -161,7 +161,7 @@ def save_plot(figure: Figure, file: Path) -> None:
 
 
 def described(figure: Figure) -> str:
-    """What titles, axes and legends say, for screen readers: legends have the numbers."""
+    """Join titles, axes and legends for screen readers; legends have the numbers."""
     said = []
     for ax in figure.axes:
         said += [ax.get_title(), " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))]
@@ -171,7 +171,7 @@ def described(figure: Figure) -> str:
 
 
 def to_svg(figure: Figure) -> str:
-    """An ``<svg>`` element in a page's colors and fonts, whose ids no other has."""
+    """Return an ``<svg>`` element in a page's colors and fonts, whose ids no other has."""
     prefix = f"f{next(_numbers)}-"
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
@@ -189,7 +189,7 @@ def to_svg(figure: Figure) -> str:
 
 
 def _adapted(tag: str, prefix: str) -> str:
-    """A tag with the page's color, hundredths of a point, and ids of its own."""
+    """Return a tag with the page's color, hundredths of a point, and ids of its own."""
     tag = re.sub(r"(\.\d\d)\d+", r"\1", tag.replace(INK, "currentColor"))
     tag = re.sub(
         r"font(-family)?: [^;\"]*",
@@ -272,7 +272,7 @@ def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
 
 
 def reach(estimate: Estimate) -> list[list[float]] | None:
-    """How far the interval reaches below and above the value, as Matplotlib takes error bars; None if it is NaN."""
+    """Return the interval's reach below and above the value, as Matplotlib's error bars; None if it is NaN."""
     low, high = estimate.interval
     if np.isnan(low):
         return None
@@ -283,7 +283,7 @@ def reach(estimate: Estimate) -> list[list[float]] | None:
 def reliability_panels(
     comparison: Comparison, *, overlaid: bool = False, title: str | None = None
 ) -> list[Panel]:
-    """A diagram for each method, or one of all of them; with regions, for each region."""
+    """Return a diagram for each method, or one of all of them; with regions, for each region."""
     of_methods = [method.curves for method in comparison.reliability[comparison.main].values()]
     alone = ([curve] for curves in of_methods for curve in curves)
     title = comparison.dataset if title is None else title

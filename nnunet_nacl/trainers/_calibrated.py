@@ -26,7 +26,7 @@ STARTS_LATE = (
 
 
 class CalibratedLossMixin(LiveCurvesMixin):
-    """Replaces the loss of any nnU-Net trainer class, under its own deep supervision.
+    """A mix-in that replaces the loss of any nnU-Net trainer class, under its own deep supervision.
 
     Put it before the trainer and give the recipe; network, data loading and inference stay the trainer's::
 
@@ -166,7 +166,7 @@ class CalibratedLossMixin(LiveCurvesMixin):
 
 
 class HalfTimeLRScheduler:
-    """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
+    """Learning rates of 1e-3, and 1e-4 from half time (Murugesan et al., 2025, section 4.1.3).
 
     It depends on the epoch alone, so the rate is right again after ``--c`` without any saved state.
     """

@@ -11,7 +11,7 @@ from nnunet_nacl.trainers._recipes import recipe_of, without_budget
 
 
 def trainer_class(name: str) -> type | None:
-    """The class for one of our names, or for another trainer's name with a budget; None if there is no such trainer."""
+    """Make the class for one of our names, or for another's with a budget; None if there is no such trainer."""
     recipe = recipe_of(name)
     if recipe is None:
         return _with_budget(name)
@@ -24,7 +24,7 @@ def trainer_class(name: str) -> type | None:
 
 
 def _with_budget(name: str) -> type | None:
-    """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None."""
+    """Make ``NAME_<N>epochs`` and the like of the trainer that nnU-Net finds as ``NAME``; None if it finds none."""
     base_name, budget = without_budget(name)
     if not budget:
         return None

@@ -8,6 +8,6 @@ LEVELS = (5, 25, 50, 75, 95)
 """Percents of the maximum logit's quantiles."""
 MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in LEVELS)
 LOSS_STATE = "loss_state"
-"""What a loss has adapted, such as CRaC's weights: its buffers by name."""
+"""The state that a loss adapts, such as CRaC's weights: its buffers by name."""
 VALUES = ("ece", "over_confidence", *MAX_LOGIT_QUANTILES)
 """The numbers."""

@@ -18,10 +18,10 @@ def build_loss(
     loss_class: type[losses.SegmentationLoss] | None = None,
     **shared: Unpack[losses.Shared],
 ) -> losses.SegmentationLoss:
-    """The loss of a recipe; raises a ValueError for settings that the loss does not allow.
+    """Build the loss of a recipe; a ValueError for settings that the loss does not allow.
 
     Args:
-        recipe: what names the loss and its settings.
+        recipe: the loss and its settings.
         loss_class: the loss, for a recipe that names none.
         shared: settings of ``SegmentationLoss``.
     """
@@ -45,10 +45,10 @@ def build_term(
     dice: nn.Module | None = None,
     **shared: Unpack[losses.SharedByTerms],
 ) -> nn.Module | None:
-    """The image-level term of a recipe, or None; raises a ValueError for settings that it does not allow.
+    """Build the image-level term of a recipe, or None; a ValueError for settings that it does not allow.
 
     Args:
-        recipe: what names the term and its settings.
+        recipe: the term and its settings.
         term_class: the term, for a recipe that names none.
         dice: nnU-Net's Dice loss, the term ``"Dice"`` and a part of terms that take it.
         shared: settings of ``ImageTerm``.
@@ -92,7 +92,7 @@ def _check_taken(kind: type[nn.Module], settings: ByName) -> None:
 
 
 def default_of(loss: str, setting: str) -> object:
-    """The default of a setting of a loss or term, as its class has it."""
+    """Return the default of a setting of a loss or term, as its class has it."""
     class_name = {**LOSSES, **TERMS}[loss].class_name
     parameters = inspect.signature(getattr(losses, class_name)).parameters
     return parameters[setting].default

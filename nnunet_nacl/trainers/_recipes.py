@@ -1,4 +1,4 @@
-"""Trainer names and what they mean: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
+"""Trainer names and their recipes: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
 
 The name carries the settings, as in nnU-Net's own trainer variants, so that each variant has its own results folder and
 prediction finds it again from the checkpoint. This module imports neither torch nor nnU-Net.
@@ -60,7 +60,7 @@ class Setting:
         return self.form or " | ".join(self.words)
 
     def read(self, suffix: str) -> object | None:
-        """The value that ``suffix`` gives this setting, or None if it belongs to another setting."""
+        """Return the value that ``suffix`` gives this setting, or None if it belongs to another setting."""
         pattern = self.form.replace("<N>", r"([1-9]\d*)").replace("<number>", r"(\d+(?:p\d+)?)")
         number = re.fullmatch(pattern, suffix)
         if self.words or number is None:
@@ -155,7 +155,7 @@ TERMS: Mapping[str, Loss] = {
     ),
     "SoftDice": Loss("SoftDice", "soft-label Dice, of the target as the loss smooths it"),
 }
-"""What can be added to a loss: sums over an image. nnU-Net's own has no class of ours."""
+"""Terms over an image that a loss can add. nnU-Net's own has no class of ours."""
 
 BUDGET = (
     Setting("num_epochs", "train N epochs (nnU-Net: 1000)", "<N>epochs"),
@@ -180,12 +180,12 @@ _NAME = re.compile(
 
 
 def trainer_names() -> list[str]:
-    """The names without suffixes: each loss alone, then with each term."""
+    """Return the names without suffixes: each loss alone, then with each term."""
     return [f"{PREFIX}{term}{loss}" for term in ("", *TERMS) for loss in LOSSES]
 
 
 def parse_name(name: str) -> Recipe | None:
-    """The recipe that a trainer name stands for; None if it is not one of ours.
+    """Parse a trainer's name into its recipe; None if it is not one of ours.
 
     Args:
         name: for example ``nnUNetTrainerNACL_weight0p2_gaussian_sigma2_l2_100epochs``; suffixes in any order.
@@ -238,7 +238,7 @@ def recipe_of(name: str) -> Recipe | None:
 
 
 def without_budget(name: str) -> tuple[str, dict[str, object]]:
-    """A trainer's name without the budget that it ends with, and that budget by the settings' names.
+    """Split a trainer's name into the name without its budget, and the budget by the settings' names.
 
     >>> without_budget("nnUNetTrainerDA5_20epochs_10iterations")
     ('nnUNetTrainerDA5', {'num_iterations_per_epoch': 10, 'num_epochs': 20})
@@ -256,7 +256,7 @@ def without_budget(name: str) -> tuple[str, dict[str, object]]:
 def schedule_suffix(
     *, epochs: int | None = None, iterations: int | None = None, paper_schedule: bool = False
 ) -> str:
-    """What the name of a trainer ends with for this schedule; None leaves the trainer's own.
+    """Return the end of a trainer's name for this schedule; None leaves the trainer's own.
 
     Args:
         epochs: of a training.
@@ -280,7 +280,7 @@ def schedule_suffix(
 
 
 def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None:
-    """The setting that a suffix belongs to, by its name, and the value; None if it belongs to none."""
+    """Return the setting that a suffix belongs to, by its name, and the value; None if it belongs to none."""
     for setting in settings:
         value = setting.read(suffix)
         if value is not None:
@@ -289,7 +289,7 @@ def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None
 
 
 def _groups_of(loss: str, term: str | None) -> tuple[tuple[Setting, ...], ...]:
-    """The settings of the loss, of the term, and of the schedule."""
+    """Return the settings of the loss, of the term, and of the schedule."""
     return LOSSES[loss].settings, TERMS[term].settings if term else (), SCHEDULE
 
 

@@ -1,4 +1,4 @@
-"""What the confidences are good for: which cases to look at, volumes, guarantees, other segmentations, maps."""
+"""Uses of confidences: cases to look at, volumes, guarantees, other segmentations, maps."""
 
 from nnunet_nacl.use._conformal import (
     TooFewCasesError,

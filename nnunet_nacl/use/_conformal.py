@@ -17,7 +17,7 @@ from nnunet_nacl.typing import Floats
 _ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
 
 _ROUNDING = 1e-9
-"""(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
+"""Tolerance when (n + 1) α becomes a rank: 20 · 0.05 must be 1."""
 
 
 class TooFewCasesError(ValueError):
@@ -27,7 +27,7 @@ class TooFewCasesError(ValueError):
 def recall_threshold(
     mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = THRESHOLDS
 ) -> float:
-    """The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
+    """Return the largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 
         λ̂ = max {λ : (n R̂(λ) + 1) / (n + 1) ≤ α}
 
@@ -58,7 +58,7 @@ def recall_threshold(
 
 
 def fewest_cases(coverage: float = 0.9) -> int:
-    """How many calibration cases ``fit_review`` and ``fit_volume`` need at least: 2/α − 1, where α is 1 − coverage.
+    """Return the fewest calibration cases for ``fit_review`` and ``fit_volume``: 2/α − 1, with α = 1 − coverage.
 
     >>> fewest_cases()
     19
@@ -67,7 +67,7 @@ def fewest_cases(coverage: float = 0.9) -> int:
 
 
 def interval_rank(num_cases: int, coverage: float) -> int:
-    """The rank of an interval's ends among the scores of so many cases; a TooFewCasesError if it has none."""
+    """Return the rank of an interval's ends among the scores of so many cases; a TooFewCasesError if it has none."""
     return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
 
 
@@ -207,5 +207,5 @@ def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:
 
 
 def _fewest(alpha: float, tails: int) -> int:
-    """The fewest cases for which ``_low_rank`` has a rank."""
+    """Return the fewest cases for which ``_low_rank`` has a rank."""
     return math.ceil(tails / alpha - 1 - _ROUNDING)

@@ -29,7 +29,7 @@ FIT_NAME = "review_fit.json"
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What ``fit_review`` fits to predictions with ground truth, and writes as JSON.
+    """The fit of a review to predictions with ground truth, and the content of its JSON file.
 
     Attributes:
         provenance: of the predictions that it is fitted to; it is for such predictions of other cases.
@@ -65,7 +65,7 @@ class ReviewFit:
         return replace(read_json(Path(file), cls), file=Path(file))
 
     def recall_threshold(self, structure: str, alpha: float) -> float:
-        """The largest threshold λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
+        """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
 
         Raises:
             ValueError: fewer than 1/alpha − 1 calibration cases have it.
@@ -108,7 +108,7 @@ class ReviewFit:
         return warnings
 
     def ignored_notes(self) -> list[str]:
-        """A warning, if the ground truth of the cases ignores voxels."""
+        """Return a warning, if the ground truth of the cases ignores voxels."""
         ignored = ignored_text(self.ignored, "The ground truth of the fit's cases")
         if ignored is None:
             return []
@@ -128,7 +128,7 @@ class ReviewFit:
         return f"one case of each of {self.patients} patients"
 
     def quality_notes(self) -> list[str]:
-        """How well the Dice to expect, bounds and intervals work on held-out cases."""
+        """Say how well the Dice to expect, bounds and intervals work on held-out cases."""
         ranks = [
             one.spearman
             for one in self.held_out
@@ -162,7 +162,7 @@ class ReviewFit:
         return notes
 
     def summary(self) -> str:
-        """A text: what was fitted, and how well it works on held-out cases."""
+        """Return a text: what was fitted, and how well it works on held-out cases."""
         held_out = "Too few cases to hold some out: the quality of the fit is unknown."
         if self.held_out:
             lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]

@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
@@ -16,8 +18,10 @@ from nnunet_nacl.folders import NewFolder, new_folder, write_cases
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, LabelMeaning, near_core
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, Predictions
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
-from nnunet_nacl.typing import Floats, Labels, Mask, Singles
+from nnunet_nacl.typing import Floats, Mask, Singles
 
+Dtype = Literal["uint8", "uint16", "float32"]
+_ALL = "structures"
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
@@ -30,19 +34,25 @@ def write_maps(
     output: str | Path,
     *,
     what: Sequence[str] = ("confidence",),
+    as_one: bool = False,
+    dtype: Dtype | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> NewFolder[None]:
     """Write images ``CASE_MAP<file_ending>`` where each case's segmentation lies, and their scale in ``maps.json``.
 
-    They are float32; in integer formats they are scaled, so that the largest number stands for the largest possible
-    value. A case that cannot be mapped is not in the folder, but in ``skipped``.
+    In integer dtypes the largest number stands for the largest possible value; NIfTI's header says so, and viewers show
+    the value. A case that cannot be mapped is not in the folder, but in ``skipped``.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write.
         what: ``confidence``, max_k p_k, for regions the smallest max(p, 1 − p); ``entropy`` in nats, for regions the
-            largest; ``structure:NAME``, the probability of a structure.
+            largest; ``structures``, the probability of each structure as ``CASE_NAME<file_ending>``;
+            ``structure:NAME``, that of one.
+        as_one: write ``structures`` as one image of four axes, ``CASE_structures<file_ending>``, in the order of
+            ``dataset.json`` and without the background.
+        dtype: by default uint8 for ``structures`` in NIfTI, else the finest of the format.
         num_processes: how many cases are mapped at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
@@ -51,57 +61,87 @@ def write_maps(
     meaning = data_set.meaning
     names = meaning.names
     for kind in what:
-        if kind not in {"confidence", "entropy", *(f"structure:{name}" for name in names)}:
+        if kind not in {"confidence", "entropy", _ALL, *(f"structure:{name}" for name in names)}:
             raise ValueError(
-                f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
-                f"{', '.join(names)}."
+                f"There is no map {kind}; expected confidence, entropy, {_ALL} or structure:NAME with one of the "
+                f"names {', '.join(names)}."
             )
-    largest = {kind: math.log(meaning.num_outcomes) if kind == "entropy" else 1.0 for kind in what}
-    dtype = data_set.image_dtype
+    if as_one and data_set.reader.name in {"NaturalImage2DIO", "Tiff3DIO"}:
+        raise ValueError(f"{data_set.file_ending} files have no fourth axis; omit --as_one.")
+    files = [
+        f"{case}_{_in_file_name(name)}"
+        for case in predictions.by_name
+        for kind in dict.fromkeys(what)
+        for name in (names if kind == _ALL and not as_one else [kind])
+    ]
+    if len(files) > len(set(files)):
+        twice = next(name for name in files if files.count(name) > 1)
+        raise ValueError(f"Two maps would be {twice}{data_set.file_ending}; rename a structure.")
+    default = {_ALL: "uint8"} if data_set.holds_step else {}
+    dtypes = {kind: dtype or default.get(kind, data_set.image_dtype) for kind in what}
     folder = new_folder(predictions, output, overwrite=overwrite)
     written = write_cases(
         predictions,
         folder,
         "mapped",
-        partial(_write_case, folder=folder, largest=largest, data_set=data_set),
+        partial(_write_case, folder=folder, dtypes=dtypes, as_one=as_one, data_set=data_set),
         num_processes=num_processes,
     )
+    scaled = {kind: _largest(kind, meaning) for kind, one in dtypes.items() if one != "float32"}
     content = {
         "pred_folder": str(pred_folder),
-        "dtype": dtype,
-        "largest_stands_for": None if dtype == "float32" else largest,
+        "dtype": dtypes,
+        "largest_stands_for": scaled or None,
+        "structures": names,
         "cases": list(written.results),
     }
     written.write_mark("maps.json", content)
-    if dtype != "float32":
-        scales = ", ".join(f"{name} {value:.6g}" for name, value in largest.items())
-        written.notes.append(f"Scaled to {dtype}: {np.iinfo(dtype).max} stands for {scales}.")
+    if not data_set.holds_step:
+        written.notes.extend(
+            f"Scaled to {dtypes[kind]}: {np.iinfo(dtypes[kind]).max} stands for {kind} {value:.6g}."
+            for kind, value in scaled.items()
+        )
     return written
 
 
+def _in_file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)
+
+
+def _largest(kind: str, meaning: LabelMeaning) -> float:
+    return math.log(meaning.num_outcomes) if kind == "entropy" else 1.0
+
+
 def _write_case(
-    files: CaseFiles, *, folder: Path, largest: Mapping[str, float], data_set: DataSet
+    files: CaseFiles, *, folder: Path, dtypes: Mapping[str, str], as_one: bool, data_set: DataSet
 ) -> None:
     case = SavedCase(files, data_set)
-    for name in largest:
-        values: Floats | Labels = _values(case, name, data_set.meaning).reshape(case.labels.shape)
-        if data_set.image_dtype != "float32":
-            whole = np.iinfo(data_set.image_dtype).max
-            scaled = np.rint(values.astype(np.float64) * (whole / largest[name]))
-            values = scaled.clip(0, whole).astype(data_set.image_dtype)
-        map_name = re.sub(r"[^\w.-]+", "_", name)
-        data_set.reader.write_image(
-            values, case.geometry, folder / f"{files.name}_{map_name}{data_set.file_ending}"
-        )
+    for kind, dtype in dtypes.items():
+        step = 1.0
+        maps: dict[str, NDArray[Any]] = {}
+        for name, values in _values(case, kind, data_set.meaning):
+            maps[name] = values.reshape(case.labels.shape)
+            if dtype != "float32":
+                whole = np.iinfo(dtype).max
+                largest = _largest(kind, data_set.meaning)
+                step = largest / whole
+                scaled = np.rint(maps[name].astype(np.float64) * (whole / largest))
+                maps[name] = scaled.clip(0, whole).astype(dtype)
+        if kind == _ALL and as_one:
+            maps = {kind: np.stack(list(maps.values()))}
+        for name, image in maps.items():
+            file = folder / f"{files.name}_{_in_file_name(name)}{data_set.file_ending}"
+            data_set.reader.write_image(image, case.geometry, file, step=step)
 
 
-def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
-    """(n,) of a map, for which the channels of the case are read once; entropy is −Σ_k p_k ln p_k."""
+def _values(case: SavedCase, kind: str, meaning: LabelMeaning) -> Iterator[tuple[str, Singles]]:
+    """Yield name and values (n,) of each map; the channels are read once. Entropy is −Σ_k p_k ln p_k."""
     activation = meaning.activation
     values: Floats
-    if name == "confidence":
+    if kind == "confidence":
         values = activation.lowest_confidence(p for _, p in case.whole_channels())
-    elif name == "entropy":
+        yield kind, values.astype(np.float32, copy=False)
+    elif kind == "entropy":
         values = np.zeros(1, np.float32)
         for _, p in case.whole_channels():
             exact = p.astype(np.float64)
@@ -110,16 +150,18 @@ def _values(case: SavedCase, name: str, meaning: LabelMeaning) -> Singles:
                 values = (values + entr(exact)).astype(np.float32)
             else:
                 values = np.maximum(values, entr(exact) + entr(1 - exact))
+        yield kind, values.astype(np.float32, copy=False)
     else:
-        structure = meaning.names.index(name.removeprefix("structure:"))
-        number = activation.first_structure + structure
-        (values,) = (p for channel, p in case.whole_channels() if channel == number)
-    return values.astype(np.float32, copy=False)
+        named = dict(enumerate(meaning.names, activation.first_structure))
+        for channel, p in case.whole_channels():
+            if channel in named and kind in {_ALL, f"structure:{named[channel]}"}:
+                name = named[channel] if kind == _ALL else kind
+                yield name, p.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True)
 class DoubtfulSlice:
-    """What the page shows of a slice, cropped to its structures.
+    """A slice as the page shows it, cropped to its structures.
 
     Attributes:
         number: of the slice in the image, from 0.
@@ -167,7 +209,7 @@ def doubtful_slices(
 
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
-    """(Z, Y, X) 1 − confidence in near, 0 elsewhere; of regions the largest."""
+    """Return the doubt (Z, Y, X): 1 − confidence in near, 0 elsewhere; the largest over regions."""
 
     def near_of(p: Floats) -> Mask:
         core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)

@@ -49,13 +49,13 @@ _MAY_DIFFER: ByName = {
     "calibration": [],
     "cases": [],
 }
-"""Of members."""
+"""The provenance in which members of an ensemble may differ from each other."""
 _BIASED = 0.25  # a difference of expected and segmented volumes, in sum, that is worth a note
 
 
 @dataclass(frozen=True)
 class Review:
-    """What ``review_folder`` returns: the ``table`` is the CSV's, a row for each structure of each case.
+    """A review of a folder: the ``table`` is the CSV's, a row for each structure of each case.
 
     With ground truth it has judgements. ``notes`` concern all cases.
     """
@@ -68,7 +68,7 @@ class Review:
     file: Path
 
     def summary(self) -> str:
-        """A text for users: the first cases with their lowest-ranked structure, judgements and notes."""
+        """Return a text for users: the first cases with their lowest-ranked structure, judgements and notes."""
         lines = ["trust  structure, rank  case"]
         total = len(self.cases)
         for rows in list(ranked_cases(self.table).values())[:_LISTED]:
@@ -193,7 +193,7 @@ def review_folder(
 
 @dataclass(frozen=True)
 class _Look:
-    """What a review sees in a case's files: agreement of members on each structure (NaN without), slices to show."""
+    """A case's agreement of members on each structure (NaN without members), and the slices to show."""
 
     agreement: tuple[float, ...]
     slices: list[DoubtfulSlice]
@@ -222,7 +222,7 @@ def _look(
 
 
 def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
-    """What to know before reading the list."""
+    """Write the notes to read before the list."""
     notes = []
     truth = counted.counts.truth
     ignored = None if truth is None else ignored_text(truth.ignored.tolist())
@@ -250,7 +250,7 @@ class _Stored:
 
 
 def read_outcomes(folder: Path) -> "DataFrame":
-    """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
+    """Read predictions and truth of each structure of each case from the review in a folder; empty without truth.
 
     A row for each ``Outcome``, whose index is case and structure. A FileNotFoundError says that the folder has no
     review, a ValueError that the file is another one.
@@ -338,7 +338,7 @@ def ranked_structures(
     fits: Mapping[str, StructureFit],
     agreement: Floats,
 ) -> "DataFrame":
-    """A row for each structure of each case, in the order of trust; ``agreement`` of members is (cases, structures)."""
+    """List each structure of each case in the order of trust; ``agreement`` of members is (cases, structures)."""
     from pandas import DataFrame, concat
 
     tables = []
@@ -395,7 +395,7 @@ def _reasons(row: ByName) -> list[str]:
 
 
 def ranked_cases(table: "DataFrame") -> dict[str, list[ByName]]:
-    """The rows of each case, the structure with the lowest rank first; None where nothing is known.
+    """Return the rows of each case, the structure with the lowest rank first; None where nothing is known.
 
     Cases are in the order of their lowest rank, ties in the order of their mean rank.
     """

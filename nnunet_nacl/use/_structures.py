@@ -1,4 +1,4 @@
-"""What is fitted to a structure, what is predicted and true of it, and how good the predictions were."""
+"""Structures: their fits, predictions, truth, and how good the predictions were."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ ALL = "(all)"
 
 @dataclass(frozen=True)
 class StructureFit:
-    """What was fitted for a structure.
+    """The fit for a structure.
 
     ``volume`` is None if too few cases are without ignored voxels, ``dice`` if too few have something segmented.
     ``missed`` (T,) is the mean share of the structure that masks of p ≥ threshold miss, for ``THRESHOLDS``, over the
@@ -71,7 +71,7 @@ class StructureFit:
         return cls(volume, dice, missed, int(present.sum()))
 
     def share_missed(self, truth: TruthCounts, alpha: float) -> Floats:
-        """(cases,) the share that masks p ≥ λ miss; NaN if a case lacks the structure, or too few had it to fit λ."""
+        """Return the share (cases,) that masks p ≥ λ miss; NaN if a case lacks it, or too few had it to fit λ."""
         try:
             threshold = recall_threshold(self.missed, self.num_present, alpha)
         except TooFewCasesError:
@@ -81,7 +81,7 @@ class StructureFit:
 
 
 def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) -> ByName:
-    """(cases,) the expected volume and its interval, the fitted Dice and its bound.
+    """Predict the expected volume and its interval, the fitted Dice and its bound, each (cases,).
 
     What is not fitted is NaN, as are fitted Dice and bound if nothing is segmented.
     """
@@ -103,7 +103,7 @@ def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) 
 
 
 def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> ByName:
-    """(cases,) Dice and volume in the ground truth, NaN without any; where voxels are ignored, no volume is known."""
+    """Return true Dice and volume, (cases,): NaN without ground truth, and for volumes with ignored voxels."""
     if truth is None:
         return {"dice": np.nan, "true_ml": np.nan}
     return {
@@ -113,13 +113,13 @@ def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> ByName:
 
 
 def trust_of(dice_to_expect: Floats, fitted_dice: Floats) -> Floats:
-    """(n,) how far segmentations are trusted: the fitted Dice or, where it is NaN, the Dice to expect."""
+    """Return the trust (n,) in segmentations: the fitted Dice or, where it is NaN, the Dice to expect."""
     return np.where(np.isnan(fitted_dice), dice_to_expect, fitted_dice)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was predicted of a structure in a case, and what is true, over the voxels that are not ignored.
+    """Prediction and truth of a structure in a case, over the voxels that are not ignored.
 
     An entry of a review's JSON file; in data frames, a row, whose index is case and structure, with NaN for None.
 
@@ -164,7 +164,7 @@ def outcomes_of(
     fits: Mapping[str, StructureFit],
     coverage: float | None = None,
 ) -> "DataFrame":
-    """The ``Outcome`` of each structure of each case, by the structure's fit if there is one.
+    """Return the ``Outcome`` of each structure of each case, by the structure's fit if there is one.
 
     Empty without ground truth; cases of which all is ignored are left out. With a coverage, also what the masks of the
     recall threshold miss.
@@ -195,19 +195,19 @@ def outcomes_of(
 
 
 def rows_of(table: "DataFrame") -> list[ByName]:
-    """The rows of a table; None where nothing is known."""
+    """Return the rows of a table; None where nothing is known."""
     rows: list[ByName] = table.astype(object).where(table.notna(), None).to_dict("records")
     return rows
 
 
 def _labelled(label: str) -> Any:
-    """A field of a judgement, and its label in tables."""
+    """Return a field of a judgement, and its label in tables."""
     return field(metadata={"label": label})
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """How good predictions were, over ``num_cases`` outcomes; None where something is not defined.
+    """The quality of predictions over ``num_cases`` outcomes; None where a value is not defined.
 
     Errors, biases, widths and what is missed are means over the outcomes, but for ``volume_bias_share``, the sum of the
     expected volumes over that of the true ones, minus 1. The AURC is that of trust, the fitted Dice or, without a fit,
@@ -237,7 +237,7 @@ class Judgement:
 JUDGEMENT_LABELS: dict[str, str] = {
     each.name: each.metadata["label"] for each in fields(Judgement) if each.metadata
 }
-"""Of each value of a judgement, in tables."""
+"""The label of each value of a judgement in tables."""
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
@@ -314,7 +314,7 @@ def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> str:
-    """A text table: a column for each structure, a line for each value that any of them has."""
+    """Return a text table: a column for each structure, a line for each value that any of them has."""
     from pandas import DataFrame
 
     frame = DataFrame(map(vars, judgements)).set_index("structure").astype(object)
@@ -324,7 +324,7 @@ def judgement_table(judgements: Sequence[Judgement]) -> str:
 
 
 def ignored_text(shares: Sequence[float], whose: str = "The ground truth") -> str | None:
-    """How much of cases is ignored, from the share of each one; None if nothing is.
+    """Say how much of the cases is ignored, from the share of each; None if nothing is.
 
     >>> ignored_text([0.5, 0.0])
     'The ground truth ignores 25 % of the voxels (mean over 2 cases; some in 1 of them)'

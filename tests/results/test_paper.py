@@ -22,10 +22,10 @@ def minus(data: str, base: str) -> dict[str, dict[str, tuple[float, float, float
     return paired(data, base)
 
 
-def cell(values: tuple[float, float, float], digits: int = 3) -> str:
-    """A value with its interval, as in the table of statements."""
-    value, low, high = (f"{value:+.{digits}f}".replace("-", "−") for value in values)
-    return f"{value} ({low} to {high})"
+def sign(minus_nacl: tuple[float, float, float]) -> str:
+    """How NACL compares with what is given minus NACL, as the table of statements writes it."""
+    _, low, high = minus_nacl
+    return "<" if low > 0 else ">" if high < 0 else "≈"
 
 
 def by(values: tuple[float, float, float], digits: int = 3) -> str:
@@ -35,25 +35,21 @@ def by(values: tuple[float, float, float], digits: int = 3) -> str:
 
 
 def test_statements_on_calibration() -> None:
-    on_hippocampus = minus(HIPPOCAMPUS, "DiceCE, again")["NACL, again"]["ECE foreground"]
-    on_acdc = minus(ACDC, "DiceCE")["NACL"]["ECE foreground"]
     hippocampus, acdc = (
-        {name: found["ECE foreground"] for name, found in minus(*of).items()}
+        {name: sign(found["ECE foreground"]) for name, found in minus(*of).items()}
         for of in ((HIPPOCAMPUS, "NACL, again"), (ACDC, "NACL"))
     )
     said(
         "paper.md",
-        f"by ECE (table 2) | Hippocampus {cell(on_hippocampus)}, ACDC {cell(on_acdc)} | agrees, open on ACDC |",
-        f"ACDC: below SVLS, LS and FL, above ECP (by {by(acdc['ECP'])}), MbLS open. Hippocampus: below LS and FL, "
-        f"above SVLS (by {by(hippocampus['SVLS, again'])}) and MbLS, ECP open | agrees for LS and FL only |",
-        "by CECE, too (table 2) | above that of CE + DSC on all four data sets | differs |",
+        f"(table 2) | {hippocampus['DiceCE, again']} CE + DSC | {acdc['DiceCE']} CE + DSC | agrees, open on ACDC |",
+        "(table 2) | < LS, FL<br>≈ ECP<br>> SVLS, MbLS | < SVLS, LS, FL<br>≈ MbLS<br>> ECP | agrees for LS and FL "
+        "only |",
+        "lower CECE, too (table 2) | > CE + DSC | > CE + DSC, as on WBC and USGRA | differs |",
     )
-    assert on_hippocampus[2] < 0 < on_acdc[2]
-    assert min(acdc[name][1] for name in ("SVLS", "LS", "FL")) > 0
-    assert acdc["ECP"][2] < 0
-    assert acdc["MbLS"][1] < 0 < acdc["MbLS"][2]
-    assert hippocampus["LS"][1] > 0 > hippocampus["SVLS, again"][2]
-    assert hippocampus["ECP"][1] < 0 < hippocampus["ECP"][2]
+    signs = ((hippocampus, {"LS": "<", "ECP": "≈", "SVLS, again": ">"}),)
+    signs += ((acdc, {"SVLS": "<", "LS": "<", "FL": "<", "MbLS": "≈", "ECP": ">"}),)
+    for found, expected in signs:
+        assert {name: found[name] for name in expected} == expected
     first = trained("Hippocampus", 25000)["ECE_foreground"]  # whose cases were not kept
     assert first["MbLS"] < first["NACL"] < first["FL"]
     usgra = read("losses", "data_set == 'Dataset051_USGRA' and steps == 12500").set_index("method")
@@ -65,23 +61,21 @@ def test_statements_on_calibration() -> None:
 
 
 def test_statements_on_segmentation() -> None:
-    to_ce, to_dice = (minus(HIPPOCAMPUS, f"{base}, again")["NACL, again"]["Dice"] for base in ("CE", "DiceCE"))
-    to_third = minus(HIPPOCAMPUS, "DiceCE, a third time")["NACL, again"]["Dice"]
-    acdc_to_ce, acdc_to_dice = (minus(ACDC, base)["NACL"]["Dice"] for base in ("CE", "DiceCE"))
+    hippocampus, acdc = (
+        {name: sign(found["Dice"]) for name, found in minus(*of).items()}
+        for of in ((HIPPOCAMPUS, "NACL, again"), (ACDC, "NACL"))
+    )
     said(
         "paper.md",
-        f"Dice minus that of CE: Hippocampus {cell(to_ce, 4)}, ACDC {cell(acdc_to_ce)}. Minus that of CE + DSC: "
-        f"{cell(to_dice)}, with its third training {cell(to_third)}, and {cell(acdc_to_dice)} | agrees, except on "
-        "ACDC against CE + DSC |",
-        "mostly the best DSC and HD (table 1) | CE + DSC has the best of both on both data sets (its third "
-        "training on Hippocampus only the best HD), on ACDC also the best DSC of each structure | differs |",
-        "FL has the lowest Dice, but also the highest ECE and CECE. ECP's Dice is that of CE | agrees for FL's Dice "
-        "only |",
-        "of the seven losses CE + DSC is first by sum-rank, NACL fourth on Hippocampus and third on ACDC | differs |",
+        f"Dice {hippocampus['CE, again']} CE, {hippocampus['DiceCE, again']} CE + DSC, "
+        f"{hippocampus['DiceCE, a third time']} its third training | Dice {acdc['CE']} CE, {acdc['DiceCE']} CE + DSC | "
+        "agrees, except on ACDC against CE + DSC |",
+        "mostly the best DSC and HD (table 1) | CE + DSC has both, its third training the best HD only | CE + DSC has "
+        "both, and the best DSC of each structure | differs |",
+        "FL: lowest Dice, highest ECE and CECE. ECP: CE's Dice | the same | agrees for FL's Dice only |",
+        "by sum-rank fourth of seven, CE + DSC first | third, CE + DSC first | differs |",
     )
-    for _, low, high in (to_ce, acdc_to_ce):
-        assert low < 0 < high
-    assert max(to_dice[2], acdc_to_dice[2]) < 0 < to_third[2]
+    assert (hippocampus["DiceCE, a third time"], acdc["DiceCE"]) == ("≈", "<")
     third = trained("Hippocampus", 25000, 3).loc["DiceCE"]
     hippocampus = trained("Hippocampus", 25000).loc[SEVEN[1:]]
     assert third["Dice"] < hippocampus["Dice"].max()
@@ -114,19 +108,13 @@ def test_statements_on_constraint_prior_and_penalty() -> None:
         minus(HIPPOCAMPUS, "NACL, again")[name] for name in ("NACL softmax", "NACL Gaussian, σ = 1", "NACL l2")
     )
 
-    def opposite(values: tuple[float, float, float]) -> tuple[float, float, float]:
-        value, low, high = values
-        return -value, -high, -low
-
     said(
         "paper.md",
-        f"neither tells the two apart: Dice {cell(opposite(softmax['Dice']), 4)}, ECE "
-        f"{cell(opposite(softmax['ECE foreground']))}. On logits the ECE over the union is lower (by "
-        f"{by(softmax['ECE union'])}) and the NLL {-softmax['NLL'][0]:.2f} higher | open |",
-        f"the Gaussian's Dice is {by(gaussian['Dice'], 4).replace(', ', ' higher (')}), its ECE cannot be told apart | "
+        f"Dice and ECE {sign(softmax['ECE foreground'])} softmax, ECE over the union {sign(softmax['ECE union'])}, NLL "
+        f"{-softmax['NLL'][0]:.2f} higher | – | open |",
+        f"the mean's Dice {sign(gaussian['Dice'])} Gaussian, ECE {sign(gaussian['ECE foreground'])} Gaussian | – | "
         "open |",
-        f"l2: Dice {by(l2['Dice'], 4).replace(', ', ' higher (')}), ECE "
-        f"{by(l2['ECE foreground']).replace(', ', ' higher (')}) | agrees |",
+        f"l1: Dice {sign(l2['Dice'])} l2, ECE {sign(l2['ECE foreground'])} l2 | – | agrees |",
     )
     for metric in ("Dice", "ECE foreground"):
         assert softmax[metric][1] < 0 < softmax[metric][2]
@@ -137,9 +125,9 @@ def test_statements_on_constraint_prior_and_penalty() -> None:
 def test_statements_on_logits() -> None:
     said(
         "paper.md",
-        "NACL's largest logit is the farthest from the rest, and below that of CE + DSC in two of three classes. "
-        "Signed, MbLS's distance is longer; SVLS is like CE + DSC in the background only | agrees by mean \\|l\\| |",
-        "NACL: about 4. LS and MbLS only in one of two folds | agrees |",
+        "by mean \\|l\\| the farthest, and lower than CE + DSC's in two of three classes. Signed, MbLS's is farther. "
+        "SVLS's is like CE + DSC's in the background only | – | agrees by mean \\|l\\| |",
+        "NACL: about 4. LS and MbLS: in one of two folds | – | agrees |",
     )
     logits = read("logits").set_index(["method", "true_class", "logit"])[["mean", "mean_absolute"]].sort_index()
     for true in ("background", "anterior", "posterior"):
@@ -161,16 +149,14 @@ def test_statements_over_the_union_and_on_ce() -> None:
     )]  # fmt: skip
     said(
         "paper.md",
-        "ACDC: the lowest ECE, though MbLS, SVLS and CE cannot be told from it. Hippocampus: SVLS's is lower (by "
-        f"{by(svls)}). CECE: fifth and fourth of the seven | differs |",
-        "CE, which the paper does not test, explains most of it: without the Dice term its ECE is below that of CE + "
-        f"DSC by {by(ce[0]).replace(', ', ' (')}) on Hippocampus and {by(ce[1]).replace(', ', ' (')}) on ACDC, as are "
+        f"ECE {sign(svls)} SVLS. CECE: fourth of seven | lowest ECE, but ≈ MbLS, SVLS, CE. CECE: fifth of seven | "
+        "differs |",
+        "CE, which the paper does not test, explains most of it. Without the Dice term, its ECE is below that of CE + "
+        f"DSC by {by(ce[0]).replace(', ', ' (')}) on Hippocampus and {by(ce[1]).replace(', ', ' (')}) on ACDC. So are "
         "those of λ = 0.01, ECP and MbLS. By NLL, CE and ECP are first, NACL with λ = 0.1, FL and LS last.",
     )
     assert acdc["ECE_union"].idxmin() == "NACL"
-    for other in ("MbLS", "SVLS", "CE"):
-        _, low, high = minus(ACDC, "NACL")[other]["ECE union"]
-        assert low < 0 < high
+    assert {sign(minus(ACDC, "NACL")[other]["ECE union"]) for other in ("MbLS", "SVLS", "CE")} == {"≈"}
     for rows, place in ((acdc, 5), (hippocampus, 4)):
         assert rows.loc[SEVEN, "CECE_union"].rank()["NACL"] == place
         order = rows.loc[[*SEVEN, "CE"], "NLL"].sort_values().index.tolist()
@@ -187,10 +173,11 @@ def test_fewer_training_cases() -> None:
     lost = (dice["100%"] - dice["25%"])[["MbLS", "NACL"]]
     said(
         "paper.md",
-        "After so few steps DiceCE's Dice does not need more than a quarter of the cases, MbLS's and NACL's fall by "
+        "With a quarter of the cases, DiceCE keeps its Dice after so few steps, while MbLS's and NACL's fall by "
         f"{lost['MbLS']:.3f} and {lost['NACL']:.3f}. NACL's and MbLS's ECE is {ratios.min():.2f} to {ratios.max():.2f} "
-        "of DiceCE's, and neither is ahead of the other at all shares. ECE near hardly changes.",
-        "With 25 and 50 % CE + DSC has the highest Dice | differs |",
+        "of DiceCE's, and neither of the two leads at every share. ECE near hardly changes.",
+        f"3,000 steps: ECE is {ratios.min():.2f} to {ratios.max():.2f} of CE + DSC's, as is MbLS's. With 25 and 50 % "
+        "CE + DSC has the highest Dice | – | differs |",
     )
     assert dice.loc["DiceCE", "25%"] >= dice.loc["DiceCE", "100%"]
     assert len({*ece.loc[["MbLS", "NACL"]].idxmin()}) == 2
@@ -201,9 +188,9 @@ def test_fewer_training_cases() -> None:
 def test_nacl_and_svls_with_the_same_gaussian() -> None:
     said(
         "paper.md",
-        "NACL's Dice is higher, but so are its ECE over the foreground and ECE near, over the union about the same, "
-        "and its NLL is twice as high.",
-        "Dice higher by 0.004 to 0.006, ECE higher, too | agrees by Dice, differs by ECE |",
+        "NACL's Dice is higher, but so are its ECE over the foreground and its ECE near. Over the union ECE is about "
+        "the same. NACL's NLL is twice as high.",
+        "Dice > SVLS by 0.004 to 0.006, ECE > SVLS | – | agrees by Dice, differs by ECE |",
     )
     lines = TABLES["paper-sigma"]().splitlines()[2:]
     for line in lines:
@@ -223,8 +210,8 @@ def test_three_values_of_each_losss_setting() -> None:
         "ECE over the foreground, ECE near and NLL rise with NACL's λ as with the settings of FL and LS. MbLS's NLL "
         "and ECE near fall with its margin. ECP and SVLS hardly react. After 25,000 steps, too, smaller λ have better "
         "proper scores.",
-        "of the losses only FL's Dice depends much on it, NACL's ECE on λ; 0.1 is the best of the three | agrees for "
-        "NACL's Dice and FL |",
+        "only FL's Dice depends much on its setting, NACL's ECE on λ; 0.1 is the best of three | – | agrees for NACL's "
+        "Dice and FL |",
     )
     metrics = ["Dice", "ECE_foreground", "ECE_union", "NLL", "ECE_near"]
     values = {}

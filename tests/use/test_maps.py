@@ -3,9 +3,12 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
+import nibabel
 import numpy as np
 import pytest
+import SimpleITK as sitk
 from skimage.io import imread, imsave
 
 from nnunet_nacl.use import write_maps
@@ -31,6 +34,47 @@ def test_values_and_place(tmp_path: Path) -> None:
             assert read(file).dtype == np.float32
             np.testing.assert_allclose(read(file), values, atol=1e-6)
             np.testing.assert_allclose(geometry(file), geometry(folder / f"{name}.nii.gz"), atol=1e-6)
+
+
+STEPS = {"uint8": 1 / 255, "uint16": 1 / 65535, "float32": 1e-6}
+
+
+@pytest.mark.parametrize("dtype", [None, *STEPS])
+@pytest.mark.parametrize("as_one", [False, True])
+@pytest.mark.parametrize("regions", [False, True])
+def test_probability_maps(dtype: Any, as_one: bool, regions: bool, tmp_path: Path) -> None:
+    """Two readers show p in [0, 1] in the segmentation's place; in 4-D, structures are in the order of dataset.json."""
+    folder = random_folder(tmp_path / "in", "a", regions)
+    out = tmp_path / "out"
+    write_maps(folder, out, what=["structures"], as_one=as_one, dtype=dtype)
+    structures = ["whole", "core"] if regions else ["one", "two"]
+    expected = dict(zip(structures, random_case(0, regions)[-2:], strict=True))
+    if as_one:
+        expected = {"structures": np.stack(list(expected.values()))}
+    mark = json.loads((out / "maps.json").read_text())
+    assert mark["structures"] == structures
+    assert names(out) == {"maps.json", *(f"a_{name}.nii.gz" for name in expected)}
+    for name, p in expected.items():
+        file, step = out / f"a_{name}.nii.gz", STEPS[dtype or "uint8"]
+        stored: Any = nibabel.load(file)  # type: ignore[attr-defined]
+        assert stored.get_data_dtype() == (dtype or "uint8")
+        np.testing.assert_allclose(read(file), p, atol=0.51 * step)
+        np.testing.assert_allclose(stored.get_fdata().T, p, atol=0.51 * step)
+        like = nibabel.load(folder / "a.nii.gz")  # type: ignore[attr-defined]
+        np.testing.assert_allclose(stored.affine, like.affine, atol=1e-6)
+        image = sitk.ReadImage(str(file))
+        first = image if not as_one else image[:, :, :, 0]
+        sitk.WriteImage(first, str(tmp_path / "first.nii.gz"))
+        np.testing.assert_allclose(geometry(tmp_path / "first.nii.gz"), geometry(folder / "a.nii.gz"), atol=1e-6)
+
+
+def test_maps_that_would_replace_each_other(tmp_path: Path) -> None:
+    folder = random_folder(tmp_path / "in", "a")
+    content = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").write_text(json.dumps({**content, "labels": {"background": 0, "a b": 1, "a_b": 2}}))
+    with pytest.raises(ValueError, match=r"Two maps would be a_a_b\.nii\.gz; rename a structure"):
+        write_maps(folder, tmp_path / "out", what=["structures"])
+    write_maps(folder, tmp_path / "out", what=["structures"], as_one=True)
 
 
 def test_into_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +106,9 @@ def test_scaled_where_the_format_has_no_fractions(tmp_path: Path) -> None:
     assert confidence.dtype == entropy.dtype == np.uint16
     np.testing.assert_array_equal(confidence, np.rint(p.max(0)[0].astype(float) * 65535))
     assert np.abs(entropy - entropy_of(p)[0] / math.log(3) * 65535).max() < 0.51
-    assert "Scaled to uint16: 65535 stands for confidence 1, entropy 1.09861." in said
+    assert "Scaled to uint16: 65535 stands for entropy 1.09861." in said
+    with pytest.raises(ValueError, match=r"\.png files have no fourth axis; omit --as_one"):
+        write_maps(folder, tmp_path / "one", what=["structures"], as_one=True)
     mark = json.loads((tmp_path / "out" / "maps.json").read_text())
     assert mark["largest_stands_for"] == {"confidence": 1.0, "entropy": math.log(3)}
 

@@ -92,7 +92,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
 
 
 def planned_folder(number: int, title: str) -> Path:
-    """The folder in ``nnUNet_raw`` that a new data set will have, perhaps with files of an interrupted call.
+    """Return the folder in ``nnUNet_raw`` that a new data set will have, perhaps with files of an interrupted call.
 
     Raises:
         FileExistsError: the number is taken; nnU-Net refuses a number with two names in its three folders.
@@ -109,7 +109,7 @@ def planned_folder(number: int, title: str) -> Path:
 
 
 def _find_cases(layout: ByName, source: Path) -> Iterator[_Case]:
-    """The cases in a folder; hidden files, which macOS leaves behind, do not count."""
+    """Yield the cases in a folder; hidden files, which macOS leaves behind, do not count."""
     for part in layout["cases"]:
         is_test = part.get("is_test", False)
         found = set()
@@ -127,7 +127,7 @@ def _find_cases(layout: ByName, source: Path) -> Iterator[_Case]:
 
 
 def _existing(source: Path, paths: str, number: str) -> Path:
-    """The first of the paths that exists, or the first."""
+    """Return the first of the paths that exists, or the first."""
     files = [
         source / f"{path}{ending}"
         for path in paths.format(id=number).split("|")

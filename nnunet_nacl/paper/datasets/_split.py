@@ -114,7 +114,7 @@ def _write_data_set(
 def _draw(
     argument: str, amount: int | str, cases: Collection[str], by_patient: bool | str
 ) -> list[str]:
-    """The cases of this many patients; without patients, each case counts as one."""
+    """Return the cases of this many patients; without patients, each case counts as one."""
     patients = cases_of_patients(cases, by_patient)
     share = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
     number = 0

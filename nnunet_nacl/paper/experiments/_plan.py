@@ -22,7 +22,7 @@ from nnunet_nacl.nnunet import (
     find_trainer,
     read_dataset_json,
 )
-from nnunet_nacl.paper.studies import Method, Study
+from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.trainers import build_loss, recipe_of
 from nnunet_nacl.typing import ByName
 
@@ -34,7 +34,7 @@ Normalization = Literal["rescale_to_0_1"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How studies are carried out.
+    """Options of a study's trainings and evaluations.
 
     Attributes:
         plans: such as ``nnUNetPlans``.
@@ -156,15 +156,19 @@ def plan_experiment(
         )
     methods = []
     for method in study.methods:
-        if reason := _why_unsuitable(method, data, options.suffix):
-            left_out = (
-                f"{method.name} is left out, as it cannot be trained on {data.name}: {reason}"
-            )
-            print(left_out, file=sys.stderr)
+        trainer = method.trainer + options.suffix
+        recipe = recipe_of(trainer)
+        if recipe is None:
+            find_trainer(trainer)
         else:
-            methods.append(method)
-    if not methods:
-        raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
+            try:
+                build_loss(recipe, regions=data.has_regions)
+            except ValueError as error:  # as of MbLS with regions
+                reason = f"it cannot be trained on {data.name}: {error}"
+                print(f"{method.name} is left out, as {reason}", file=sys.stderr)
+                continue
+        methods.append(method)
+    planned = replace(study, methods=tuple(methods))
     # Networks are those of configurations, which must have been added
     configured = [
         PreprocessedDataSet.find(dataset, f"{configuration}_{method.network}", options.plans)
@@ -196,9 +200,7 @@ def plan_experiment(
             _check_model(job)
             jobs.append(job)
     folder = _folder(data, options) / study.name
-    return Experiment(
-        replace(study, methods=tuple(methods)), data, options, tuple(jobs), splits, folder
-    )
+    return Experiment(planned, data, options, tuple(jobs), splits, folder)
 
 
 def plan_on_data_sets(
@@ -271,19 +273,18 @@ def add_configuration(
         ValueError: no such data set, no such configuration of a single stage, or the plans have another one of the
             new name.
     """
-    changes: list[tuple[str, ByName]] = []
+    changes: dict[str, ByName] = {}
     found = PlansJson.find(dataset, configuration, plans)
     if normalization is not None:
         channels = len(found.resolved(configuration)["normalization_schemes"])
-        of_channels = {
+        changes[normalization] = {
             "data_identifier": f"{found.content['plans_name']}_{configuration}_{normalization}",
             "normalization_schemes": [get_normalization_scheme(normalization).__name__] * channels,
             "use_mask_for_norm": [False] * channels,
         }
-        changes.append((normalization, of_channels))
     if batch_size is not None:
-        changes.append((f"bs{batch_size}", {"batch_size": batch_size}))
-    for suffix, content in changes:
+        changes[f"bs{batch_size}"] = {"batch_size": batch_size}
+    for suffix, content in changes.items():
         added = {"inherits_from": configuration, **content}
         configuration = f"{configuration}_{suffix}"
         if configuration not in found.configurations:
@@ -315,12 +316,12 @@ def _check_model(job: Job) -> None:
     model = job.fold_folder.parent
     differing = []
     if (model / "plans.json").is_file():
-        then = PlansJson.read(model / "plans.json")
-        now = PlansJson.read(data.folder / f"{data.plans}.json")
-        if then.resolved(data.configuration) != now.resolved(data.configuration):
+        files = (model / "plans.json", data.folder / f"{data.plans}.json")
+        then, now = (PlansJson.read(file).resolved(data.configuration) for file in files)
+        if then != now:
             differing.append("plans")
-        described = [read_dataset_json(folder / "dataset.json") for folder in (model, data.folder)]
-        if described[0]["labels"] != described[1]["labels"]:
+        labels = [read_dataset_json(file.with_name("dataset.json"))["labels"] for file in files]
+        if labels[0] != labels[1]:
             differing.append("labels")
     if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
         differing.append("splits")
@@ -329,21 +330,3 @@ def _check_model(job: Job) -> None:
             f"{job.fold_folder} was trained with other {' and '.join(differing)} than {data.folder} has now. Move it "
             "away to train anew, or restore them."
         )
-
-
-def _why_unsuitable(method: Method, data: PreprocessedDataSet, suffix: str) -> str | None:
-    """Why the method's loss is not defined on the data set, as MbLS with regions; None if it is.
-
-    Raises:
-        ValueError: there is no such trainer.
-    """
-    trainer = method.trainer + suffix
-    recipe = recipe_of(trainer)
-    if recipe is None:
-        find_trainer(trainer)
-        return None
-    try:
-        build_loss(recipe, regions=data.has_regions)
-    except ValueError as error:
-        return str(error)
-    return None

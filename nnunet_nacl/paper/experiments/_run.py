@@ -106,7 +106,7 @@ def _locked(job: Job) -> AbstractContextManager[object]:
 
 
 def _variables(options: Options) -> dict[str, str]:
-    """The environment variables of the commands: nnU-Net's folders, and where it finds trainers."""
+    """Return the environment variables of the commands: nnU-Net's folders, and where it finds trainers."""
     names = ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results")
     variables = {name: str(nnunet_folder(name).absolute()) for name in names}
     variables["nnUNet_extTrainer"] = search_path(os.environ.get("nnUNet_extTrainer"))  # noqa: SIM112
@@ -184,7 +184,7 @@ def _copy(printed: IO[str], log: Path, prefix: str) -> None:
 
 
 def steps_left(job: Job) -> dict[str, list[str]]:
-    """The commands that are left, from the first step that is not done, by the names of the steps."""
+    """Return the commands that are left, from the first step that is not done, by the names of the steps."""
     data = job.data
     options = job.options
     model = options_of_folds(

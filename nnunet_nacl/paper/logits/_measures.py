@@ -52,10 +52,9 @@ def compare_logits(
     output = check_output(output, is_folder=True)
     models: dict[str, Path] = {}
     for folder in map(Path, model_folders):
-        own = folder.absolute().name
-        trainer = own.partition("__")[0].removeprefix(DEFAULT_TRAINER).lstrip("_")
-        names = (trainer or DEFAULT_TRAINER, own)
-        models[next((name for name in names if name not in models), str(folder))] = folder
+        trainer = folder.absolute().name.partition("__")[0]
+        name = trainer.removeprefix(DEFAULT_TRAINER).lstrip("_") or DEFAULT_TRAINER
+        models[str(folder) if name in models else name] = folder
     histories = {}
     without = {}
     for (name, folder), fold in product(models.items(), folds):
@@ -83,7 +82,7 @@ def compare_logits(
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
-    """The distribution of max_c l_c over the voxels of nnU-Net's validation patches, by epoch of a training.
+    """Return the distribution of max_c l_c over the voxels of nnU-Net's validation patches, by epoch of a training.
 
     Returns:
         A row for each epoch with stored values: numbers of voxels in bins, named by their lower edges (the outer bins

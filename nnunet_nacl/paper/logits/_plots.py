@@ -20,7 +20,7 @@ _LEAST_SHARE = 1e-3
 def _panels(
     number: int, width: float, height: float, labels: tuple[str, str]
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of panels with the same y axis."""
+    """Return a figure of panels with the same y axis."""
     columns = min(number, _COLUMNS)
     rows = math.ceil(number / columns)
     figure = Figure(figsize=(width * columns + 0.8, height * rows + 1.2), layout="constrained")

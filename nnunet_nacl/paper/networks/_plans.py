@@ -5,8 +5,7 @@ Importing this takes no torch.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage, nn
@@ -24,6 +23,7 @@ class Network:
     Attributes:
         multiple: the patch size must be a multiple of it along each axis.
         arguments: patch size -> the class's arguments, besides channels and deep supervision.
+        imported: names of the arguments that nnU-Net imports.
     """
 
     class_name: str
@@ -31,17 +31,14 @@ class Network:
     multiple: int
     arguments: Callable[[Sequence[int]], dict[str, Any]]
     dimensions: tuple[int, ...] = (2, 3)
+    imported: tuple[str, ...] = ()
 
     def architecture(self, patch_size: Sequence[int]) -> dict[str, Any]:
-        """The entry ``architecture`` of a configuration."""
-        arguments = self.arguments(patch_size)
-        paths = [
-            name for name in ("conv_op", "norm_op", "dropout_op", "nonlin") if name in arguments
-        ]
+        """Return the entry ``architecture`` of a configuration."""
         return {
             "network_class_name": self.class_name,
-            "arch_kwargs": arguments,
-            "_kw_requires_import": paths,
+            "arch_kwargs": self.arguments(patch_size),
+            "_kw_requires_import": list(self.imported),
         }
 
 
@@ -49,40 +46,33 @@ def _full_resolution(size: Sequence[int], scales: int = 3) -> list[list[int]]:
     return [[1] * len(size)] * scales
 
 
-def _unet(size: Sequence[int]) -> dict[str, Any]:
-    dims = len(size)
-    return {
-        "n_stages": 5,
-        "features_per_stage": [32, 64, 128, 256, 512],
-        "conv_op": f"torch.nn.modules.conv.Conv{dims}d",
-        "kernel_sizes": [[3] * dims] * 5,
-        "strides": [[stride] * dims for stride in (1, 2, 2, 2, 4)],
-        "n_conv_per_stage": [2] * 5,
-        "n_conv_per_stage_decoder": [2] * 4,
-        "conv_bias": True,
-        "norm_op": None,
-        "norm_op_kwargs": None,
-        "dropout_op": None,
-        "dropout_op_kwargs": None,
-        "nonlin": "torch.nn.ReLU",
-        "nonlin_kwargs": {"inplace": True},
-    }
-
-
-def _attention_unet(size: Sequence[int]) -> dict[str, Any]:
-    channels = [64, 128, 256, 512, 1024] if len(size) == 2 else [16, 32, 64, 128, 256]
-    return {"strides": _full_resolution(size), "channels": channels}
-
-
 NETWORKS: Mapping[str, Network] = {
     "unet": Network(
         "dynamic_network_architectures.architectures.unet.PlainConvUNet",
         "U-Net as in the paper: 32 to 512 features on five levels, no normalization; nnU-Net's own class",
         32,
-        _unet,
+        lambda size: {
+            "n_stages": 5,
+            "features_per_stage": [32, 64, 128, 256, 512],
+            "conv_op": f"torch.nn.modules.conv.Conv{len(size)}d",
+            "kernel_sizes": [[3] * len(size)] * 5,
+            "strides": [[stride] * len(size) for stride in (1, 2, 2, 2, 4)],
+            "n_conv_per_stage": [2] * 5,
+            "n_conv_per_stage_decoder": [2] * 4,
+            "conv_bias": True,
+            "nonlin": "torch.nn.ReLU",
+            "nonlin_kwargs": {"inplace": True},
+        },
+        imported=("conv_op", "nonlin"),
     ),
     "attention_unet": Network(
-        f"{_OURS}AttentionUNet", "Attention U-Net, by MONAI", 16, _attention_unet
+        f"{_OURS}AttentionUNet",
+        "Attention U-Net, by MONAI",
+        16,
+        lambda size: {
+            "strides": _full_resolution(size),
+            "channels": [(64 if len(size) == 2 else 16) * 2**level for level in range(5)],
+        },
     ),
     "unet_plus_plus": Network(
         f"{_OURS}UNetPlusPlus",
@@ -109,17 +99,6 @@ NETWORKS: Mapping[str, Network] = {
 }
 
 
-class AddedConfiguration(NamedTuple):
-    """A configuration that was written into the plans, with the memory that a training step takes on a GPU."""
-
-    file: Path
-    name: str
-    num_parameters: int
-    patch_size: tuple[int, ...]
-    batch_size: int
-    memory_gb: float
-
-
 def add_network(
     network: str,
     dataset: str | int,
@@ -127,7 +106,7 @@ def add_network(
     *,
     plans: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
-) -> AddedConfiguration:
+) -> str:
     """Add the configuration ``CONFIGURATION_NETWORK`` to a data set's plans.
 
     It inherits everything except the network and the sizes: the batch size is smaller if such batches do not fit into
@@ -141,9 +120,12 @@ def add_network(
         plans: such as ``nnUNetPlans``.
         patch_size: of a training image; by default the inherited one.
 
+    Returns:
+        A sentence about the configuration: parameters, sizes, and the memory that a training step takes on a GPU.
+
     Raises:
         FileExistsError: there is such a configuration already.
-        RuntimeError: the network needs a package that is not installed, or cannot take such patches.
+        ImportError: the network needs a package that is not installed.
         ValueError: no such data set or configuration of a single stage, or the network cannot take such patches.
     """
     from nnunet_nacl.nnunet import PlansJson
@@ -154,10 +136,8 @@ def add_network(
     inherited = parent.resolved(configuration)
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
-    fits = len(size) in chosen.dimensions and all(
-        length > 0 and length % chosen.multiple == 0 for length in size
-    )
-    if not fits or len(size) != len(planned):
+    fits = len(size) == len(planned) and len(size) in chosen.dimensions
+    if not fits or any(length % chosen.multiple for length in size):
         dimensions = " or ".join(f"{number}D" for number in chosen.dimensions)
         raise ValueError(
             f"{network} takes {dimensions} patches whose sizes are multiples of {chosen.multiple}; got {list(size)} "
@@ -178,15 +158,13 @@ def add_network(
     budget = max(_LEAST_MEMORY_GB, reference_gb + batch_size * reference_image_gb)
     while batch_size > _SMALLEST_BATCH and fixed_gb + batch_size * image_gb > budget:
         batch_size -= 1
-    needed = fixed_gb + batch_size * image_gb
-    if needed > budget:
-        raise ValueError(
-            f"{network} needs {needed:.1f} GB for {batch_size} patches of {list(size)}, {configuration} at most "
-            f"{budget:.1f} GB. Choose smaller ones (--patch_size)."
-        )
     content["batch_size"] = batch_size
     parent.add(name, content)
-    return AddedConfiguration(parent.file, name, num_parameters, size, batch_size, needed)
+    needed = fixed_gb + batch_size * image_gb
+    return (
+        f"Added the configuration {name} to {parent.file}: {num_parameters / 1e6:.2f} million parameters,\n"
+        f"batches of {batch_size} patches of {'x'.join(map(str, size))}, which need about {needed:.1f} GB of GPU memory"
+    )
 
 
 def _memory_gb(built: "nn.Module", channels: int, patch_size: Sequence[int]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What only the paper shows: published values, ranks, radar plots, studies; for the report's page, tables and plots.
+"""The paper's additions to page, tables and plots: published values, ranks, radar plots, studies.
 
 >>> from nnunet_nacl.paper.report import page_parts  # write_report(results, "page.html", parts=page_parts())
 """

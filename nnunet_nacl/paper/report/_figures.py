@@ -103,7 +103,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
 
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
-    """A row for each compared method; ``place`` is that among the group's values, from 0."""
+    """Return a row for each compared method; ``place`` is that among the group's values, from 0."""
     estimates = comparison.by_metric[metric].estimates
     rows = []
     for method in study.compared(estimates):
@@ -121,7 +121,7 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
 
 
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
+    """Draw a metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
     values = _values(comparison, study, metric)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
@@ -147,7 +147,7 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
 
 
 def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
+    """Draw a metric against the setting, a color for each group, with 95 % intervals; no line joins names."""
     groups = list(study.groups)
     values = _values(comparison, study, metric)
     named = any(isinstance(method.value, str) for method in study.methods)
@@ -182,7 +182,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
 
 
 def relative_difference(first: Estimate, second: Estimate) -> Estimate:
-    """(first − second) / first in %, over the cases and structures that both have."""
+    """Compute (first − second) / first in %, over the cases and structures that both have."""
     difference = first.minus(second)
     base = first
     if first.values is not None and difference.values is not None:
@@ -197,7 +197,7 @@ def relative_difference(first: Estimate, second: Estimate) -> Estimate:
 
 
 def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
-    """The pairs of methods that the study's figure compares, as far as they are among ``names``."""
+    """Return the pairs of methods that the study's figure compares, as far as they are among ``names``."""
     methods = study.compared(names)
     if study.figure == "differences":
         baseline = study.methods[0].group
@@ -211,7 +211,7 @@ def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
+    """Draw (first − second) / first in % at each value, in the color of the better one: the paper's figure 7."""
     estimates = comparison.by_metric[metric].estimates
     groups = list(study.groups)
     pairs = compared_pairs(study, estimates)
@@ -268,7 +268,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
 
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
-    """The paper's radar plot."""
+    """Return the paper's radar plot."""
     return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
@@ -312,11 +312,11 @@ FIGURES: dict[FigureKind, StudyFigure] = {
         left_out=DICE.name,
     ),
 }
-"""How each kind of a study's plots is explained and drawn."""
+"""Caption and drawing function of each kind of a study's plots."""
 
 
 def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
-    """How a study is drawn; None if it has no figure, or no two of its methods can be compared."""
+    """Return the figure of a study; None if it has none, or no two of its methods can be compared."""
     if study.figure is None:
         return None
     figure = FIGURES[study.figure]
@@ -328,7 +328,7 @@ def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
-    """A study's plots, one for each metric; none if it has no figure, or no two of its methods can be compared."""
+    """Make a study's plots, one for each metric; none if it has no figure, or no two methods can be compared."""
     figure = study_figure(comparison, study)
     if figure is None:
         return []

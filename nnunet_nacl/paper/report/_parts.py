@@ -1,4 +1,4 @@
-"""What the paper adds to the report: tables, plots, and parts of the page."""
+"""The paper's additions to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -63,14 +63,14 @@ PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
 
 
 def page_parts(study: Study | None = None) -> PageParts:
-    """The paper's parts of a page, for ``write_report``; a study's plots, if any, begin each data set's section."""
+    """Make the paper's parts of a page for ``write_report``; a study's plots begin each data set's section."""
     of_data_set = partial(_of_data_set, study=study)
     of_all = partial(_of_all, study=study)
     return PageParts("paper/report/templates/paper.html.j2", of_data_set, of_all)
 
 
 def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
-    """What the section of a data set shows more: a study's plots; radar and ranks of three methods or more."""
+    """Make the additions to a data set's section: a study's plots, and radar and ranks of three methods or more."""
     more: ByName = {"study": None, "radar": [], "rankings": []}
     if study is not None and study.figure is not None:
         figure = study_figure(comparison, study)
@@ -89,7 +89,7 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
 
 
 def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
-    """What the page shows more: rankings over several data sets, a radar plot of each, published tables."""
+    """Make the additions to the page: rankings over several data sets, a radar plot of each, published tables."""
     published = [
         published_table(comparison, study)
         for comparison in comparisons

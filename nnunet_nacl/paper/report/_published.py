@@ -26,22 +26,17 @@ DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
 METHODS: dict[str, Recipe] = {
     name: Recipe(**content) for name, content in _CONTENT["methods"].items()
 }
-"""The paper's methods with the settings of its tables, as far as they are not our losses' defaults."""
+"""The paper's methods, with the settings of its tables that are not our losses' defaults."""
 _SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
 # Folders of what the paper did not do: further folds than nnU-Net's five, calibration
 _NOT_THE_PAPERS = re.compile(r"fold_([5-9]|\d{2,})|(predictions|validation)_calibrated")
-_THEIR_COLUMNS = (
-    ("DSC", "", "↑", 3),
-    ("HD", " (pixels)", "↓", 2),
-    ("ECE", "", "↓", 3),
-    ("CECE", "", "↓", 3),
-)
-"""Metric, unit, which direction is better, and digits."""
+_THEIR_COLUMNS = {"DSC": "DSC ↑", "HD": "HD (pixels) ↓", "ECE": "ECE ↓", "CECE": "CECE ↓"}
+"""Metric -> its head."""
 
 
 @cache
 def published() -> pd.DataFrame:
-    """The values in the paper's tables, except their means over data sets: one row per value.
+    """Return the values in the paper's tables, except their means over data sets: one row per value.
 
     Columns: ``table``, ``dataset``, ``structure`` (empty for the mean over them), ``metric`` (``DSC``, ``HD``: 95th
     percentile in pixels, ``ECE`` or ``CECE`` of the foreground), ``method``, ``value``.
@@ -60,23 +55,21 @@ def published() -> pd.DataFrame:
     )
 
 
-def published_value(method: str | None, metric: str, dataset: str | None) -> float:
-    """A method's mean over structures, of the first table that has it; without a data set the mean over all six.
+def _means(metric: str, dataset: str | None) -> pd.Series:
+    """Map each method to its mean over structures, from the first table that has it; without a data set, over all six.
 
     NaN if the paper has no such value, or not of all six.
     """
     frame = published()
-    means = frame[
-        (frame["structure"] == "") & (frame["method"] == method) & (frame["metric"] == metric)
-    ]
-    by_dataset = (
-        means.drop_duplicates("dataset").set_index("dataset")["value"].reindex(list(DATA_SETS))
-    )
-    return float(by_dataset.mean(skipna=False) if dataset is None else by_dataset[dataset])
+    means = frame[(frame["structure"] == "") & (frame["metric"] == metric)]
+    means = means.drop_duplicates(["method", "dataset"])
+    by_dataset = means.pivot(index="method", columns="dataset", values="value")
+    by_dataset = by_dataset.reindex(columns=list(DATA_SETS))
+    return by_dataset.mean(axis=1, skipna=False) if dataset is None else by_dataset[dataset]
 
 
 def published_data_set(name: str) -> str | None:
-    """The paper's name of a data set, or None if the paper does not use it.
+    """Return the paper's name of a data set, or None if the paper does not use it.
 
     >>> published_data_set("Dataset127_ACDC, trained on fold 0"), published_data_set("Dataset004_Hippocampus")
     ('ACDC', None)
@@ -85,8 +78,9 @@ def published_data_set(name: str) -> str | None:
     return next((dataset for dataset, names in DATA_SETS.items() if plain in names), None)
 
 
+@cache
 def published_method(name: str, trainer: str | None = None) -> str | None:
-    """The paper's name of a method with the settings of its tables, or None if its tables have no such method.
+    """Return the paper's name of a method with the settings of its tables, or None if its tables have no such method.
 
     The trainer decides, where it is known. Without it, the paper's names and those of our studies are taken at their
     word, and others are read as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes
@@ -102,35 +96,23 @@ def published_method(name: str, trainer: str | None = None) -> str | None:
     if trainer is None and name in METHODS:
         return name
     if trainer is None:
+        methods = [method for study in STUDIES for method in read_study(study).methods]
         as_trainer = f"{DEFAULT_TRAINER}{name.removeprefix(DEFAULT_TRAINER)}"
-        trainer = _study_trainers().get(name, as_trainer)
-    recipe = _recipe_of(trainer)
-    if recipe is None:
-        return None
-    for method, published_recipe in METHODS.items():
-        if _with_defaults(recipe) == _with_defaults(published_recipe):
-            return method
-    return None
-
-
-@cache
-def _study_trainers() -> dict[str, str]:
-    """The trainers of the built-in studies' methods, by the methods' names."""
-    return {method.name: method.trainer for name in STUDIES for method in read_study(name).methods}
-
-
-def _recipe_of(trainer: str) -> Recipe | None:
-    """What a trainer trains with; None if it is neither one of ours nor nnU-Net's default."""
+        trainer = {method.name: method.trainer for method in methods}.get(name, as_trainer)
     if without_budget(trainer)[0] == DEFAULT_TRAINER:
-        return Recipe("CE", "Dice")
+        return "CE+DSC"
     try:
-        return parse_name(trainer)
+        recipe = parse_name(trainer)
     except ValueError:  # it may be of somebody's own
         return None
+    if recipe is None:
+        return None
+    full = _with_defaults(recipe)
+    return next((name for name, own in METHODS.items() if _with_defaults(own) == full), None)
 
 
 def _with_defaults(recipe: Recipe) -> tuple[str, str | None, ByName, ByName]:
-    """The loss of a recipe, with all its settings."""
+    """Return the loss of a recipe, with all its settings."""
     loss = recipe.loss
     assert loss is not None  # only trainers of users' own losses have none
     defaults = {setting.name: default_of(loss, setting.name) for setting in LOSSES[loss].settings}
@@ -146,17 +128,14 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
     found: dict[str, str | None] = {}
     for name, result in comparison.results.items():
         folder = result.origin.pred_folders[0]
+        if study is None:
+            is_whole = not any(map(_NOT_THE_PAPERS.fullmatch, folder.parts))
+        else:
+            is_whole = all(method.training_cases == "100%" for method in study.compared([name]))
         found[name] = None
-        if name not in comparison.calibrated and _saw_all_cases(name, folder, study):
+        if is_whole and name not in comparison.calibrated:
             found[name] = published_method(name, names_in(folder).get("trainer"))
     return found
-
-
-def _saw_all_cases(name: str, folder: Path, study: Study | None) -> bool:
-    """Whether a method was not trained on a share of the cases, as far as the study or its folder tells."""
-    if study is not None:
-        return all(method.training_cases == "100%" for method in study.compared([name]))
-    return not any(map(_NOT_THE_PAPERS.fullmatch, folder.parts))
 
 
 def published_table(comparison: Comparison, study: Study | None = None) -> Table:
@@ -170,9 +149,9 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     if voxels in comparison.voxels:
         metrics += comparison.over(voxels).paper_metrics
     columns = metric_columns(comparison, metrics)
-    for metric, unit, arrow, digits in _THEIR_COLUMNS:
-        values = [published_value(method, metric, dataset) for method in theirs]
-        columns[f"the paper's {metric}{unit} {arrow}"] = column(values, digits=digits)
+    for name, head in _THEIR_COLUMNS.items():
+        values = _means(name, dataset).reindex(theirs)
+        columns[f"the paper's {head}"] = column(values, digits=2 if name == "HD" else 3)
     what = (
         f"those on {dataset}"
         if dataset

@@ -31,7 +31,7 @@ _RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Scheme:
-    """How methods are ranked.
+    """A rule for ranking methods.
 
     Attributes:
         name: in tables and plots.
@@ -65,7 +65,7 @@ class Ranking:
     datasets: Sequence[str]
 
     def table(self) -> Table:
-        """The ranks, and how often a method comes first when cases are resampled."""
+        """Return the ranks, and how often a method comes first when cases are resampled."""
         digits = self.scheme.digits
         columns = {
             str(title): column(values, digits=digits) for title, values in self.ranks.items()
@@ -98,7 +98,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
-    """The set that is asked for, or the first that labels choose and all data sets have, or any that all have."""
+    """Choose the given set, or the first that labels choose and all data sets have, or any that all have."""
     first, *others = comparisons
     if first.asked:
         return first.asked
@@ -147,13 +147,13 @@ def _rank_by(
 
 
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
-    """(resamples, methods) places by the values over each resample."""
+    """Rank by the values over each resample: (resamples, methods)."""
     values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
     return _places(values, metric.higher_is_better)
 
 
 def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
-    """(resamples, methods) means over the cases of each resample of the places in each case.
+    """Average the places in each case over the cases of each resample: (resamples, methods).
 
     Cases in which any method has no value are left out; without any other, all methods share their places.
     """

@@ -1,11 +1,10 @@
 """Studies: small tables in YAML, built in beside this file, or of users, who can copy them."""
 
 import json
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
@@ -73,14 +72,14 @@ class Study:
     setting: str = ""
 
     def __post_init__(self) -> None:
-        for name, times in Counter(method.name for method in self.methods).items():
-            if times > 1:
-                raise ValueError(f"the name {name!r} occurs twice")
+        names = [method.name for method in self.methods]
+        if len({*names}) < len(names):
+            raise ValueError(f"methods of the same name: {', '.join(names)}")
         are_shown = all(method.group and method.value is not None for method in self.methods)
         if self.figure is not None and not are_shown:
             raise ValueError("with a figure, every method needs group and value")
         if self.figure == "differences" and len(self.groups) > 2:
-            raise ValueError(f"figure: differences compares two groups; got {len(self.groups)}")
+            raise ValueError("figure: differences compares two groups")
 
     def chosen(self, names: Sequence[str]) -> "Study":
         """Only these methods, by name or group.
@@ -104,12 +103,23 @@ class Study:
         return groups
 
     def compared(self, names: Collection[str]) -> list[Method]:
-        """The methods of these names."""
+        """Return the methods of these names."""
         return [method for method in self.methods if method.name in names]
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that occurs twice is an error: PyYAML takes the last, so a list of methods would be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key) for key, _ in node.value]
+        if len({*keys}) < len(keys):
+            raise yaml.YAMLError(f"a key occurs twice: {', '.join(map(str, keys))}")
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
+
+
 def study_file(study: str) -> Path:
-    """The file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""
+    """Return the file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""
     file = Path(__file__).with_name(f"{study}.yaml") if study in STUDIES else Path(study)
     check_input(file, f"; there are {', '.join(STUDIES)}, and your own as FILE.yaml.")
     return file
@@ -119,7 +129,7 @@ def read_study(study: str) -> Study:
     """Read one of ``STUDIES``, or ``FILE.yaml``; raises a ValueError that says what is wrong and where."""
     file = study_file(study)
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
         # JSON's lists may be tuples, in strict types, too
         as_json = json.dumps({"name": file.stem, **content})
         return TypeAdapter(Study).validate_json(as_json)

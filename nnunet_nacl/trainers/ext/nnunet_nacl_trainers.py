@@ -1,4 +1,4 @@
-"""What nnU-Net's trainer search sees: point ``nnUNet_extTrainer`` at this folder.
+"""The module that nnU-Net's trainer search finds: point ``nnUNet_extTrainer`` at this folder.
 
 It holds this one module, which only re-exports classes of the installed package: nnU-Net drops modules found in an
 external folder right after the search, and a class whose module is gone can be neither compiled nor pickled.

@@ -105,14 +105,6 @@ def test_a_label_map_that_lies_elsewhere_is_left_out(
         mean_logits(model, images=images, labels=labels)
 
 
-def test_images_without_labels_are_refused(model: Path, tmp_path: Path) -> None:
-    """They were taken for the validation cases."""
-    with pytest.raises(ValueError, match=r"^images and labels go together; got images alone\.$"):
-        mean_logits(tmp_path / "none", images=images_of(model)["images"])
-    with pytest.raises(ValueError, match=r"^images and labels go together; got labels alone\.$"):
-        mean_logits(tmp_path / "none", labels=images_of(model)["labels"])
-
-
 def test_folds_count_together(model: Path, tmp_path: Path) -> None:
     """Fold 1 is a copy of fold 0 with negative logits: signed means of the same images vanish, absolute ones stay."""
     copy = copy_of(model, tmp_path)

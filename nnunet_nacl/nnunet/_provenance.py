@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from nnunet_nacl.files import read_json, unresolved
 from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import names_in
@@ -129,14 +131,19 @@ def calibration_of(folder: Path) -> str | None:
     return f"{fitted['method']}@{fingerprint[:12]}"
 
 
+class _Decoding(TypedDict):
+    metric: str
+    alpha: float | None
+
+
 def decoding_of(folder: Path) -> str | None:
     """Return what a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
     file = folder / DECODED_NAME
     if not file.is_file():
         return None
-    mark = read_json(file, ByName)
+    mark = read_json(file, _Decoding)
     alpha = mark["alpha"]
-    return str(mark["metric"]) if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
+    return mark["metric"] if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
 
 
 def _methods(calibrations: Iterable[str]) -> set[str]:

@@ -149,7 +149,7 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
 
 def test_a_training_that_has_written_nothing(model: tuple[Path, Path]) -> None:
     (model[0] / "dataset.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"fold_1/validation is not a folder; there are fold_0/validation, .*"):
+    with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):
         Predictions.of_validation(*model, [1])
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from nnunet_nacl.evaluation import write_result
 from tests.generated import probabilities, write_folder, write_model
-from tests.report.generated import make_result, write_predictions
+from tests.report.generated import make_result, write_predictions, write_summary
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,6 +30,7 @@ def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
     known = PREPARED[page](tmp_path, monkeypatch) if page in PREPARED else {}
     for block in python_blocks(page):
         fitting = block.replace("num_processes=8", "num_processes=1").replace('"anterior"', '"one"')
+        fitting = fitting.replace("CASE.npz", "case_00.npz")
         exec(compile(fitting, page, "exec"), known)
 
 
@@ -50,7 +50,7 @@ def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
 
 def prepare_summary(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
     (folder / "predictions").mkdir()
-    write_result(make_result(), folder / "predictions" / "calibration_summary.json")
+    write_summary(make_result(), folder / "predictions" / "calibration_summary.json")
     return {}
 
 
@@ -79,7 +79,7 @@ def prepare_comparison(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
     }
     cases = ("one", "two", "three")
     for name, predicted in write_predictions(folder, temperatures, cases=cases).items():
-        write_result(
+        write_summary(
             make_result(temperatures[name], cases=cases), predicted / "calibration_summary.json"
         )
     return {}

@@ -55,7 +55,8 @@ def calibrate_folder(
     """
     if method not in {None, Temperature.method}:
         raise ValueError(f"method: expected {Temperature.method}; got {method!r}.")
-    _check_uncalibrated(predictions)
+    if predictions.is_calibrated:
+        raise ValueError(f"{predictions.home} is calibrated already ({CALIBRATED_NAME}).")
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.data_set
     cases = {case.name: case for case in predictions.to_fit_to().cases}
@@ -148,7 +149,8 @@ def apply_folder(
             "calibrate with --method temperature."
         )
     predictions = Predictions.of_folder(None, pred_folder)
-    _check_uncalibrated(predictions)
+    if predictions.is_calibrated:
+        raise ValueError(f"{pred_folder} is calibrated already ({CALIBRATED_NAME}).")
     # Whose segmentations play no part
     made = replace(predictions.provenance, decoded=fit.provenance.decoded)
     if mismatch := fit.provenance.mismatch(made):
@@ -175,9 +177,3 @@ def _apply(files: CaseFiles, *, folder: Path, calibration: Calibration, data_set
     # A temperature keeps the argmax, but not what thresholds gave
     labels = None if files.thresholds is None else segment(probabilities, data_set.meaning)
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
-
-
-def _check_uncalibrated(predictions: Predictions) -> None:
-    for folder in predictions.pred_folders:
-        if (folder / CALIBRATED_NAME).is_file():
-            raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}).")

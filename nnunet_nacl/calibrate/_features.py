@@ -1,13 +1,12 @@
 """The features that enter a network's last layer, for all voxels of a case: from nnU-Net's predictor, or the disk."""
 
+import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
 from nnunet_nacl.typing import ByName, Floats, Singles
@@ -19,60 +18,28 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
 _SMALL = 1 << 14
 """Voxels of a window up to which a batch of all its mirrorings is no slower on a CPU (benchmarks/mirrorings.py)."""
-_LARGEST = 2.0**4
-"""The largest value that a feature is scaled to in half precision."""
-_IN_RANGE = 2.0**-4, 2.0**9
-"""Outside, nnU-Net's sums over windows, of features times up to 10, come near what half precision can hold."""
 
 
-@dataclass(frozen=True, eq=False)
-class Features:
-    """The features that enter the last layer, averaged over windows and mirrorings as nnU-Net averages logits.
+def map_logits(
+    features: "Tensor",
+    layer: Layer,
+    function: Callable[["Tensor"], Floats],
+    rows: int,
+    dtype: type[np.floating] = np.float32,
+) -> Floats:
+    """Map a layer's logits to (N, *spatial), by a function from the logits (C, n) of some voxels to (N, n).
 
-    Attributes:
-        values: (F, *spatial) in half precision, on the device of the prediction.
-        scale: (F,) the powers of two that they are multiplied by.
+    Features are (F, *spatial).
     """
+    import torch
 
-    values: "Tensor"
-    scale: "Tensor"
-
-    def at(self, index: NDArray[np.intp]) -> Singles:
-        """Return the features (F, n) of some voxels of the flattened case."""
-        import torch
-
-        where = torch.from_numpy(index).to(self.values.device)
-        drawn: Singles = self._scaled_back(self.values.flatten(1)[:, where]).cpu().numpy()
-        return drawn
-
-    def logits(self, layer: Layer) -> Singles:
-        """Return the logits (C, *spatial) of a layer."""
-        channels = len(layer.bias)
-        logits: Singles = self.map_logits(layer, lambda block: block.cpu().numpy(), channels)
-        return logits
-
-    def map_logits(
-        self,
-        layer: Layer,
-        function: Callable[["Tensor"], Floats],
-        rows: int,
-        dtype: type[np.floating] = np.float32,
-    ) -> Floats:
-        """Map a layer's logits to (N, *spatial), by a function from the logits (C, n) of some voxels to (N, n)."""
-        import torch
-
-        weight, bias = (
-            torch.from_numpy(part.astype(np.float32)).to(self.values.device) for part in layer
-        )
-        flat = self.values.flatten(1)
-        found = np.empty((rows, flat.shape[1]), dtype)
-        for start in range(0, flat.shape[1], _BLOCK):
-            where = slice(start, start + _BLOCK)
-            found[:, where] = function(weight @ self._scaled_back(flat[:, where]) + bias[:, None])
-        return found.reshape(rows, *self.values.shape[1:])
-
-    def _scaled_back(self, values: "Tensor") -> "Tensor":
-        return values.float() / self.scale[:, None]
+    weight, bias = (torch.from_numpy(part.astype(np.float32)).to(features.device) for part in layer)
+    flat = features.flatten(1)
+    found = np.empty((rows, flat.shape[1]), dtype)
+    for start in range(0, flat.shape[1], _BLOCK):
+        where = slice(start, start + _BLOCK)
+        found[:, where] = function(weight @ flat[:, where] + bias[:, None])
+    return found.reshape(rows, *features.shape[1:])
 
 
 class FeatureStore:
@@ -91,23 +58,23 @@ class FeatureStore:
         self.folder.mkdir()
         self.left = shutil.disk_usage(folder).free // 2
 
-    def save(self, name: str, features: Features) -> None:
+    def save(self, name: str, features: "Tensor") -> None:
         """Keep a case's features, if there is room for them."""
         import torch
 
-        size = features.values.nbytes
-        if size <= self.left:
-            self.left -= size
-            torch.save((features.values.cpu().clone(), features.scale.cpu()), self.folder / name)
+        if features.nbytes <= self.left:
+            self.left -= features.nbytes
+            torch.save(features.cpu().clone(), self.folder / name)  # without nnU-Net's padding
 
-    def load(self, name: str) -> Features | None:
+    def load(self, name: str) -> "Tensor | None":
         """Features that were kept; they are read from the disk as they are used."""
         import torch
 
         file = self.folder / name
         if not file.is_file():
             return None
-        return Features(*torch.load(file, mmap=True, weights_only=True))
+        features: Tensor = torch.load(file, mmap=True, weights_only=True)
+        return features
 
 
 class FeatureReader:
@@ -134,76 +101,26 @@ class FeatureReader:
         self.output_layer = self.last_layer
         if not self.has_features:
             self.output_layer = Layer(np.eye(last.out_channels), np.zeros(last.out_channels))
-        num_features = self.output_layer.weight.shape[1]
-        self._scale = torch.ones(num_features, device=self.device)
-        self._largest = torch.zeros_like(self._scale)
 
-    def features(self, image: Singles) -> Features:
-        """Return the last layer's input, averaged over windows and mirrorings as nnU-Net averages logits.
+    def features(self, image: Singles) -> "Tensor":
+        """Return the last layer's input (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits.
 
-        nnU-Net adds up windows in half precision. Features beyond its range are scaled, and predicted once more.
-
-        Raises:
-            ValueError: the image, or what the network makes of it, is not finite.
+        In single precision, on the device of the prediction; where a GPU has too little memory, on the CPU.
         """
         import torch
 
         from nnunet_nacl.nnunet import hooks  # what imports nnU-Net takes long
 
-        if not np.isfinite(image).all():
-            raise ValueError("the preprocessed image holds a NaN or an infinity.")
+        predict = self.predictor.predict_sliding_window_return_logits
         if not self.has_features:
-            logits = self.predictor.predict_sliding_window_return_logits(torch.from_numpy(image))
-            return Features(logits, self._scale.to(logits.device))
-        values = None
-        mirrored_at_once = np.prod(self.predictor.configuration_manager.patch_size) <= _SMALL
+            logits: Tensor = predict(torch.from_numpy(image))
+            return logits.float()
+        size = math.prod(self.predictor.configuration_manager.patch_size)
         with hooks.returns_features(
-            self.predictor, self.convolution, self._scaled, mirrored_at_once=bool(mirrored_at_once)
+            self.predictor, self.convolution, mirrored_at_once=size <= _SMALL
         ):
-            while values is None:
-                values = self._predicted(image)
-        # Where a GPU has too little memory, nnU-Net adds up windows on the CPU
-        return Features(values, self._scale.to(values.device))
-
-    def _predicted(self, image: Singles) -> "Tensor | None":
-        """Scaled features (F, *spatial); None if they were out of range and have another scale from now on."""
-        import torch
-
-        try:
-            values: Tensor = self.predictor.predict_sliding_window_return_logits(
-                torch.from_numpy(image)
-            )
-        except RuntimeError:  # of an infinity, for one
-            if not self._rescale():
-                raise
-            return None
-        return None if self._rescale() else values
-
-    def _scaled(self, output: "Tensor") -> "Tensor":
-        """Measure and scale the features of a window and of its mirrorings (N, F, *spatial)."""
-        largest = output.abs().amax((0, *range(2, output.ndim)))
-        self._largest = self._largest.maximum(largest)
-        # A scale may be beyond half precision, though the scaled features are not
-        scale = self._scale.reshape(-1, *[1] * (output.ndim - 2))
-        return (output * scale).to(output.dtype)
-
-    def _rescale(self) -> bool:
-        """Choose another scale if a feature has been out of range and there is a better one; returns whether."""
-        import torch
-
-        low, high = _IN_RANGE
-        if not self._largest.isfinite().all():
-            self._largest = torch.zeros_like(self._scale)
-            raise ValueError("the network's features are not finite.")
-        scaled = self._largest * self._scale
-        if not ((scaled > high) | ((scaled < low) & (scaled > 0))).any():
-            return False
-        needed = (_LARGEST / self._largest.clamp_min(2.0**-100)).log2().round().exp2()
-        chosen = needed.where(self._largest > 0, 1)
-        if chosen.equal(self._scale):  # no scale brings a feature this small into range
-            return False
-        self._scale = chosen
-        return True
+            features: Tensor = predict(torch.from_numpy(image))
+        return features
 
 
 def _last_convolution(predictor: Any, device: "torch.device") -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate._features import FeatureReader, Features, FeatureStore
+from nnunet_nacl.calibrate._features import FeatureReader, FeatureStore, map_logits
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough, voxels_per_case
@@ -146,6 +146,8 @@ class TrainedFold:
 
     def samples(self, kept: FeatureStore | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
         """``sample`` case by case, however few they are."""
+        import torch
+
         cases = self.cases
         layer = self.reader.output_layer
         num_values = layer.weight.shape[1] + self.meaning.num_channels
@@ -157,7 +159,8 @@ class TrainedFold:
             features = self.reader.features(image)
 
             def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
-                drawn = features.at(index)
+                where = torch.from_numpy(index).to(features.device)
+                drawn = features.flatten(1)[:, where].cpu().numpy()
                 return weight @ drawn + bias[:, None], drawn
 
             sample = Sample.draw(
@@ -180,7 +183,7 @@ class TrainedFold:
 
         return self._each_case(sample_of, "features")
 
-    def _foreground(self, features: Features) -> Floats:
+    def _foreground(self, features: "Tensor") -> Floats:
         """Return the probability of the foreground (1, *spatial), or of each region (R, *spatial)."""
         activation = self.meaning.activation
         tops = self.meaning.num_tops
@@ -189,7 +192,7 @@ class TrainedFold:
             p = activation.probabilities(logits)[:tops]
             return activation.foreground(p.cpu().numpy())
 
-        found = features.map_logits(self.reader.output_layer, foreground, tops, np.float64)
+        found = map_logits(features, self.reader.output_layer, foreground, tops, np.float64)
         if not np.isfinite(found).all():
             raise ValueError("the network's output is not finite.")
         return found
@@ -415,5 +418,10 @@ def _predict_validation(
     for name in tqdm(own, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
         layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
-        logits = (kept.load(name) or fold.reader.features(image)).logits(layer)
+        features = kept.load(name)
+        if features is None:
+            features = fold.reader.features(image)
+        logits = map_logits(
+            features, layer, lambda block: block.cpu().numpy(), fold.meaning.num_channels
+        )
         save_prediction(fold.reader.predictor, logits, properties, folder / name)

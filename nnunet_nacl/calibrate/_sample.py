@@ -257,11 +257,6 @@ class Sample:
             field: value for field, value in vars(self).items() if isinstance(value, np.ndarray)
         }
 
-    @property
-    def has_structure(self) -> bool:
-        """Whether any voxel is of a structure."""
-        return bool(self.structures(self.truth).any())
-
     def structures(self, truth: Truth) -> Mask:
         """Whether a voxel is of a foreground class or region, by the truth or a prediction: bool (S, n)."""
         members = self.activation.members(truth, len(self.logits))
@@ -303,7 +298,9 @@ def join_enough(
     samples: Mapping[str, Sample], skipped: Sequence[Skipped], *, by_patient: bool | str
 ) -> Sample:
     """Return the voxels of all cases; a ValueError unless there are enough with a structure."""
-    has_structure = {name: sample.has_structure for name, sample in samples.items()}
+    has_structure = {
+        name: bool(sample.structures(sample.truth).any()) for name, sample in samples.items()
+    }
     check_enough(has_structure, skipped, by_patient=by_patient)
     return Sample.join(list(samples.values()))
 

@@ -75,11 +75,6 @@ class Score:
     changed: float
     remark: str = ""
 
-    @property
-    def improves(self) -> bool:
-        """Whether the NLL falls significantly: the interval of its change is below 0."""
-        return self.NLL_change[1] < 0
-
 
 def judge(sample: Sample, logits: Floats, *, by_patient: bool | str = False) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels; ``by_patient`` as for ``try_methods``."""
@@ -99,7 +94,15 @@ def judge(sample: Sample, logits: Floats, *, by_patient: bool | str = False) -> 
 
     nll = per_voxel(logits)
     nll_as_trained = per_voxel(sample.logits)
-    tables = _near_tables(sample, logits)
+    p = sample.activation.probabilities(logits.astype(np.float64))
+    hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
+    confidence = sample.activation.confidences(p).clip(0, 1)
+    tables = BinCounts.stack(
+        [
+            BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
+            for top, near in enumerate(sample.near)
+        ]
+    )
     changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         p = sample.activation.probabilities(logits)
@@ -124,19 +127,6 @@ def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
     """Sums of values (n,) over the voxels of each case, by weight."""
     weighted = values * sample.weights.astype(np.float64)
     return np.bincount(sample.case, weighted, len(sample.names)).astype(np.float64)
-
-
-def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
-    """Top-label bin tables of the voxels near the prediction: one, or one for each region."""
-    p = sample.activation.probabilities(logits.astype(np.float64))
-    hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
-    confidence = sample.activation.confidences(p).clip(0, 1)
-    return BinCounts.stack(
-        [
-            BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
-            for top, near in enumerate(sample.near)
-        ]
-    )
 
 
 def _dice(sample: Sample, predicted: Mask, true: Mask) -> float:
@@ -260,7 +250,7 @@ def _shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list
     score = scores[calibration.method]
     as_trained = scores[Unchanged.method]
     found = []
-    if not score.improves:
+    if score.NLL_change[1] >= 0:
         found.append("does NOT lower the held-out NLL significantly")
     if calibration.keeps_labels:
         return found

@@ -73,7 +73,10 @@ class PlansJson:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
-        """Find the plans of a preprocessed data set; a ValueError names the command that makes them."""
+        """Find the plans of a preprocessed data set with a configuration of a single stage.
+
+        Without plans, raises a ValueError with the command that makes them.
+        """
         name = dataset_name(dataset)
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
         if not file.is_file():
@@ -90,7 +93,11 @@ class PlansJson:
                 raise ValueError(
                     f"{file}: its {key} is {own!r}; expected {expected!r}, since nnU-Net names models by it."
                 )
-        found.resolved(configuration)
+        # A cascade's first stage predicts for no other configuration
+        if found.resolved(configuration).get("previous_stage") is not None:
+            raise ValueError(
+                f"{configuration} is the second stage of a cascade; expected a configuration of a single stage."
+            )
         return found
 
     def resolved(self, configuration: str) -> ByName:
@@ -106,14 +113,7 @@ class PlansJson:
             name = own.get("inherits_from")
         return content
 
-    def check_single_stage(self, configuration: str) -> None:
-        """Raise a ValueError for a second stage: a cascade's first one predicts for no other."""
-        if self.resolved(configuration).get("previous_stage") is not None:
-            raise ValueError(
-                f"{configuration} is the second stage of a cascade; expected a configuration of a single stage."
-            )
-
-    def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
+    def with_configuration(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
         if name in self.configurations:
             raise FileExistsError(
@@ -125,7 +125,7 @@ class PlansJson:
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
         """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
         # The file may have changed since it was read
-        plans = PlansJson.read(self.file).having(name, configuration)
+        plans = PlansJson.read(self.file).with_configuration(name, configuration)
         # nnU-Net writes NaN for the intensities of a channel without foreground
         write_json(self.file, plans.content, allow_nan=True)
 
@@ -219,35 +219,30 @@ class Geometry:
         # A 2D image has two of each
         farthest = np.inf
         if len(self.origin) == len(other.origin):
-            apart = (self._corners() - other._corners()) @ other._axes() / other._steps()
-            farthest = np.abs(apart).max()
+            sizes = self.shape[::-1][: len(self.origin)]
+            corners = list(product(*((0, size - 1) for size in sizes)))
+            mine, others = (corners @ one._steps().T + one.origin for one in (self, other))
+            farthest = np.abs(np.linalg.solve(other._steps(), (mine - others).T)).max()
         if farthest > _TOLERANCE:
             differing = []
             for name in ("spacing", "origin", "direction"):
-                mine, others = (
+                own, expected = (
                     ", ".join(f"{value:.6g}" for value in getattr(one, name))
                     for one in (self, other)
                 )
-                if mine != others:
-                    differing.append(f"{name} ({mine}), not ({others})")
+                if own != expected:
+                    differing.append(f"{name} ({own}), not ({expected})")
             raise MisplacedError(
                 f"{self.file} does not lie where {other.file} does: voxels are up to {farthest:.2g} voxels apart; "
                 f"{'; '.join(differing)}."
             )
 
-    def _axes(self) -> Floats:
-        """Directions of the axes x, y, z, in the columns."""
-        number = len(self.origin)
-        return np.reshape(self.direction, (number, number))
-
     def _steps(self) -> Floats:
-        return np.array(self.spacing[::-1][: len(self.origin)], np.float64)
-
-    def _corners(self) -> Floats:
-        """Positions of the image's corners in mm: (corners, axes)."""
-        ends = [(0, size - 1) for size in self.shape[::-1][: len(self.origin)]]
-        corners: Floats = np.array(list(product(*ends))) * self._steps() @ self._axes().T
-        return corners + self.origin
+        """Return the way from a voxel to the next along x, y and z, in mm: a column for each axis of the image."""
+        number = len(self.origin)
+        axes = np.reshape(self.direction, (number, number))
+        steps: Floats = axes * np.array(self.spacing[::-1][:number], np.float64)
+        return steps
 
 
 class LabelMap(NamedTuple):
@@ -293,13 +288,12 @@ class Reader:
         return np.asarray(np.asarray(image, np.float32).mean(0))
 
     def _read(self, read: Any, files: Sequence[Path], names: Any) -> tuple[Any, Geometry, ByName]:
-        for file in files:
-            _check_length(file)
-        with naming(files[0], problem=" cannot be read"):
+        for each in files:
+            _check_length(each)
+        file = files[0]
+        with naming(file, problem=" cannot be read"):
             values, properties = read(names)
-        return values, self._geometry(values.shape[1:], properties, files[0]), properties
-
-    def _geometry(self, shape: tuple[int, ...], properties: ByName, file: Path) -> Geometry:
+        shape = values.shape[1:]
         spacing = tuple(map(float, properties["spacing"]))
         if stored := properties.get("sitk_stuff"):
             origin = stored["origin"][:3]
@@ -314,20 +308,14 @@ class Reader:
             case = re.sub(r"_\d{4}$", "", file.stem)
             beside = [file.with_suffix(".json"), file.with_name(f"{case}.json")]
             known = self.name == "Tiff3DIO" and any(map(Path.is_file, beside))
-            return Geometry(file, shape, spacing, known=known)
-        return Geometry(
-            file, shape, spacing, tuple(origin), tuple((axes + 0.0).reshape(-1).tolist())
-        )
+            return values, Geometry(file, shape, spacing, known=known), properties
+        direction = tuple((axes + 0.0).reshape(-1).tolist())
+        return values, Geometry(file, shape, spacing, tuple(origin), direction), properties
 
     def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
         """Write labels (Z, Y, X) with the geometry of another label map; completely or not at all."""
         with naming(like, problem=" cannot be read"):
-            stored, properties = self._reader.read_seg(str(like))
-        if stored.shape[1:] != labels.shape:
-            raise ValueError(
-                f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {labels.shape}."
-            )
-        del stored
+            _, properties = self._reader.read_seg(str(like))
         with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
             self._reader.write_seg(labels, f"{folder}/{file.name}", properties)
             # Of a TIFF file, also its spacing, which comes first
@@ -354,8 +342,8 @@ class Reader:
             number = len(geometry.origin)
             more = dimension - number
             axes = np.eye(dimension)
-            axes[:number, :number] = geometry._axes()
-            image.SetSpacing([*geometry._steps(), *[1.0] * more])
+            axes[:number, :number] = np.reshape(geometry.direction, (number, number))
+            image.SetSpacing([*geometry.spacing[::-1][:number], *[1.0] * more])
             image.SetOrigin([*geometry.origin, *[0.0] * more])
             image.SetDirection(axes.reshape(-1).tolist())
         if self.name == "Tiff3DIO":

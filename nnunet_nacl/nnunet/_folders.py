@@ -37,9 +37,13 @@ from nnunet_nacl.nnunet._names import (
     model_folder,
     naming,
     nnunet_folder,
-    validates_training_cases,
 )
-from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, PROVENANCE_NAME, DecodedMark, Provenance
+from nnunet_nacl.nnunet._provenance import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    PROVENANCE_NAME,
+    Provenance,
+)
 from nnunet_nacl.typing import ByName, Labels
 
 SPLITS_NAME = "splits_final.json"
@@ -235,7 +239,6 @@ class PreprocessedDataSet:
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
         plans_json = PlansJson.find(dataset, configuration, plans)
-        plans_json.check_single_stage(configuration)
         folder = plans_json.file.parent
         described = read_dataset_json(folder / "dataset.json")
         with naming(plans_json.file):
@@ -248,9 +251,14 @@ class PreprocessedDataSet:
             folders = [manager.get_configuration(stage).data_identifier for stage in stages]
         ending = described["file_ending"]
         for stage, data in zip(stages, folders, strict=True):
-            _check_preprocessed(
-                folder / data, cases_in(folder / "gt_segmentations", ending), stage, plans
-            )
+            expected = cases_in(folder / "gt_segmentations", ending)
+            found = preprocessed_cases(folder / data) if (folder / data).is_dir() else []
+            if not found or not expected <= set(found):
+                of_data_set = ["-d", dataset_number(folder.name), "-plans_name", plans]
+                raise ValueError(
+                    f"{folder / data} holds {len(found)} of {len(expected)} preprocessed cases. Preprocess them with: "
+                    + shlex.join(["nnUNetv2_preprocess", *of_data_set, "-c", stage])
+                )
         cases = preprocessed_cases(folder / settings.data_identifier)
         raw = nnunet_folder("nnUNet_raw").absolute() / folder.name
         test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
@@ -278,17 +286,6 @@ def preprocessed_cases(folder: Path) -> list[str]:
 
     with naming(folder):
         return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
-
-
-def _check_preprocessed(folder: Path, expected: set[str], configuration: str, plans: str) -> None:
-    """Raise a ValueError with nnU-Net's command unless the folder holds the expected cases of a configuration."""
-    cases = preprocessed_cases(folder) if folder.is_dir() and any(folder.iterdir()) else []
-    if not cases or not expected <= set(cases):
-        of_data_set = ["-d", dataset_number(folder.parent.name), "-plans_name", plans]
-        raise ValueError(
-            f"{folder} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
-            + shlex.join(["nnUNetv2_preprocess", *of_data_set, "-c", configuration])
-        )
 
 
 def _splits(file: Path, cases: list[str]) -> list[Split]:
@@ -368,10 +365,6 @@ class CaseFiles:
     def is_predicted(self) -> bool:
         return self.prediction.exists() or self.probabilities.exists()
 
-    @property
-    def has_truth(self) -> bool:
-        return self.ground_truth is not None and self.ground_truth.exists()
-
     def check_predicted(self) -> None:
         """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
         check_input(self.prediction, ": no predicted segmentation.")
@@ -441,8 +434,8 @@ def _description_of(folder: Path) -> Path:
 def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
     """Each case with any of its files."""
     ending = read_dataset_json(described)["file_ending"]
-    mark = DecodedMark.read(folder)
-    decoded = {} if mark is None else mark.cases
+    mark = folder / DECODED_NAME
+    decoded: ByName = read_json(mark, ByName)["cases"] if mark.is_file() else {}
     names = cases_in(folder, ending) | cases_in(folder, ".npz")
     looked_for = f"no *{ending} or *.npz in {folder}"
     if gt_folder is not None:
@@ -456,31 +449,10 @@ def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[Cas
             None if gt_folder is None else gt_folder / f"{name}{ending}",
             folder / f"{name}{ending}",
             folder / f"{name}.npz",
-            tuple(decoded[name].thresholds) if name in decoded else None,
+            tuple(decoded[name]["thresholds"]) if name in decoded else None,
         )
         for name in sorted(names)
     ]
-
-
-def _check_validated(folder: Path, fold: str) -> None:
-    """Raise an error unless a fold's validation folder has probabilities, of the network that is there now."""
-    if not folder.is_dir():
-        there = listed(folder.parent.parent, f"fold_*/{folder.name}")
-        hint = ""
-        if folder.name == "validation" and (folder.parent / "checkpoint_final.pth").is_file():
-            hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
-        raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
-    _check_probabilities(folder)
-    file = folder / CALIBRATED_NAME
-    state = read_json(file, ByName)["settings"].get("checkpoint_file") if file.is_file() else None
-    if state is None:
-        return
-    checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
-    if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
-        raise ValueError(
-            f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. Calibrate it "
-            "again, with --npz --overwrite."
-        )
 
 
 def _validation_cases(
@@ -488,9 +460,26 @@ def _validation_cases(
 ) -> list[CaseFiles]:
     """Return the cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
 
-    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none. Raises a
-    ValueError if there are predictions of training cases; nnU-Net never empties a validation folder.
+    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none. Raises an
+    error without probabilities, if the network has changed since, or if there are predictions of training cases:
+    nnU-Net never empties a validation folder.
     """
+    if not folder.is_dir():
+        there = listed(folder.parent.parent, f"fold_*/{folder.name}")
+        hint = ""
+        if folder.name == "validation" and (folder.parent / "checkpoint_final.pth").is_file():
+            hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
+        raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
+    _check_probabilities(folder)
+    applied = folder / CALIBRATED_NAME
+    state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
+    if state:
+        checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
+        if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
+            raise ValueError(
+                f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. "
+                "Calibrate it again, with --npz --overwrite."
+            )
     split = Split(train=[], val=[])
     if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
         split = fold_split(preprocessed, trained, fold)
@@ -585,16 +574,8 @@ class Predictions:
             )
         model = existing_folder(model)
         preprocessed = Path(preprocessed)
-        ground_truth = preprocessed / "gt_segmentations"
-        if not ground_truth.is_dir():
-            raise FileNotFoundError(
-                f"{ground_truth} is not a folder; nnU-Net keeps the ground truth there. Preprocess the data set again, "
-                "or evaluate a fold by itself: nnunet_nacl evaluate LABELS "
-                f"{shlex.quote(f'{model}/fold_{folds[0]}/{validation}')}"
-            )
+        ground_truth = existing_folder(preprocessed / "gt_segmentations")
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
-        for fold, folder in folders.items():
-            _check_validated(folder, fold)
         described = model / "dataset.json"
         trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
         groups: dict[str, list[CaseFiles]] = {}
@@ -635,23 +616,20 @@ class Predictions:
         """Whether a folder of them is."""
         return any((folder / CALIBRATED_NAME).is_file() for folder in self.pred_folders)
 
-    @property
-    def are_of_training_cases(self) -> bool:
-        """Whether a model was trained with them: fold ``all`` is validated on its training cases."""
-        return any(map(validates_training_cases, self.pred_folders))
-
     def predicted(self) -> "Predictions":
         """Keep the cases with a prediction."""
         missing = tuple(case.name for case in self.cases if not case.is_predicted)
-        return replace(self._having(lambda case: case.is_predicted), missing=missing)
+        return replace(self._filtered(lambda case: case.is_predicted), missing=missing)
 
     def to_fit_to(self) -> "Predictions":
         """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
         predicted = self.predicted()
-        both = predicted._having(lambda case: case.has_truth)
+        both = predicted._filtered(
+            lambda case: bool(case.ground_truth and case.ground_truth.exists())
+        )
         return both if both.cases else predicted
 
-    def _having(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":
+    def _filtered(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":
         kept = {fold: list(filter(is_kept, cases)) for fold, cases in self.groups.items()}
         return replace(self, groups=kept)
 
@@ -664,4 +642,6 @@ class Predictions:
         ):
             if source is not None and source.is_file():
                 _copy_file(source, folder / source.name)
-        write_json(folder / PROVENANCE_NAME, self.provenance.names)
+        provenance = self.provenance
+        names = ("dataset", "trainer", "plans", "configuration")
+        write_json(folder / PROVENANCE_NAME, {name: getattr(provenance, name) for name in names})

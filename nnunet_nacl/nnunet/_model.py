@@ -5,7 +5,7 @@ import json
 import pickle
 import re
 import zipfile
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -18,7 +18,6 @@ from nnunet_nacl.nnunet._data_set import PlansJson, Reader, read_dataset_json
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
     LabelledImages,
-    RawCase,
     cases_of_other_splits,
     fold_split,
     labelled_cases,
@@ -199,27 +198,28 @@ def save_prediction(predictor: Any, logits: Singles, properties: ByName, file: P
 
 
 @dataclass(frozen=True, eq=False)
-class PreprocessedCases(ABC):
-    """The cases of these names as the network sees them."""
+class PreprocessedCases:
+    """Cases as the network sees them.
+
+    Attributes:
+        names: their names.
+        load: reads the image (c, *spatial), labels (*spatial) and properties of a case.
+        labels: reads the labels of a case alone, in less time, perhaps before preprocessing.
+    """
 
     names: list[str]
+    load: Callable[[str], tuple[Singles, Labels, ByName]]
+    labels: Callable[[str], Labels]
 
-    @abstractmethod
-    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
-        """Return the image (c, *spatial), labels (*spatial) and properties of a case."""
-
-    @abstractmethod
-    def labels(self, name: str) -> Labels:
-        """Return the labels of a case alone, in less time, perhaps before preprocessing."""
-
-    @staticmethod
-    def of_fold(predictor: Any, fold: int | str) -> "PreprocessedCases":
+    @classmethod
+    def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
         """Return the cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
         For a cascade's second stage, images have the first stage's segmentation as further channels, as nnU-Net saves
         it.
         """
         from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
 
         data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
         folder = data_set / predictor.configuration_manager.data_identifier
@@ -235,73 +235,53 @@ class PreprocessedCases(ABC):
             raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
         first_stage = _first_stage(predictor, names)
         stored = infer_dataset_class(str(folder))(str(folder), names, first_stage)
-        return _OfFold(names, predictor, stored)
 
-    @staticmethod
-    def of_images(predictor: Any, images: str | Path, labels: str | Path) -> "PreprocessedCases":
+        def load(name: str) -> tuple[Singles, Labels, ByName]:
+            channels, labels, first, properties = stored.load_case(name)
+            image = np.array(channels[:], np.float32)
+            if first is not None:
+                foreground = predictor.label_manager.foreground_labels
+                of_first = convert_labelmap_to_one_hot(first[:], foreground, image.dtype)
+                image = np.vstack((image, of_first))
+            return image, np.asarray(labels[:])[0], properties
+
+        return cls(names, load, lambda name: np.asarray(stored.load_case(name)[1][0]))
+
+    @classmethod
+    def of_images(
+        cls, predictor: Any, images: str | Path, labels: str | Path
+    ) -> "PreprocessedCases":
         """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
-        if predictor.configuration_manager.previous_stage_name is not None:
+        plans = predictor.plans_manager
+        configuration = predictor.configuration_manager
+        if configuration.previous_stage_name is not None:
             raise ValueError(
                 "A cascade's second stage needs the first's segmentations: only validation cases have them."
             )
-        reader = Reader(predictor.plans_manager.image_reader_writer_class.__name__)
+        reader = Reader(plans.image_reader_writer_class.__name__)
         cases = labelled_cases(Path(images), Path(labels), predictor.dataset_json["file_ending"])
         if not cases:
             raise ValueError(f"No case found in {images} and {labels}.")
-        return _OfImages(list(cases), predictor, cases, reader)
 
+        def load(name: str) -> tuple[Singles, Labels, ByName]:
+            case = cases[name]
+            stored, place, properties = reader.read_images(case.images)
+            truth, of_truth = reader.read_labels(case.labels)
+            of_truth.check_same(place)
+            with naming(case.labels):
+                image, label_map, properties = configuration.preprocessor_class(
+                    verbose=False
+                ).run_case_npy(
+                    stored,
+                    truth[None].astype(np.float32),  # as nnU-Net reads it
+                    properties,
+                    plans,
+                    configuration,
+                    predictor.dataset_json,
+                )
+            return image.astype(np.float32, copy=False), label_map[0], properties
 
-@dataclass(frozen=True, eq=False)
-class _OfFold(PreprocessedCases):
-    """Cases in nnU-Net's preprocessed data, which its class ``stored`` reads."""
-
-    predictor: Any
-    stored: Any
-
-    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
-        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
-
-        channels, labels, first, properties = self.stored.load_case(name)
-        image = np.array(channels[:], np.float32)
-        if first is not None:
-            foreground = self.predictor.label_manager.foreground_labels
-            of_first = convert_labelmap_to_one_hot(first[:], foreground, image.dtype)
-            image = np.vstack((image, of_first))
-        return image, np.asarray(labels[:])[0], properties
-
-    def labels(self, name: str) -> Labels:
-        _, labels, _, _ = self.stored.load_case(name)
-        return np.asarray(labels[0])
-
-
-@dataclass(frozen=True, eq=False)
-class _OfImages(PreprocessedCases):
-    """Cases in nnU-Net's raw format, preprocessed when they are loaded."""
-
-    predictor: Any
-    cases: dict[str, RawCase]
-    reader: Reader
-
-    def load(self, name: str) -> tuple[Singles, Labels, ByName]:
-        case = self.cases[name]
-        stored, place, properties = self.reader.read_images(case.images)
-        labels, of_labels = self.reader.read_labels(case.labels)
-        of_labels.check_same(place)
-        configuration = self.predictor.configuration_manager
-        with naming(case.labels):
-            preprocessor = configuration.preprocessor_class(verbose=False)
-            image, label_map, properties = preprocessor.run_case_npy(
-                stored,
-                labels[None].astype(np.float32),  # as nnU-Net reads it
-                properties,
-                self.predictor.plans_manager,
-                configuration,
-                self.predictor.dataset_json,
-            )
-        return image.astype(np.float32, copy=False), label_map[0], properties
-
-    def labels(self, name: str) -> Labels:
-        return self.reader.read_labels(self.cases[name].labels).labels
+        return cls(list(cases), load, lambda name: reader.read_labels(cases[name].labels).labels)
 
 
 def _first_stage(predictor: Any, names: list[str]) -> str | None:

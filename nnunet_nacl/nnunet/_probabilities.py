@@ -76,24 +76,13 @@ class NpzChannels(Channels):
         with (
             naming(self._file, problem=" cannot be read"),
             zipfile.ZipFile(self._file) as archive,
-            _opened_array(archive) as stream,
+            archive.open(_MEMBER) as stream,
         ):
             member = archive.getinfo(_MEMBER)
             if member.compress_type == zipfile.ZIP_DEFLATED:
                 # isal takes less time than zlib; zipfile has no public way to choose.
                 stream._decompressor = isal_zlib.decompressobj(-zlib.MAX_WBITS)  # type: ignore[attr-defined]
             yield member, stream
-
-
-def _opened_array(archive: zipfile.ZipFile) -> IO[bytes]:
-    held = archive.namelist()
-    if _MEMBER not in held:
-        arrays = ", ".join(name.removesuffix(".npy") for name in held)
-        raise ValueError(
-            f"expected the array {_MEMBER.removesuffix('.npy')}, as nnU-Net saves it; it holds {arrays or 'nothing'}. "
-            "Predict again with nnUNetv2_predict --save_probabilities, or save the array under that name"
-        )
-    return archive.open(_MEMBER)
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from nnunet_nacl.files import read_json, unresolved
 from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import names_in
@@ -13,6 +15,7 @@ from nnunet_nacl.typing import ByName
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
+# In a decoded folder: what for, and the thresholds of each case
 DECODED_NAME = "decoded.json"
 # In a folder that was made of predictions: the names of their model
 PROVENANCE_NAME = "provenance.json"
@@ -107,13 +110,6 @@ class Provenance:
         return None
 
     @property
-    def names(self) -> dict[str, str | None]:
-        """Those of the model: what a folder that is made of predictions does not say otherwise."""
-        return {
-            name: getattr(self, name) for name in ("dataset", "trainer", "plans", "configuration")
-        }
-
-    @property
     def has_own_fits(self) -> bool:
         """Whether predictions are calibrated, each fold by its own fit."""
         return any("@" not in calibration for calibration in self.calibration)
@@ -135,12 +131,19 @@ def calibration_of(folder: Path) -> str | None:
     return f"{fitted['method']}@{fingerprint[:12]}"
 
 
+class _Decoding(TypedDict):
+    metric: str
+    alpha: float | None
+
+
 def decoding_of(folder: Path) -> str | None:
-    """Return the decoding of a folder of predictions, such as ``dice``; None for nnU-Net's own segmentations."""
-    mark = DecodedMark.read(folder)
-    if mark is None:
+    """Return what a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
+    file = folder / DECODED_NAME
+    if not file.is_file():
         return None
-    return mark.metric if mark.alpha is None else f"{mark.metric}, alpha {mark.alpha:g}"
+    mark = read_json(file, _Decoding)
+    alpha = mark["alpha"]
+    return mark["metric"] if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
 
 
 def _methods(calibrations: Iterable[str]) -> set[str]:
@@ -149,43 +152,3 @@ def _methods(calibrations: Iterable[str]) -> set[str]:
 
 def _told(done: str, how: str | None) -> str:
     return f"predictions that are {f'not {done}' if how is None else f'{done} ({how})'}"
-
-
-@dataclass(frozen=True)
-class DecodedCase:
-    """How a case was decoded.
-
-    Attributes:
-        thresholds: one per class k ≥ 1, or region.
-        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
-    """
-
-    thresholds: list[float]
-    shared_voxels: int | None = None
-
-
-@dataclass(frozen=True)
-class DecodedMark:
-    """The content of ``decoded.json``, in a folder that ``nnunet_nacl decode`` wrote.
-
-    Attributes:
-        metric: what it was decoded for: ``dice``, ``recall`` or given thresholds.
-        alpha: the share of each structure that may be missed, for recall.
-        fit: the file with the recall's thresholds.
-        pred_folder: where the probabilities were.
-        structures: their names.
-        cases: those of the folder.
-    """
-
-    metric: str
-    alpha: float | None
-    fit: str | None
-    pred_folder: str
-    structures: list[str]
-    cases: dict[str, DecodedCase]
-
-    @classmethod
-    def read(cls, folder: Path) -> "DecodedMark | None":
-        """Return the mark of a folder of predictions; None if it holds nnU-Net's own segmentations."""
-        file = folder / DECODED_NAME
-        return read_json(file, cls) if file.exists() else None

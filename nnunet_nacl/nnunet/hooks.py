@@ -100,27 +100,26 @@ def log_locally(trainer: Any, name: str, value: object) -> None:
 
 
 @contextmanager
-def returns_features(
-    predictor: Any,
-    convolution: Any,
-    change: Callable[[Tensor], Tensor],
-    *,
-    mirrored_at_once: bool,
-) -> Iterator[None]:
-    """While active, nnU-Net's predictor averages what enters the last convolution, changed, in place of logits.
+def returns_features(predictor: Any, convolution: Any, *, mirrored_at_once: bool) -> Iterator[None]:
+    """While active, nnU-Net's predictor averages what enters the last convolution, in place of logits.
 
-    Its label manager then says how many channels there are. Windows may be predicted with all their mirrorings in one
-    batch, which is faster for small ones.
+    Its label manager then says how many channels there are. In half precision, in which nnU-Net adds up windows, large
+    features would overflow: the name in its code stands for single precision. Windows may be predicted with all their
+    mirrorings in one batch, which is faster for small ones.
     """
     label_manager = predictor.label_manager
+    half = torch.half
     predictor.label_manager = SimpleNamespace(num_segmentation_heads=convolution.in_channels)
     convolution.forward = lambda features: features
     if mirrored_at_once:
         predictor._internal_maybe_mirror_and_predict = partial(predict_mirrored_at_once, predictor)
-    hook = predictor.network.register_forward_hook(lambda _, __, output: change(output))
+    # On a GPU, nnU-Net's network computes in half precision
+    hook = predictor.network.register_forward_hook(lambda _, __, output: output.float())
+    torch.half = torch.float32
     try:
         yield
     finally:
+        torch.half = half
         hook.remove()
         vars(predictor).pop("_internal_maybe_mirror_and_predict", None)
         del convolution.forward

@@ -63,14 +63,7 @@ def fewest_cases(coverage: float = 0.9) -> int:
     >>> fewest_cases()
     19
     """
-    check_coverage(coverage)
     return _fewest(1 - coverage, tails=2)
-
-
-def check_coverage(coverage: float) -> None:
-    """Raise a ValueError unless a coverage is above 0 and below 1."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
 
 
 def interval_rank(num_cases: int, coverage: float) -> int:
@@ -80,7 +73,8 @@ def interval_rank(num_cases: int, coverage: float) -> int:
 
 def _checked(predicted: ArrayLike, true: ArrayLike, coverage: float) -> tuple[Floats, Floats]:
     """Both as arrays (n,); a ValueError unless they are, of finite numbers, and the coverage is a share."""
-    check_coverage(coverage)
+    if not 0 < coverage < 1:
+        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
     x = np.asarray(predicted, np.float64)
     y = np.asarray(true, np.float64)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite([x, y]).all():
@@ -174,6 +168,9 @@ def fit_dice(
     References:
         Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
     """
+    from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
+    from sklearn.linear_model import LinearRegression  # type: ignore[import-untyped]
+
     x, y = _checked(predicted, dice, coverage)
     order = np.random.default_rng(0).permutation(x.size)
     fitted = order[: x.size // 2]
@@ -184,25 +181,15 @@ def fit_dice(
         raise TooFewCasesError(
             "1 calibration case is too few: the fit needs another one to check it."
         )
-    fit_map = _isotonic if x.size >= _ISOTONIC else _linear
-    fit = fit_map(x[fitted], y[fitted])
+    if x.size >= _ISOTONIC:
+        isotonic = IsotonicRegression().fit(x[fitted], y[fitted])
+        fit = DiceFit(isotonic.X_thresholds_.tolist(), isotonic.y_thresholds_.tolist())
+    else:
+        ends = [0.0, 1.0]
+        line = LinearRegression(positive=True).fit(x[fitted, np.newaxis], y[fitted])
+        fit = DiceFit(ends, line.predict(np.array(ends)[:, np.newaxis]).tolist())
     residuals = np.sort(y[held_out] - fit.expected(x[held_out]))
     return replace(fit, margin=float(residuals[rank - 1]))
-
-
-def _isotonic(x: Floats, y: Floats) -> DiceFit:
-    from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
-
-    model = IsotonicRegression().fit(x, y)
-    return DiceFit(model.X_thresholds_.tolist(), model.y_thresholds_.tolist())
-
-
-def _linear(x: Floats, y: Floats) -> DiceFit:
-    from sklearn.linear_model import LinearRegression  # type: ignore[import-untyped]
-
-    ends = np.array([0.0, 1.0])
-    model = LinearRegression(positive=True).fit(x[:, np.newaxis], y)
-    return DiceFit(ends.tolist(), model.predict(ends[:, np.newaxis]).tolist())
 
 
 def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:

@@ -12,8 +12,8 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import Predictions, Provenance
-from nnunet_nacl.use._conformal import TooFewCasesError, check_coverage, interval_rank
+from nnunet_nacl.nnunet import Predictions, Provenance, validates_training_cases
+from nnunet_nacl.use._conformal import TooFewCasesError, interval_rank, recall_threshold
 from nnunet_nacl.use._structures import (
     ALL,
     Judgement,
@@ -71,7 +71,8 @@ class ReviewFit:
             ValueError: fewer than 1/alpha − 1 calibration cases have it.
         """
         try:
-            return self.structures[structure].recall_threshold(alpha)
+            fit = self.structures[structure]
+            return recall_threshold(fit.missed, fit.num_present, alpha)
         except ValueError as error:
             raise ValueError(f"{self.file}: {structure}: {error}") from error
 
@@ -86,7 +87,14 @@ class ReviewFit:
         if not segmented:
             fitted_to = replace(fitted_to, decoded=made.decoded)
         warnings: list[str] = []
-        if not made.calibration and self._has_calibrated_checkpoint():
+        # nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder
+        has_both = fitted_to.has_own_fits or (
+            not fitted_to.calibration
+            and any(
+                Path(folder).with_name(FOLD_CHECKPOINT).exists() for folder in self.pred_folders
+            )
+        )
+        if not made.calibration and has_both:
             one = "calibrated one" if fitted_to.calibration else "one as trained"
             warnings.append(
                 f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
@@ -98,14 +106,6 @@ class ReviewFit:
                 f"{self.file} cannot be used for {predictions.home}: it was fitted to {mismatch}."
             )
         return warnings
-
-    def _has_calibrated_checkpoint(self) -> bool:
-        """Whether nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder."""
-        if self.provenance.calibration:
-            return self.provenance.has_own_fits
-        return any(
-            Path(predicted).with_name(FOLD_CHECKPOINT).exists() for predicted in self.pred_folders
-        )
 
     def ignored_notes(self) -> list[str]:
         """Return a warning, if the ground truth of the cases ignores voxels."""
@@ -194,9 +194,8 @@ def fit_review(
         num_processes: how many cases are counted at a time.
         overwrite: replace an output that exists.
     """
-    check_coverage(coverage)
     predictions.data_set.check_regions()
-    if predictions.are_of_training_cases:
+    if any(map(validates_training_cases, predictions.pred_folders)):
         raise ValueError(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
         )

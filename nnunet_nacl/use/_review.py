@@ -123,7 +123,11 @@ def review_folder(
             f"{file}, {described} and {page}: expected three names, the first a .csv file."
         )
     # The default list replaces that of an earlier review
-    replaces = overwrite or (output is None and _is_of_a_review(described))
+    replaces = overwrite
+    if output is None:
+        with suppress(OSError, ValueError):
+            read_json(described, _Stored)
+            replaces = True
     for one in (file, described):
         check_output(one, overwrite=replaces)
     if page is not None:
@@ -243,14 +247,6 @@ class _Stored:
 
     format: Literal["review of nnunet_nacl"]
     judged: list[Outcome] = field(default_factory=list)
-
-
-def _is_of_a_review(file: Path) -> bool:
-    """Whether a JSON file is a review's, and so the list beside it."""
-    with suppress(OSError, ValueError):
-        read_json(file, _Stored)
-        return True
-    return False
 
 
 def read_outcomes(folder: Path) -> "DataFrame":

@@ -70,14 +70,10 @@ class StructureFit:
         missed = tuple(rates.mean(0).tolist()) if present.any() else ()
         return cls(volume, dice, missed, int(present.sum()))
 
-    def recall_threshold(self, alpha: float) -> float:
-        """Return the λ of ``use.recall_threshold``; a TooFewCasesError if too few have the structure."""
-        return recall_threshold(self.missed, self.num_present, alpha)
-
     def share_missed(self, truth: TruthCounts, alpha: float) -> Floats:
         """Return the share (cases,) that masks p ≥ λ miss; NaN if a case lacks it, or too few had it to fit λ."""
         try:
-            threshold = self.recall_threshold(alpha)
+            threshold = recall_threshold(self.missed, self.num_present, alpha)
         except TooFewCasesError:
             return np.full(truth.voxels.shape, np.nan)
         at = int(np.searchsorted(THRESHOLDS, threshold))

@@ -1,7 +1,7 @@
 """Segmentations by a threshold for each structure, chosen for recall, for Dice, or by the user."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -15,15 +15,26 @@ from nnunet_nacl.nnunet import (
     DECODED_NAME,
     CaseFiles,
     DataSet,
-    DecodedCase,
-    DecodedMark,
     Predictions,
 )
-from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.typing import Floats, Labels
 from nnunet_nacl.use._fit import ReviewFit
 
+
+@dataclass(frozen=True)
+class DecodedCase:
+    """How a case was decoded.
+
+    Attributes:
+        thresholds: one per class k ≥ 1, or region.
+        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
+    """
+
+    thresholds: list[float]
+    shared_voxels: int | None = None
+
+
 Decoded = tuple[Labels, DecodedCase]
-"""Labels, and what the folder's mark says about the case."""
 Decode = Callable[[Floats, LabelMeaning], Decoded]
 """Decodes probabilities (C, Z, Y, X)."""
 
@@ -102,15 +113,15 @@ def decode_folder(
         partial(_write_case, folder=folder, decode=decode, data_set=predictions.data_set),
         num_processes=num_processes,
     )
-    mark = DecodedMark(
-        metric=metric,
-        alpha=alpha,
-        fit=None if fit is None else str(fit),
-        pred_folder=str(predictions.home),
-        structures=names,
-        cases=written.results,
-    )
-    written.write_mark(DECODED_NAME, asdict(mark))
+    mark = {
+        "metric": metric,
+        "alpha": alpha,
+        "fit": None if fit is None else str(fit),
+        "pred_folder": str(predictions.home),
+        "structures": names,
+        "cases": {name: asdict(case) for name, case in written.results.items()},
+    }
+    written.write_mark(DECODED_NAME, mark)
     means = map(fmean, zip(*(case.thresholds for case in written.results.values()), strict=True))
     listed = ", ".join(map("{} {:.3f}".format, names, means))
     written.notes.append(f"Thresholds, mean over cases: {listed}.")
@@ -143,7 +154,7 @@ def _by_thresholds(
         for p, threshold in zip(of_structures, thresholds, strict=True)
     ]
     if not meaning.activation.exclusive:
-        labels = _of_masks(reached, meaning)
+        labels = segment(np.array(reached, np.float16), meaning)
         lost = np.array(reached) & ~meaning.masks(labels)
         shared = int(np.count_nonzero(lost.any(0)))
         return labels, DecodedCase(list(thresholds), shared_voxels=shared)
@@ -181,10 +192,5 @@ def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
     if not meaning.activation.exclusive:
         # With all voxels that are as probable as the last one
         masks = [above(p, t) for p, t in zip(of_structures, thresholds, strict=True)]
-        labels = _of_masks(masks, meaning)
+        labels = segment(np.array(masks, np.float16), meaning)
     return labels, DecodedCase(thresholds)
-
-
-def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
-    """Labels (Z, Y, X) of the masks of regions."""
-    return segment(np.array(masks, np.float16), meaning)

@@ -12,7 +12,7 @@ import SimpleITK as sitk
 import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
-from nnunet_nacl.calibrate import Fit, Score, Unchanged, apply_folder, calibrate_model
+from nnunet_nacl.calibrate import Fit, Score, Unchanged, _trials, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
@@ -138,7 +138,7 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
     assert not (fold / "validation_calibrated").exists()
 
     # Where nothing improves for certain, there is a checkpoint all the same, of the layer as trained.
-    monkeypatch.setattr(Score, "improves", False)
+    monkeypatch.setattr(_trials, "_shortcomings", lambda *_: ["does not improve"])
     ((fit, written),) = calibrate(copy.model, 0, overwrite=True)
     assert fit.calibration == Unchanged()
     assert written == fold / "checkpoint_calibrated.pth"
@@ -210,7 +210,7 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     assert main(command) == 1
     printed, told = capfd.readouterr()
     assert "fold 0 was not calibrated: a calibration needs at least 5 cases" in told
-    assert "0 of 5 have one. These cannot be used:\n  toy_0: the network's features are not finite." in told
+    assert "0 of 5 have one. These cannot be used:\n  toy_0: the network's output is not finite." in told
     assert "-f 1 -chk checkpoint_calibrated.pth" in printed
     assert not (model / "fold_0" / "checkpoint_calibrated.pth").exists()
     assert (model / "fold_1" / "checkpoint_calibrated.pth").exists()
@@ -241,7 +241,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-tr", TRAINER, "-device", "cpu", "-f", "0"]
     command += ["--method", "head", "--npz", "--disable_tta", "--overwrite"]
     assert main(command) == 1
-    assert "skipped toy_0: the preprocessed image holds a NaN or an infinity." in capfd.readouterr().err
+    assert "skipped toy_0: the network's output is not finite." in capfd.readouterr().err
     fold = copy.model / "fold_0"
     fit = Fit.read(fold / "calibration.json")
     assert fit.provenance.cases == CASES[1:]
@@ -277,6 +277,7 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
     sitk.WriteImage(turned, str(labels / "new_toy_1.nii.gz"))
     ((fit, _),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="temperature", overwrite=True)
     assert [(one.case, "does not lie where" in one.reason) for one in fit.skipped] == [("new_toy_1", True)]
+    assert fit.provenance.cases == [f"new_{case}" for case in CASES if case != "toy_1"]
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):

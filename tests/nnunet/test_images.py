@@ -91,8 +91,6 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
     assert np.array_equal(peer.read_seg(str(tmp_path / f"c{ending}"))[0][0], values)
     reader.read_labels(placed_like(tmp_path / f"c{ending}")).geometry.check_same(found.geometry)
     assert {file.name.split(".")[0] for file in tmp_path.iterdir()} == set("abc")
-    with pytest.raises(ValueError, match=r"the shape .* is not that of the probabilities"):
-        reader.write_labels(found.labels[:, 1:], like, tmp_path / f"b{ending}")
 
 
 @each_format

@@ -1,14 +1,14 @@
 """Which cases and files are found, what is said where some are missing, and what is refused."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, DecodedCase, DecodedMark, Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, Predictions
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -149,7 +149,7 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
 
 def test_a_training_that_has_written_nothing(model: tuple[Path, Path]) -> None:
     (model[0] / "dataset.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"fold_1/validation is not a folder; there are fold_0/validation, .*"):
+    with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):
         Predictions.of_validation(*model, [1])
 
 
@@ -183,8 +183,7 @@ def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, me
 def test_without_preprocessed_data(model: tuple[Path, Path]) -> None:
     write_splits(model[1], ("c", "ab"))
     (model[1] / "gt_segmentations").rename(model[1] / "elsewhere")
-    expected = r"gt_segmentations is not a folder; .* nnunet_nacl evaluate LABELS .*/fold_0/validation"
-    with pytest.raises(FileNotFoundError, match=expected):
+    with pytest.raises(FileNotFoundError, match=r"gt_segmentations is not a folder"):
         Predictions.of_validation(*model, [0])
 
 
@@ -198,9 +197,6 @@ def test_trained_without_npz(model: tuple[Path, Path]) -> None:
 
 def test_decoded_folders(tmp_path: Path) -> None:
     folder = fill(tmp_path / "pred", "a", "b")
-    mark = DecodedMark("dice", None, None, "in", ["one"], {"a": DecodedCase([0.25])})
-    (folder / DECODED_NAME).write_text(json.dumps({**asdict(mark), "x": 1}))
+    mark = {"metric": "dice", "alpha": None, "cases": {"a": {"thresholds": [0.25]}}}
+    (folder / DECODED_NAME).write_text(json.dumps(mark))
     assert [case.thresholds for case in Predictions.of_folder(None, folder).cases] == [(0.25,), None]
-    (folder / DECODED_NAME).write_text("{}")
-    with pytest.raises(ValueError, match=DECODED_NAME):
-        Predictions.of_folder(None, folder)

@@ -199,8 +199,6 @@ def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^4 calibration cases are too few: a coverage of 0.9 needs at least 19"):
         fit_review(folders)
     assert not (folders.pred_folders[0] / "review_fit.json").exists()
-    with pytest.raises(ValueError, match=r"^coverage must be above 0 and below 1; got 1\.0"):
-        fit_review(folders, coverage=1.0)
     trained = shutil.copytree(folders.home, tmp_path / "fold_all" / "validation")
     with pytest.raises(ValueError, match=r"^fold all is validated on"):
         fit_review(Predictions.of_folder(folders.gt_folder, trained))

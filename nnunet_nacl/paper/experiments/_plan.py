@@ -275,7 +275,6 @@ def add_configuration(
     """
     changes: dict[str, ByName] = {}
     found = PlansJson.find(dataset, configuration, plans)
-    found.check_single_stage(configuration)
     if normalization is not None:
         channels = len(found.resolved(configuration)["normalization_schemes"])
         changes[normalization] = {

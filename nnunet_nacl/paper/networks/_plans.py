@@ -133,7 +133,6 @@ def add_network(
     chosen = NETWORKS[network]
     name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
-    parent.check_single_stage(configuration)
     inherited = parent.resolved(configuration)
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
@@ -150,7 +149,7 @@ def add_network(
     }
     if size != planned:
         content["patch_size"] = list(size)
-    built, channels = parent.having(name, content).build_network(name)
+    built, channels = parent.with_configuration(name, content).build_network(name)
     num_parameters = sum(parameter.numel() for parameter in built.parameters())
     fixed_gb, image_gb = _memory_gb(built, channels, size)
     built, channels = parent.build_network(configuration)

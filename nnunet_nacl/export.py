@@ -5,14 +5,14 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+import torch
 
+from nnunet_nacl.files import check_input, whole_file
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     PlansJson,
-    find_checkpoint,
     find_trainer,
     read_checkpoint,
-    write_checkpoint,
 )
 
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
@@ -42,8 +42,8 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
     Raises:
         FileNotFoundError: ``model_folder`` is not a trained model folder, or lacks its plans or that checkpoint.
         FileExistsError: the copy exists.
-        ValueError: a checkpoint cannot be read (see ``read_checkpoint``), or its trainer is not found, or builds
-            another network.
+        RuntimeError: nnU-Net does not find the trainer.
+        ValueError: a checkpoint cannot be read (see ``read_checkpoint``), or its trainer builds another network.
     """
     source = Path(model_folder).resolve()
     output = source.with_name(f"{source.name}_stock")
@@ -51,16 +51,12 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
     checkpoints = {}
     stock = {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
-        if as_final != final:
-            find_checkpoint(source, file.parent.name.removeprefix("fold_"), as_final)
-            if file.name == final:
-                continue
+        if file.name == final != as_final:
+            check_input(file.with_name(as_final))
+            continue
         content = read_checkpoint(file)
         trainer = content["trainer_name"]
-        try:
-            stock[trainer] = _stock_trainer(trainer)
-        except ValueError as error:
-            raise ValueError(f"{file} cannot be exported: {error}") from error
+        stock[trainer] = _stock_trainer(trainer)
         target = file.with_name(final) if file.name == as_final else file
         checkpoints[target.relative_to(source)] = {
             name: value if name == "network_weights" else _plain(value)
@@ -73,10 +69,10 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
         )
     if (output / NOTE_NAME).exists():
         raise FileExistsError(f"{output} exists; move it away to export anew.")
-    plans = PlansJson.read(source / "plans.json")
     first = next(iter(checkpoints.values()))
-    configuration = plans.resolved(first["init_args"]["configuration"])
-    network = configuration.get("architecture", {}).get("network_class_name", "")
+    configuration = first["init_args"]["configuration"]
+    planned = PlansJson.read(source / "plans.json").resolved(configuration)
+    network = planned["architecture"]["network_class_name"]
     needed = ""
     if network.startswith("nnunet_nacl.paper.networks."):
         needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"
@@ -93,7 +89,8 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
     for name in (*copied, *checkpoints):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         if name in checkpoints:
-            write_checkpoint(checkpoints[name], output / name)
+            with whole_file(output / name) as partial:
+                torch.save(checkpoints[name], partial)
         else:
             shutil.copyfile(source / name, output / name)
     # Last: the copy is whole when it is there
@@ -123,5 +120,5 @@ def _stock_trainer(name: str) -> str:
         and not any(above.__module__.startswith("nnunet_nacl.") for above in base.__mro__)
     )
     if trainer.build_network_architecture is not stock.build_network_architecture:
-        raise ValueError(f"its trainer {name} builds a network of its own, which nnU-Net lacks.")
+        raise ValueError(f"{name} builds a network of its own, which nnU-Net lacks.")
     return str(stock.__name__)

@@ -41,7 +41,7 @@ IMPORTS = {
     "use": {*_BASE, "names", "evaluation", "folders", "calibrate", "pages", "pictures"},
     "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
-    "export": {"nnunet"},
+    "export": {"files", "nnunet"},
     "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},
 }
 """What each part imports of the others, no more and no less."""

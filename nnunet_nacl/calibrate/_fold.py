@@ -25,7 +25,7 @@ from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.cases import Skipped, each_case
-from nnunet_nacl.files import FileState, check_output
+from nnunet_nacl.files import FileState, check_output, whole_file
 from nnunet_nacl.metrics import LabelMeaning, canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
@@ -38,10 +38,8 @@ from nnunet_nacl.nnunet import (
     build_predictor,
     cases_to_predict,
     defines_trainer,
-    find_checkpoint,
     read_checkpoint,
     save_prediction,
-    write_checkpoint,
 )
 from nnunet_nacl.trainers import parse_name
 from nnunet_nacl.typing import ByName, Floats
@@ -99,7 +97,7 @@ class TrainedFold:
                 "fold all is validated on the cases that it was trained with: give cases that it has not seen with -i "
                 f"IMAGES -gt LABELS, or {_OF_PREDICTIONS}"
             )
-        source = find_checkpoint(model_folder, fold, checkpoint)
+        source = model_folder / f"fold_{fold}" / checkpoint
         content = read_checkpoint(source)
         if _MARK in content:
             raise ValueError(
@@ -232,7 +230,8 @@ class TrainedFold:
                     weights[key.removeprefix("_orig_mod.")] = (
                         torch.from_numpy(new).to(old.dtype).reshape(old.shape)
                     )
-        write_checkpoint({**self.checkpoint, "network_weights": weights, _MARK: method}, file)
+        with whole_file(file) as partial:
+            torch.save({**self.checkpoint, "network_weights": weights, _MARK: method}, partial)
 
 
 def _is_ours(trainer: str) -> bool:

@@ -1,38 +1,17 @@
-"""The arguments that choose predictions, of all commands that take them."""
+"""The arguments that several commands share: predictions or the model that made them, processes, the device."""
 
 import argparse
+import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from nnunet_nacl.nnunet import Predictions
 
-
-@dataclass(frozen=True)
-class ChosenModel:
-    """A model, as nnU-Net's commands and ours choose it: by data set, configuration, trainer and plans."""
-
-    d: str
-    c: str
-    tr: str
-    p: str
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the model."""
-        from nnunet_nacl.nnunet import model_folder
-
-        return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
-
-    def options(self, folds: Iterable[str]) -> str:
-        """The options that choose these folds of the model."""
-        from nnunet_nacl.nnunet import options_of_folds
-
-        options = options_of_folds(self.d, self.c, trainer=self.tr, plans=self.p, folds=folds)
-        return shlex.join(options)
+Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 @dataclass(frozen=True)
@@ -42,50 +21,55 @@ class Chosen:
     gt_folder: str | None = None
     pred_folder: str | None = None
     _: KW_ONLY
-    d: str | None = None
-    c: str | None = None
+    d: str = ""
+    c: str = ""
     tr: str = "nnUNetTrainer"
     p: str = "nnUNetPlans"
     f: Sequence[str] = ("0", "1", "2", "3", "4")
 
-    def check_folders(self, of_model: Mapping[str, bool]) -> None:
-        """Raise an ArgumentError if folders come with an option that belongs to models.
-
-        Args:
-            of_model: further such options, and whether they are given.
-        """
-        given = [
-            f"-{option.name}"
-            for option in fields(self)
-            if not option.name.endswith("_folder") and getattr(self, option.name) != option.default
-        ]
-        given += [option for option, is_given in of_model.items() if is_given]
-        if self.gt_folder is not None and given:
-            raise argparse.ArgumentError(
-                None, f"GT_FOLDER PRED_FOLDER do not go with {', '.join(given)}."
-            )
-
-    def model(self, usage: str) -> ChosenModel:
-        """The model; an ArgumentError that names what was expected if none is chosen, or folders are."""
-        if self.d is None or self.c is None or self.gt_folder is not None:
+    def check_model(self, usage: str) -> None:
+        """Raise an ArgumentError that names what was expected unless a model is chosen, and no folders are."""
+        if not self.d or not self.c or self.gt_folder is not None:
             raise argparse.ArgumentError(None, f"expected either {usage}.")
-        return ChosenModel(self.d, self.c, self.tr, self.p)
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model."""
+        from nnunet_nacl.nnunet import model_folder
+
+        return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
+
+    def options(self, folds: Iterable[str]) -> str:
+        """The options that choose these folds of the model."""
+        return shlex.join(["-d", self.d, "-c", self.c, "-tr", self.tr, "-p", self.p, "-f", *folds])
 
     def predictions(self, *, calibrated: bool = False) -> "Predictions":
         """The ``Predictions``; with ``calibrated`` those of the calibrated model."""
-        from nnunet_nacl.nnunet import Predictions
+        from nnunet_nacl.nnunet import FOLD_VALIDATION, Predictions
 
-        self.check_folders({"--calibrated": calibrated})
-        if self.gt_folder is not None and self.pred_folder is not None:
+        if self.pred_folder is not None and not (self.d or self.c or calibrated):
             return Predictions.of_folder(self.gt_folder, self.pred_folder)
-        model = self.model(
+        self.check_model(
             "GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated]"
         )
-        folder = "validation"
-        if calibrated:
-            from nnunet_nacl.nnunet import FOLD_VALIDATION
-
-            folder = FOLD_VALIDATION
+        folder = FOLD_VALIDATION if calibrated else "validation"
         return Predictions.of_model(
-            model.d, model.c, trainer=model.tr, plans=model.p, folds=self.f, validation=folder
+            self.d, self.c, trainer=self.tr, plans=self.p, folds=self.f, validation=folder
         )
+
+
+def num_processes(np: int | None = None) -> int:
+    """Return the number of processes for ``-np``; by default nnU-Net's, at most the number of cores."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))  # that this process may use
+    return np or min(int(os.environ.get("nnUNet_def_n_proc", "8")), cores)  # noqa: SIM112
+
+
+def find_device(device: Device) -> str:
+    """The device that ``auto`` stands for; others as they are."""
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device

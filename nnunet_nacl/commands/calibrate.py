@@ -3,18 +3,15 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nnunet_nacl.commands._chosen import Chosen, ChosenModel
-from nnunet_nacl.commands._machine import Device, find_device, num_processes
+from nnunet_nacl.commands._chosen import Chosen, Device, find_device, num_processes
 from nnunet_nacl.commands._output import print_next, print_skipped
 
 if TYPE_CHECKING:
     from nnunet_nacl.calibrate import Fit
-    from nnunet_nacl.nnunet import Predictions
 
 _CHECKPOINT = "checkpoint_final.pth"
 _USAGE = (
@@ -60,47 +57,29 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    chosen.check_folders(
-        {
-            "-chk": chk != _CHECKPOINT,
-            "-device": device != "auto",
-            "--disable_tta": disable_tta,
-            "--method head": method == "head",
-            "--npz": npz,
-            "-i": i is not None,
-            "-gt": gt is not None,
-        }
-    )
     if chosen.pred_folder is not None and o is not None:
-        return _of_predictions(
-            chosen.predictions(), o, method, by_patient=by_patient, overwrite=overwrite
-        )
-    model = chosen.model(_USAGE)
+        from nnunet_nacl.calibrate import calibrate_folder
+
+        fit = calibrate_folder(
+            chosen.predictions(), o, method=method, by_patient=by_patient,
+            num_processes=num_processes(), overwrite=overwrite,
+        )  # fmt: skip
+        _tell("predictions", fit, o)
+        print_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
+        return print_skipped(fit.skipped)
+    chosen.check_model(_USAGE)
     if o is not None or (i is None) != (gt is None):
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
     from nnunet_nacl.calibrate import calibrate_model
 
     on_device = find_device(device)
     fits = calibrate_model(
-        model.folder, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
+        chosen.model, chosen.f, images=i, gt_folder=gt, checkpoint=chk, device=on_device, use_mirroring=not disable_tta,
         method=method, by_patient=by_patient, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
-    how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
-    return _of_model(model, chosen.f, fits, how, npz=npz)
-
-
-def _of_model(
-    model: ChosenModel,
-    folds: Sequence[str],
-    fits: Iterator[tuple["Fit", Path]],
-    how: str,
-    *,
-    npz: bool,
-) -> int:
-    """Calibrate a model's folds, and tell how to predict with them; ``how`` are options of nnUNetv2_predict."""
     status = 0
     done: dict[str, Fit] = {}
-    for fold in folds:
+    for fold in chosen.f:
         try:
             fit, file = next(fits)
         except (OSError, RuntimeError, ValueError) as error:  # PyTorch's, as of a GPU's memory
@@ -111,25 +90,27 @@ def _of_model(
         status |= print_skipped(fit.skipped)
         done[fold] = fit
     if done:
-        print_next(*_following(model, done, how, npz=npz))
+        how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
+        print_next(*_following(chosen, done, how, npz=npz))
     return status
 
 
-def _following(model: ChosenModel, done: Mapping[str, "Fit"], how: str, *, npz: bool) -> list[str]:
+def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool) -> list[str]:
     """The commands that predict with the calibrated folds; with ``npz``, also those for their validation cases."""
     from nnunet_nacl.calibrate import FOLD_CHECKPOINT
     from nnunet_nacl.nnunet import PlansJson
 
-    selected = model.options(done)
+    selected = chosen.options(done)
     predict = (
         f"nnUNetv2_predict {selected} -chk {FOLD_CHECKPOINT} {how} --save_probabilities -i IMAGES "
         "-o PREDICTIONS"
     )
     following = [predict]
-    stage = PlansJson.read(model.folder / "plans.json").resolved(model.c).get("previous_stage")
+    plans = PlansJson.read(chosen.model / "plans.json")
+    stage = plans.resolved(chosen.c).get("previous_stage")
     if stage is not None:  # the second stage of a cascade
-        first = replace(model, c=stage)
-        trained = sorted(file.parent.name for file in first.folder.glob(f"fold_*/{_CHECKPOINT}"))
+        first = replace(chosen, c=stage)
+        trained = sorted(file.parent.name for file in first.model.glob(f"fold_*/{_CHECKPOINT}"))
         folds = [folder.removeprefix("fold_") for folder in trained]
         following = [
             f"nnUNetv2_predict {first.options(folds)} -i IMAGES -o FIRST_STAGE {how}",
@@ -142,29 +123,6 @@ def _following(model: ChosenModel, done: Mapping[str, "Fit"], how: str, *, npz: 
         if sum(len(fit.provenance.cases) for fit in done.values()) >= fewest_cases():
             following.append(f"nnunet_nacl review fit {selected} --calibrated")
     return following
-
-
-def _of_predictions(
-    predictions: "Predictions",
-    output: str,
-    method: str | None,
-    *,
-    by_patient: str | bool,
-    overwrite: bool,
-) -> int:
-    from nnunet_nacl.calibrate import calibrate_folder
-
-    fit = calibrate_folder(
-        predictions,
-        output,
-        method=method,
-        by_patient=by_patient,
-        num_processes=num_processes(),
-        overwrite=overwrite,
-    )
-    _tell("predictions", fit, output)
-    print_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
-    return print_skipped(fit.skipped)
 
 
 def _tell(what: str, fit: "Fit", written: object) -> None:

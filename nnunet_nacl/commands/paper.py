@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nnunet_nacl.commands._bridge import CommandLine
-from nnunet_nacl.commands._machine import Device, find_device
+from nnunet_nacl.commands._chosen import Device, find_device
 
 Converter = Literal[
     "brats19", "brats19_regions", "flare21", "kits19", "mrbrains18", "mrbrains18_structures",

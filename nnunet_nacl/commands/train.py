@@ -1,6 +1,6 @@
 """The commands ``link``, ``export`` and ``demo``."""
 
-from nnunet_nacl.commands._machine import find_device
+from nnunet_nacl.commands._chosen import find_device
 from nnunet_nacl.commands._output import MAIN_PATH, print_next
 
 

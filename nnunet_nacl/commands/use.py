@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from nnunet_nacl.commands._chosen import Chosen
-from nnunet_nacl.commands._machine import num_processes
+from nnunet_nacl.commands._chosen import Chosen, num_processes
 from nnunet_nacl.commands._output import print_done, print_skipped
 
 

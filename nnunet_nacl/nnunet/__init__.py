@@ -30,11 +30,9 @@ from nnunet_nacl.nnunet._model import (
     allowed_in_checkpoints,
     build_predictor,
     cases_to_predict,
-    find_checkpoint,
     load_predictor,
     read_checkpoint,
     save_prediction,
-    write_checkpoint,
 )
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -48,7 +46,6 @@ from nnunet_nacl.nnunet._names import (
     model_in,
     names_in,
     nnunet_folder,
-    options_of_folds,
     validates_training_cases,
 )
 from nnunet_nacl.nnunet._probabilities import (
@@ -58,7 +55,6 @@ from nnunet_nacl.nnunet._provenance import (
     CALIBRATED_NAME,
     DECODED_NAME,
     FOLD_VALIDATION,
-    PROVENANCE_NAME,
     Provenance,
     calibration_of,
     decoding_of,
@@ -70,7 +66,6 @@ __all__ = [
     "DECODED_NAME",
     "DEFAULT_TRAINER",
     "FOLD_VALIDATION",
-    "PROVENANCE_NAME",
     "SPLITS_NAME",
     "CaseFiles",
     "CaseStates",
@@ -99,7 +94,6 @@ __all__ = [
     "dataset_number",
     "decoding_of",
     "defines_trainer",
-    "find_checkpoint",
     "find_trainer",
     "first_channel",
     "load_predictor",
@@ -107,7 +101,6 @@ __all__ = [
     "model_in",
     "names_in",
     "nnunet_folder",
-    "options_of_folds",
     "raw_cases",
     "read_checkpoint",
     "read_dataset_json",
@@ -115,5 +108,4 @@ __all__ = [
     "save_prediction",
     "training_image",
     "validates_training_cases",
-    "write_checkpoint",
 ]

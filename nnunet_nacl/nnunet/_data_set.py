@@ -1,12 +1,10 @@
 """A data set as nnU-Net describes it: ``dataset.json``, ``plans.json``, and the reader of its images and label maps."""
 
 import inspect
-import io
 import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,14 +18,12 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import check_input, printable, read_json, whole_file, write_json
+from nnunet_nacl.files import check_input, read_json, whole_file, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
-    dataset_name,
     dataset_number,
     find_trainer,
-    listed,
     naming,
     nnunet_folder,
 )
@@ -73,48 +69,26 @@ class PlansJson:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
-        """Find the plans of a preprocessed data set with a configuration of a single stage.
+        """Find the plans of a preprocessed data set; without them, an OSError has the command that makes them."""
+        from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
-        Without plans, raises a ValueError with the command that makes them.
-        """
-        name = dataset_name(dataset)
+        name = str(maybe_convert_to_dataset_name(dataset))
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
-        if not file.is_file():
-            command = f"nnUNetv2_plan_and_preprocess -d {dataset_number(name)} -c {configuration}"
-            if size := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
-                command += f" -pl nnUNetPlannerResEnc{size[1]}"
-            raise ValueError(
-                f"{file} does not exist; plans (-p) that do: {listed(file.parent, '*Plans*.json')}. Plan and "
-                f"preprocess the data set with: {command}"
-            )
-        found = cls.read(file)
-        for key, expected in (("plans_name", plans), ("dataset_name", name)):
-            if (own := found.content.get(key)) != expected:
-                raise ValueError(
-                    f"{file}: its {key} is {own!r}; expected {expected!r}, since nnU-Net names models by it."
-                )
-        # A cascade's first stage predicts for no other configuration
-        if found.resolved(configuration).get("previous_stage") is not None:
-            raise ValueError(
-                f"{configuration} is the second stage of a cascade; expected a configuration of a single stage."
-            )
-        return found
+        command = f"nnUNetv2_plan_and_preprocess -d {dataset_number(name)} -c {configuration}"
+        if size := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
+            command += f" -pl nnUNetPlannerResEnc{size[1]}"
+        check_input(file, f". Plan and preprocess the data set with: {command}")
+        return cls.read(file)
 
     def resolved(self, configuration: str) -> ByName:
         """Return a configuration with all that it inherits."""
-        content: ByName = {}
-        name: str | None = configuration
-        while name is not None:
-            if name not in self.configurations:
-                known = ", ".join(self.configurations) or "none"
-                raise ValueError(f"{self.file} has no configuration {name!r}; it has {known}.")
-            own = self.configurations[name]
-            content = own | content
-            name = own.get("inherits_from")
+        from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+        content: ByName = PlansManager(self.content).get_configuration(configuration).configuration
         return content
 
     def with_configuration(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
-        """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
+        """These plans with one more configuration; raises a FileExistsError if there is one of that name."""
         if name in self.configurations:
             raise FileExistsError(
                 f"{self.file} has a configuration {name} already; models may be trained with it."
@@ -123,11 +97,10 @@ class PlansJson:
         return replace(self, content={**self.content, "configurations": configurations})
 
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
-        """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
-        # The file may have changed since it was read
-        plans = PlansJson.read(self.file).with_configuration(name, configuration)
+        """Add a configuration to the file, as ``with_configuration``."""
         # nnU-Net writes NaN for the intensities of a channel without foreground
-        write_json(self.file, plans.content, allow_nan=True)
+        content = self.with_configuration(name, configuration).content
+        write_json(self.file, content, allow_nan=True)
 
     def build_network(
         self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True
@@ -224,17 +197,16 @@ class Geometry:
             mine, others = (corners @ one._steps().T + one.origin for one in (self, other))
             farthest = np.abs(np.linalg.solve(other._steps(), (mine - others).T)).max()
         if farthest > _TOLERANCE:
-            differing = []
-            for name in ("spacing", "origin", "direction"):
-                own, expected = (
-                    ", ".join(f"{value:.6g}" for value in getattr(one, name))
-                    for one in (self, other)
+            place, expected = (
+                ", ".join(
+                    f"{name} ({', '.join(f'{value:.6g}' for value in getattr(one, name))})"
+                    for name in ("spacing", "origin", "direction")
                 )
-                if own != expected:
-                    differing.append(f"{name} ({own}), not ({expected})")
+                for one in (self, other)
+            )
             raise MisplacedError(
                 f"{self.file} does not lie where {other.file} does: voxels are up to {farthest:.2g} voxels apart; "
-                f"{'; '.join(differing)}."
+                f"{place}, not {expected}."
             )
 
     def _steps(self) -> Floats:
@@ -368,10 +340,6 @@ def _write_scaled(image: Any, file: Path, step: float) -> None:
 def _check_length(file: Path) -> None:
     """Check that a NIfTI file is as long as its header says: what is cut off, ITK takes for zeros."""
     check_input(file)
-    if printable(str(file)) != str(file):
-        raise ValueError(
-            f"{printable(str(file))}: ITK ends the process at a name that is not UTF-8; rename it."
-        )
     if not file.name.endswith(_NIFTI):
         return
     import nibabel
@@ -418,8 +386,11 @@ class DataSet:
             raise ValueError(f"{lost} Expected nested or disjoint regions, larger ones first.")
 
     @classmethod
-    def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
-        """Read ``dataset.json``, and the reader's name from ``plans.json``; without plans, label maps decide."""
+    def read(cls, dataset_json: Path, plans: Path | None) -> "DataSet":
+        """Read ``dataset.json``, and the reader's name from ``plans.json``; without plans, the file ending decides."""
+        from nnunetv2.imageio.reader_writer_registry import (
+            determine_reader_writer_from_dataset_json,
+        )
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = read_dataset_json(dataset_json)
@@ -441,30 +412,14 @@ class DataSet:
                         "of the channels: was that order changed, say by sorting the keys?"
                     )
         with naming(plans or dataset_json):
-            reader = (
-                _find_reader(described, examples)
-                if plans is None
-                else PlansJson.read(plans).content["image_reader_writer"]
-            )
+            if plans is None:
+                chosen = determine_reader_writer_from_dataset_json(described, verbose=False)
+                reader = chosen.__name__
+            else:
+                reader = PlansJson.read(plans).content["image_reader_writer"]
             return cls(described["file_ending"], meaning, labels.ignore_label, Reader(reader))
 
     @classmethod
     def of_model(cls, model_folder: Path) -> "DataSet":
         """Return the data set as a trained model knows it."""
-        return cls.read(model_folder / "dataset.json", model_folder / "plans.json", [])
-
-
-def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
-    """Return the name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
-    from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
-
-    readable = [str(example) for example in examples if printable(str(example)) == str(example)]
-    for example in (*readable, None):  # ITK ends the process at others
-        # nnU-Net prints a traceback for each reader that cannot read the example.
-        with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            return str(
-                determine_reader_writer_from_dataset_json(
-                    described, example, verbose=False
-                ).__name__
-            )
-    raise ValueError("nnU-Net has no reader of such files")
+        return cls.read(model_folder / "dataset.json", model_folder / "plans.json")

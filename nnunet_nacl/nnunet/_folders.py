@@ -4,10 +4,10 @@ import glob
 import re
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +29,9 @@ from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, Reader, read_datase
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
     cases_in,
-    dataset_name,
     dataset_number,
-    existing_folder,
     first_channel,
-    listed,
     model_folder,
-    naming,
     nnunet_folder,
 )
 from nnunet_nacl.nnunet._provenance import (
@@ -59,7 +55,6 @@ class Split(TypedDict):
 
 def read_splits(file: Path) -> list[Split]:
     """Return the folds of ``splits_final.json``; see ``check_split``."""
-    check_input(file, ": which cases a fold is validated on is unknown.")
     return read_json(file, list[Split])
 
 
@@ -133,13 +128,12 @@ class LabelledImages(NamedTuple):
 
     @classmethod
     def given(cls, images: str | Path | None, labels: str | Path | None) -> "LabelledImages | None":
-        """Both folders, or None for neither; a ValueError for one alone, an OSError for what is no folder."""
-        if images is None and labels is None:
-            return None
-        if images is None or labels is None:
-            alone = "labels" if images is None else "images"
-            raise ValueError(f"images and labels go together; got {alone} alone.")
-        return cls(existing_folder(images), existing_folder(labels))
+        """Both folders, or None for neither; a ValueError for one alone."""
+        if images is not None and labels is not None:
+            return cls(Path(images), Path(labels))
+        if images is not None or labels is not None:
+            raise ValueError("images and labels go together.")
+        return None
 
 
 def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
@@ -152,26 +146,23 @@ def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase
         get_identifiers_from_splitted_dataset_folder,
     )
 
-    folder = str(existing_folder(images))
     files = sorted(file.name for file in images.glob(f"*{glob.escape(ending)}"))
     cases = {}
-    for name in map(str, get_identifiers_from_splitted_dataset_folder(folder, ending)):
+    for name in map(str, get_identifiers_from_splitted_dataset_folder(str(images), ending)):
         if not name.startswith("."):  # macOS leaves hidden files
-            of_case = create_paths_fn(folder, files, ending, name)
+            of_case = create_paths_fn(str(images), files, ending, name)
             cases[name] = RawCase(list(map(Path, of_case)), labels / f"{name}{ending}")
     return cases
 
 
-def _listed_cases(folder: Path) -> dict[str, RawCase]:
-    """Return the training cases that ``dataset.json`` lists, which may lie anywhere; none if it does not list them."""
+def _training_cases(folder: Path) -> dict[str, RawCase]:
+    """Return the training cases in raw data: those that ``dataset.json`` lists, which may lie anywhere, or in it."""
     from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
 
-    file = folder / "dataset.json"
-    described = read_json(file, ByName)
+    described = read_json(folder / "dataset.json", ByName)
     if "dataset" not in described:
-        return {}
-    with naming(file):
-        found = get_filenames_of_train_images_and_targets(str(folder), described)
+        return labelled_cases(folder / "imagesTr", folder / "labelsTr", described["file_ending"])
+    found = get_filenames_of_train_images_and_targets(str(folder), described)
     return {
         name: RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
         for name, of_case in sorted(found.items())
@@ -180,27 +171,18 @@ def _listed_cases(folder: Path) -> dict[str, RawCase]:
 
 def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
     """Find a data set in nnU-Net's raw format by number or name: its folder, and the training cases in it."""
-    folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
-    images = folder / "imagesTr"
-    labels = folder / "labelsTr"
-    ending = read_dataset_json(folder / "dataset.json")["file_ending"]
-    cases = _listed_cases(folder)
-    without = set()
-    if not cases:
-        cases = labelled_cases(images, labels, ending)
-        without = cases_in(labels, ending) - set(cases)
-    files = [file for case in cases.values() for file in (*case.images, case.labels)]
-    for file in (*files, *(images / f"{name}_0000{ending}" for name in without)):
-        check_input(file, "; expected images and a label map for each case.")
-    return folder, cases
+    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+
+    folder = nnunet_folder("nnUNet_raw") / str(maybe_convert_to_dataset_name(dataset))
+    return folder, _training_cases(folder)
 
 
 def training_image(dataset: str, label_map: Path, case: str) -> Path:
     """Return the first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
     folder = nnunet_folder("nnUNet_raw") / dataset
-    listed = _listed_cases(folder) if (folder / "dataset.json").is_file() else {}
-    if case in listed:
-        return listed[case].images[0]
+    cases = _training_cases(folder) if (folder / "dataset.json").is_file() else {}
+    if case in cases:
+        return cases[case].images[0]
     return first_channel(folder / "imagesTr", case, label_map)
 
 
@@ -211,9 +193,7 @@ class PreprocessedDataSet:
     Attributes:
         raw: its folder in ``nnUNet_raw``.
         folder: that in ``nnUNet_preprocessed``.
-        results: that in ``nnUNet_results``, with its models.
-        cases: those that are preprocessed.
-        splits: its folds, not checked yet.
+        splits: its folds, not checked yet, or those that nnU-Net would write.
         test_cases: those with labels.
     """
 
@@ -222,60 +202,49 @@ class PreprocessedDataSet:
     plans: str
     raw: Path
     folder: Path
-    results: Path
-    cases: list[str]
     splits: list[Split]
     test_cases: list[str]
     file_ending: str
-    reader: Reader
     has_regions: bool
-
-    def model_folder(self, trainer: str) -> Path:
-        return self.results / f"{trainer}__{self.plans}__{self.configuration}"
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
-        """Find a data set that can be trained on; raises a ValueError that says what is still to be done."""
-        from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+        """Find a data set that can be trained on; an error says what is still to be done."""
+        from nnunetv2.utilities.crossval_split import generate_crossval_split
+        from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         plans_json = PlansJson.find(dataset, configuration, plans)
         folder = plans_json.file.parent
         described = read_dataset_json(folder / "dataset.json")
-        with naming(plans_json.file):
-            manager = PlansManager(plans_json.content)
-            settings = manager.get_configuration(configuration)
-            reader = Reader(plans_json.content["image_reader_writer"])
-            has_regions = manager.get_label_manager(described).has_regions
-            # Validation of a cascade's first stage also predicts on the grid of the second
-            stages = [configuration, *(settings.next_stage_names or ())]
-            folders = [manager.get_configuration(stage).data_identifier for stage in stages]
         ending = described["file_ending"]
-        for stage, data in zip(stages, folders, strict=True):
-            expected = cases_in(folder / "gt_segmentations", ending)
-            found = preprocessed_cases(folder / data) if (folder / data).is_dir() else []
-            if not found or not expected <= set(found):
-                of_data_set = ["-d", dataset_number(folder.name), "-plans_name", plans]
-                raise ValueError(
-                    f"{folder / data} holds {len(found)} of {len(expected)} preprocessed cases. Preprocess them with: "
-                    + shlex.join(["nnUNetv2_preprocess", *of_data_set, "-c", stage])
-                )
-        cases = preprocessed_cases(folder / settings.data_identifier)
+        order = described.get("regions_class_order")
+        has_regions = LabelManager(described["labels"], regions_class_order=order).has_regions
+        data = folder / plans_json.resolved(configuration)["data_identifier"]
+        expected = cases_in(folder / "gt_segmentations", ending)
+        cases = preprocessed_cases(data) if data.is_dir() else []
+        if not cases or not expected <= set(cases):
+            raise ValueError(
+                f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
+                f"nnUNetv2_preprocess -d {dataset_number(folder.name)} -plans_name {plans} -c {configuration}"
+            )
+        if (folder / SPLITS_NAME).is_file():
+            splits = read_splits(folder / SPLITS_NAME)
+        else:
+            splits = [
+                Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"])))
+                for fold in generate_crossval_split(cases, seed=12345, n_splits=5)
+            ]
         raw = nnunet_folder("nnUNet_raw").absolute() / folder.name
-        test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
-            raw / "labelsTs", ending
-        )
+        images = cases_in(raw / "imagesTs", f"_0000{ending}")
         return cls(
             name=folder.name,
             configuration=configuration,
             plans=plans,
             raw=raw,
             folder=folder,
-            results=nnunet_folder("nnUNet_results").absolute() / folder.name,
-            cases=cases,
-            splits=_splits(folder / SPLITS_NAME, cases),
-            test_cases=sorted(test_cases),
+            splits=splits,
+            test_cases=sorted(images & cases_in(raw / "labelsTs", ending)),
             file_ending=ending,
-            reader=reader,
             has_regions=has_regions,
         )
 
@@ -284,22 +253,7 @@ def preprocessed_cases(folder: Path) -> list[str]:
     """Return the cases in a folder of preprocessed data."""
     from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 
-    with naming(folder):
-        return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
-
-
-def _splits(file: Path, cases: list[str]) -> list[Split]:
-    """Return the splits of the file, or those that nnU-Net would write into it."""
-    if not file.is_file():
-        from nnunetv2.utilities.crossval_split import generate_crossval_split
-
-        with naming(file.parent):  # five folds need five cases
-            folds = generate_crossval_split(cases, seed=12345, n_splits=5)
-        return [
-            Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"])))
-            for fold in folds
-        ]
-    return read_splits(file)
+    return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
 
 
 _HOW_TO_SAVE = (
@@ -415,34 +369,14 @@ def _copy_file(source: Path, target: Path) -> None:
         shutil.copy2(source, partial)
 
 
-def _check_probabilities(folder: Path) -> None:
-    if not cases_in(folder, ".npz"):
-        raise ValueError(f"{folder} holds no probabilities (.npz); {_HOW_TO_SAVE}.")
-
-
-def _description_of(folder: Path) -> Path:
-    """Return the ``dataset.json`` of a folder of predictions."""
-    described = folder / "dataset.json"
-    given = unresolved(folder)
-    if given.name.startswith("validation") and not described.is_file():
-        described = given.parent.parent / "dataset.json"  # of the model
-    copy = "Copy it and plans.json from the model's folder; postprocessed segmentations also need their .npz."
-    check_input(described, f": it says what the labels mean. {copy}")
-    return described
-
-
-def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[CaseFiles]:
-    """Each case with any of its files."""
-    ending = read_dataset_json(described)["file_ending"]
+def _cases_of(folder: Path, gt_folder: Path | None, ending: str) -> list[CaseFiles]:
+    """Return each case with any of its files."""
     mark = folder / DECODED_NAME
     decoded: ByName = read_json(mark, ByName)["cases"] if mark.is_file() else {}
     names = cases_in(folder, ending) | cases_in(folder, ".npz")
-    looked_for = f"no *{ending} or *.npz in {folder}"
-    if gt_folder is not None:
-        names |= cases_in(gt_folder, ending)
-        looked_for = f"no *{ending} in {gt_folder}, {looked_for}"
+    names |= cases_in(gt_folder, ending) if gt_folder is not None else set()
     if not names:
-        raise ValueError(f"No case found: {looked_for}.")
+        raise ValueError(f"No case found: no *{ending} or *.npz in {folder}.")
     return [
         CaseFiles(
             name,
@@ -455,22 +389,16 @@ def _cases_of(folder: Path, gt_folder: Path | None, described: Path) -> list[Cas
     ]
 
 
-def _validation_cases(
-    folder: Path, fold: str, preprocessed: Path, trained: Collection[str]
-) -> list[CaseFiles]:
+def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) -> list[CaseFiles]:
     """Return the cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
 
-    ``trained`` are the cases with ground truth, of which nnU-Net draws a split for a fold that has none. Raises an
-    error without probabilities, if the network has changed since, or if there are predictions of training cases:
-    nnU-Net never empties a validation folder.
+    Raises an error if the network has changed since, or if there are predictions of training cases: nnU-Net never
+    empties a validation folder.
     """
     if not folder.is_dir():
-        there = listed(folder.parent.parent, f"fold_*/{folder.name}")
-        hint = ""
-        if folder.name == "validation" and (folder.parent / "checkpoint_final.pth").is_file():
-            hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
-        raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
-    _check_probabilities(folder)
+        raise FileNotFoundError(
+            f"{folder} does not exist; nnUNetv2_train ... {fold} --val --npz predicts a trained fold's cases."
+        )
     applied = folder / CALIBRATED_NAME
     state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
     if state:
@@ -480,21 +408,20 @@ def _validation_cases(
                 f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. "
                 "Calibrate it again, with --npz --overwrite."
             )
+    gt_folder = preprocessed / "gt_segmentations"
     split = Split(train=[], val=[])
     if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
-        split = fold_split(preprocessed, trained, fold)
-    gt_folder = preprocessed / "gt_segmentations"
-    all_cases = _cases_of(folder, gt_folder, _description_of(folder))
+        split = fold_split(preprocessed, cases_in(gt_folder, ending), fold)
+    cases = _cases_of(folder, gt_folder, ending)
     training = {*split["train"]} - {*split["val"]}
-    seen = [case.name for case in all_cases if case.is_predicted and case.name in training]
-    if seen:
-        command = shlex.join(["nnunet_nacl", "evaluate", str(gt_folder), str(folder)])
+    if seen := [case.name for case in cases if case.is_predicted and case.name in training]:
         raise ValueError(
             f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
             "the fold was trained with these splits, they are left over from an earlier training: remove them. "
-            f"Otherwise, restore its splits, or evaluate the folder by itself: {command}"
+            "Otherwise, restore its splits, or evaluate the folder by itself: "
+            f"{shlex.join(['nnunet_nacl', 'evaluate', str(gt_folder), str(folder)])}"
         )
-    return [case for case in all_cases if case.is_predicted or case.name in split["val"]]
+    return [case for case in cases if case.is_predicted or case.name in split["val"]]
 
 
 @dataclass(frozen=True)
@@ -509,7 +436,6 @@ class Predictions:
         dataset_json: of the data set.
         plans: the ``plans.json`` that says which reader to use, if there is one.
         data_set: how to read the files, and what their labels mean.
-        missing: cases with ground truth alone, which ``predicted`` has left out.
     """
 
     groups: dict[str, list[CaseFiles]]
@@ -519,7 +445,6 @@ class Predictions:
     dataset_json: Path
     plans: Path | None
     data_set: DataSet
-    missing: tuple[str, ...] = ()
 
     @property
     def cases(self) -> list[CaseFiles]:
@@ -539,13 +464,18 @@ class Predictions:
         Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
         which reader to use; a validation folder's lie in that of the model.
         """
-        ground_truth = None if gt_folder is None else existing_folder(gt_folder)
-        predictions = existing_folder(pred_folder)
-        if ground_truth is not None and ground_truth.samefile(predictions):
-            raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
-        described = _description_of(predictions)
-        groups = {"": _cases_of(predictions, ground_truth, described)}
-        _check_probabilities(predictions)
+        ground_truth = None if gt_folder is None else Path(gt_folder)
+        predictions = Path(pred_folder)
+        described = predictions / "dataset.json"
+        given = unresolved(predictions)
+        if given.name.startswith("validation") and not described.is_file():
+            described = given.parent.parent / "dataset.json"  # of the model
+        check_input(
+            described,
+            ": it says what the labels mean. Copy it and plans.json from the model's folder.",
+        )
+        ending = read_dataset_json(described)["file_ending"]
+        groups = {"": _cases_of(predictions, ground_truth, ending)}
         return cls._of(groups, (predictions,), ground_truth, predictions, described)
 
     @classmethod
@@ -568,26 +498,22 @@ class Predictions:
         validation: str = "validation",
     ) -> "Predictions":
         """Like ``of_model``, but from folders; no case may be in two folds."""
-        if not folds or len(set(map(str, folds))) < len(folds):
-            raise ValueError(
-                f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}."
-            )
-        model = existing_folder(model)
+        model = Path(model)
         preprocessed = Path(preprocessed)
-        ground_truth = existing_folder(preprocessed / "gt_segmentations")
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         described = model / "dataset.json"
-        trained = cases_in(ground_truth, read_dataset_json(described)["file_ending"])
-        groups: dict[str, list[CaseFiles]] = {}
-        seen: dict[str, Path] = {}
-        for fold, folder in folders.items():
-            groups[fold] = _validation_cases(folder, fold, preprocessed, trained)
-            for case in groups[fold]:
-                if (other := seen.setdefault(case.name, folder)) != folder:
-                    raise ValueError(
-                        f"the case {case.name} is in {other} and in {folder}: folds must not share cases."
-                    )
-        return cls._of(groups, tuple(folders.values()), ground_truth, model, described)
+        ending = read_dataset_json(described)["file_ending"]
+        groups = {
+            fold: _validation_cases(folder, fold, preprocessed, ending)
+            for fold, folder in folders.items()
+        }
+        count = Counter(case.name for group in groups.values() for case in group)
+        if shared := [name for name, number in count.items() if number > 1]:
+            raise ValueError(
+                f"folds must not share cases; {len(shared)}, such as {shared[0]}, are in several."
+            )
+        truth = preprocessed / "gt_segmentations"
+        return cls._of(groups, tuple(folders.values()), truth, model, described)
 
     @classmethod
     def _of(
@@ -600,9 +526,7 @@ class Predictions:
     ) -> "Predictions":
         beside = described.with_name("plans.json")
         plans = beside if beside.is_file() else None
-        cases = chain.from_iterable(groups.values())
-        examples = [case.ground_truth or case.prediction for case in cases]
-        data_set = DataSet.read(described, plans, examples)
+        data_set = DataSet.read(described, plans)
         return cls(groups, pred_folders, gt_folder, home, described, plans, data_set)
 
     @property
@@ -618,8 +542,7 @@ class Predictions:
 
     def predicted(self) -> "Predictions":
         """Keep the cases with a prediction."""
-        missing = tuple(case.name for case in self.cases if not case.is_predicted)
-        return replace(self._filtered(lambda case: case.is_predicted), missing=missing)
+        return self._filtered(lambda case: case.is_predicted)
 
     def to_fit_to(self) -> "Predictions":
         """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl.files import check_input, whole_file
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet._data_set import PlansJson, Reader, read_dataset_json
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
@@ -23,7 +23,7 @@ from nnunet_nacl.nnunet._folders import (
     labelled_cases,
     preprocessed_cases,
 )
-from nnunet_nacl.nnunet._names import listed, model_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
 from nnunet_nacl.typing import ByName, Labels, Singles
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
@@ -35,16 +35,6 @@ _OF_CONFIGURATION = (
 
 # In a fold's folder
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
-
-
-def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
-    """Return the checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
-    file = model / f"fold_{fold}" / checkpoint
-    if not file.is_file():
-        there = listed(model, "fold_*/checkpoint_*.pth") if model.is_dir() else "none"
-        hint = f"; models: {listed(model.parent, '*__*')}" if there == "none" else ""
-        raise FileNotFoundError(f"{file} does not exist; checkpoints of the model: {there}{hint}.")
-    return file
 
 
 def read_checkpoint(file: Path) -> ByName:
@@ -83,8 +73,6 @@ def read_checkpoint(file: Path) -> ByName:
                 '"init_args": {"configuration": c["init_args"]["configuration"]}, "inference_allowed_mirroring_axes": '
                 f'c.get("inference_allowed_mirroring_axes")}}, {str(file)!r})'
             ) from error
-        if missing := {"network_weights", "trainer_name", "init_args"} - set(content):
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}.")
     return content
 
 
@@ -108,16 +96,8 @@ def allowed_in_checkpoints() -> list[Any]:
     return allowed
 
 
-def write_checkpoint(content: ByName, file: Path) -> None:
-    """Write a checkpoint, completely or not at all."""
-    import torch
-
-    with whole_file(file) as partial:
-        torch.save(content, partial)
-
-
 def load_predictor(
-    model_folder: str | Path,
+    model_folder: Path,
     fold: int | str,
     device: str,
     *,
@@ -125,9 +105,8 @@ def load_predictor(
     use_mirroring: bool = True,
 ) -> Any:
     """nnU-Net's predictor with a fold's checkpoint."""
-    model = Path(model_folder)
-    content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
-    return build_predictor(model, content, device, use_mirroring=use_mirroring)
+    content = read_checkpoint(model_folder / f"fold_{fold}" / checkpoint)
+    return build_predictor(model_folder, content, device, use_mirroring=use_mirroring)
 
 
 def build_predictor(
@@ -221,19 +200,17 @@ class PreprocessedCases:
         from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
         from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
 
-        data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
-        folder = data_set / predictor.configuration_manager.data_identifier
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
+        plans = predictor.plans_manager
+        configuration = predictor.configuration_manager
+        data_set = nnunet_folder("nnUNet_preprocessed") / plans.dataset_name
+        folder = data_set / configuration.data_identifier
+        names = sorted(fold_split(data_set, preprocessed_cases(folder), fold)["val"])
+        first_stage = None
+        if (stage := configuration.previous_stage_name) is not None:
+            model = model_folder(
+                plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name
             )
-        present = preprocessed_cases(folder)
-        names = sorted(fold_split(data_set, present, fold)["val"])
-        if not names:
-            raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
-        if missing := sorted(set(names) - set(present)):
-            raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
-        first_stage = _first_stage(predictor, names)
+            first_stage = str(model / "predicted_next_stage" / str(predictor.configuration_name))
         stored = infer_dataset_class(str(folder))(str(folder), names, first_stage)
 
         def load(name: str) -> tuple[Singles, Labels, ByName]:
@@ -254,14 +231,8 @@ class PreprocessedCases:
         """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
         plans = predictor.plans_manager
         configuration = predictor.configuration_manager
-        if configuration.previous_stage_name is not None:
-            raise ValueError(
-                "A cascade's second stage needs the first's segmentations: only validation cases have them."
-            )
         reader = Reader(plans.image_reader_writer_class.__name__)
         cases = labelled_cases(Path(images), Path(labels), predictor.dataset_json["file_ending"])
-        if not cases:
-            raise ValueError(f"No case found in {images} and {labels}.")
 
         def load(name: str) -> tuple[Singles, Labels, ByName]:
             case = cases[name]
@@ -284,23 +255,6 @@ class PreprocessedCases:
         return cls(list(cases), load, lambda name: reader.read_labels(cases[name].labels).labels)
 
 
-def _first_stage(predictor: Any, names: list[str]) -> str | None:
-    """Return the folder of a first stage's segmentations for the second stage; None for a single-stage model."""
-    stage = predictor.configuration_manager.previous_stage_name
-    plans = predictor.plans_manager
-    if stage is None:
-        return None
-    model = model_folder(
-        plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name
-    )
-    folder = model / "predicted_next_stage" / str(predictor.configuration_name)
-    if missing := sorted(set(names) - {file.stem for file in folder.glob("*")}):
-        raise FileNotFoundError(
-            f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage."
-        )
-    return str(folder)
-
-
 def cases_to_predict(
     predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
 ) -> PreprocessedCases:
@@ -313,38 +267,30 @@ def cases_to_predict(
     if unseen is not None:
         return PreprocessedCases.of_images(predictor, *unseen)
     cases = PreprocessedCases.of_fold(predictor, fold)
-    _check_as_trained(model, predictor, fold, cases.names)
-    return cases
-
-
-def _check_as_trained(model: Path, predictor: Any, fold: int | str, names: list[str]) -> None:
-    """Raise a ValueError unless a fold's validation cases and their preprocessing are the same as in its training."""
     trained = model / f"fold_{fold}"
-    differing = cases_of_other_splits(trained, predictor.dataset_json["file_ending"], names)
+    ending = predictor.dataset_json["file_ending"]
     folder = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
-    if differing:
+    if differing := cases_of_other_splits(trained, ending, cases.names):
         raise ValueError(
             f"{folder / SPLITS_NAME} has changed since fold {fold} was trained: {min(differing)} is a validation case "
             f"there or in {trained / 'validation'}, not in both. Restore the splits, or train the fold anew."
         )
     plans = folder / f"{predictor.plans_manager.plans_name}.json"
-    if not plans.is_file():
-        return
-    now, in_training = (
-        _preprocessing(content, predictor.configuration_name)
-        for content in (PlansJson.read(plans), PlansJson(model, predictor.plans_manager.plans))
-    )
-    # As texts, since NaN differs from itself
-    changed = [name for name, value in in_training.items() if now[name] != value]
-    if changed:
-        raise ValueError(
-            f"{plans} has changed since {model} was trained: {changed[0]} is {now[changed[0]]}, and "
-            f"{in_training[changed[0]]} in the model's plans.json. Restore the plans and preprocess again."
+    if plans.is_file():
+        now, in_training = (
+            _preprocessing(content, predictor.configuration_name)
+            for content in (PlansJson.read(plans), PlansJson(model, predictor.plans_manager.plans))
         )
+        if changed := [name for name, value in in_training.items() if now[name] != value]:
+            raise ValueError(
+                f"{plans} has changed since {model} was trained: {changed[0]} is {now[changed[0]]}, and "
+                f"{in_training[changed[0]]} in the model's plans.json. Restore the plans and preprocess again."
+            )
+    return cases
 
 
 def _preprocessing(plans: PlansJson, configuration: str) -> dict[str, str]:
-    """Return the settings that decide how an image is preprocessed."""
+    """Return the settings that decide how an image is preprocessed, as texts, since NaN differs from itself."""
     settings = plans.resolved(configuration)
     chosen = {name: plans.content.get(name) for name in _OF_PLANS}
     chosen |= {name: settings.get(name) for name in _OF_CONFIGURATION}

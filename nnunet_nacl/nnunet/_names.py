@@ -4,8 +4,8 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,9 @@ _MODEL_NAME = re.compile(r"(?!Dataset\d)[^_].*__.+__.+")
 
 def nnunet_folder(variable: str) -> Path:
     """Return the folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
-    if not os.environ.get(variable):
-        raise RuntimeError(
-            f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder."
-        )
-    return Path(os.environ[variable])
+    from nnunetv2 import paths
 
-
-def existing_folder(path: str | Path) -> Path:
-    if not Path(path).is_dir():
-        raise FileNotFoundError(f"{path} is not a folder.")
-    return Path(path)
+    return Path(getattr(paths, variable))
 
 
 @contextmanager
@@ -59,27 +51,9 @@ def validates_training_cases(folder: Path) -> bool:
     return path.parent.name == "fold_all" and path.name.startswith("validation")
 
 
-def listed(folder: Path, pattern: str) -> str:
-    """Return the files and folders that are there, for errors."""
-    there = sorted(str(path.relative_to(folder)) for path in folder.glob(pattern))
-    return ", ".join(there) or "none"
-
-
 def first_channel(images: Path, case: str, label_map: Path) -> Path:
     """Return the image of a case with this label map, or the first of several channels, in a folder of images."""
     return images / f"{case}_0000{label_map.name.removeprefix(case)}"
-
-
-def dataset_name(dataset: str | int) -> str:
-    """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders."""
-    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
-
-    try:
-        return str(maybe_convert_to_dataset_name(dataset))
-    except (RuntimeError, ValueError) as error:
-        several = str(error).startswith("More than one dataset name")
-        hint = " Or give the full name." if several else ""
-        raise ValueError(f"Data set {dataset!r}: {error}{hint}") from error
 
 
 def dataset_number(name: str) -> str:
@@ -101,18 +75,9 @@ def model_folder(
     plans: str = "nnUNetPlans",
 ) -> Path:
     """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
-    return (
-        nnunet_folder("nnUNet_results")
-        / dataset_name(dataset)
-        / f"{trainer}__{plans}__{configuration}"
-    )
+    from nnunetv2.utilities.file_path_utilities import get_output_folder
 
-
-def options_of_folds(
-    dataset: str, configuration: str, *, trainer: str, plans: str, folds: Iterable[str]
-) -> list[str]:
-    """``-d -c -tr -p -f``, by which nnU-Net's commands and ours choose folds of a model."""
-    return ["-d", dataset, "-c", configuration, "-tr", trainer, "-p", plans, "-f", *folds]
+    return Path(get_output_folder(dataset, trainer, plans, configuration))
 
 
 def model_in(path: Path) -> Path | None:
@@ -135,20 +100,12 @@ def names_in(path: Path) -> dict[str, str]:
 
     They are named as the path is given: links may lead to folders of other names.
     """
-    from nnunetv2.utilities.file_path_utilities import (
-        parse_dataset_trainer_plans_configuration_from_path,
-    )
-
     given = unresolved(path)
     for folder in (given, *given.parents):
-        # Two folders at a time: in a longer path nnU-Net takes the first that begins with "Dataset", or fails.
-        with suppress(AssertionError, IndexError):
-            names = parse_dataset_trainer_plans_configuration_from_path(
-                f"{folder.parent.name}/{folder.name}"
-            )
-            if names is not None:
-                keys = ("dataset", "trainer", "plans", "configuration")
-                return dict(zip(keys, names, strict=True))
+        names = folder.name.split("__")
+        if folder.parent.name.startswith("Dataset") and len(names) == 3:
+            keys = ("dataset", "trainer", "plans", "configuration")
+            return dict(zip(keys, (folder.parent.name, *names), strict=True))
     trainers = [
         part for part in given.parts if part.startswith(DEFAULT_TRAINER) and "__" not in part
     ]
@@ -169,10 +126,7 @@ def defines_trainer(name: str) -> bool:
 
 
 def find_trainer(name: str) -> Any:
-    """Return the class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing.
-
-    Raises a ValueError if there is none.
-    """
+    """Return the class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing."""
     from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
@@ -181,8 +135,8 @@ def find_trainer(name: str) -> Any:
         warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
         try:
             return recursive_find_trainer_class_by_name(name)
-        except (AssertionError, RuntimeError) as error:
+        except RuntimeError:
             ours = recursive_find_python_class(str(trainers_path()), name, None)
             if ours is None:
-                raise ValueError(f"trainer {name}: {error}") from error
+                raise
             return ours

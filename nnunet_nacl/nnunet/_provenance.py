@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from typing_extensions import TypedDict
-
 from nnunet_nacl.files import read_json, unresolved
 from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import names_in
@@ -97,7 +95,7 @@ class Provenance:
             if mine and theirs and mine != theirs:
                 return f"the {name} {mine}, not {theirs}"
         if self.decoded != other.decoded:
-            mine, theirs = (_told("decoded", one.decoded) for one in (self, other))
+            mine, theirs = (_phrase("decoded", one.decoded) for one in (self, other))
             return f"{mine}; these are {theirs}"
         by_own_fits = other.calibration and _methods(other.calibration) <= {*self.calibration}
         if self.calibration != other.calibration and not by_own_fits:
@@ -118,7 +116,7 @@ class Provenance:
     def how_calibrated(self) -> str:
         """A phrase, such as "predictions that are calibrated (temperature@1a2b3c)"."""
         methods = " or ".join(self.calibration) + ", each fold by its own fit" * self.has_own_fits
-        return _told("calibrated", methods or None)
+        return _phrase("calibrated", methods or None)
 
 
 def calibration_of(folder: Path) -> str | None:
@@ -131,24 +129,19 @@ def calibration_of(folder: Path) -> str | None:
     return f"{fitted['method']}@{fingerprint[:12]}"
 
 
-class _Decoding(TypedDict):
-    metric: str
-    alpha: float | None
-
-
 def decoding_of(folder: Path) -> str | None:
     """Return what a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
     file = folder / DECODED_NAME
     if not file.is_file():
         return None
-    mark = read_json(file, _Decoding)
+    mark = read_json(file, ByName)
     alpha = mark["alpha"]
-    return mark["metric"] if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
+    return str(mark["metric"]) if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
 
 
 def _methods(calibrations: Iterable[str]) -> set[str]:
     return {calibration.partition("@")[0] for calibration in calibrations}
 
 
-def _told(done: str, how: str | None) -> str:
+def _phrase(done: str, how: str | None) -> str:
     return f"predictions that are {f'not {done}' if how is None else f'{done} ({how})'}"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nnunet_nacl.calibrate import TrainedFold, _head
-from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
+from nnunet_nacl.nnunet import load_predictor, read_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
 CASES = [f"toy_{number}" for number in range(6)]
@@ -64,4 +64,4 @@ def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, t
     """Write fold 0's checkpoint with other weights."""
     file = model / "fold_0" / "checkpoint_final.pth"
     content = read_checkpoint(file)
-    write_checkpoint({**content, "network_weights": change(content["network_weights"])}, file)
+    torch.save({**content, "network_weights": change(content["network_weights"])}, file)

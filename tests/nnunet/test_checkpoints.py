@@ -154,12 +154,6 @@ def test_paths_of_another_system(file: Path) -> None:
     assert read_checkpoint(file)["path"] == PureWindowsPath("a/b")
 
 
-@pytest.mark.parametrize("missing", sorted(SLIM))
-def test_what_predictions_need(file: Path, missing: str) -> None:
-    torch.save({name: value for name, value in CONTENT.items() if name != missing}, file)
-    assert refused(file) == f"it lacks {missing}."
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_reads_a_damaged_checkpoint(
     command: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -163,10 +163,10 @@ def test_colors_are_no_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SimpleITKIO", "NibabelIO"])
 @pytest.mark.parametrize(("changed", "expected"), [
-    ({"spacing": (1, 2, 30)}, r"36 voxels apart; spacing \(30, 2, 1\), not \(3, 2, 1\)"),
-    ({"origin": (10, -20, 31)}, "0.17 voxels apart; origin "),
-    ({"direction": np.diag([-1, -1, 1])}, r"30 voxels apart; direction \("),
-    ({"direction": Rotation.from_rotvec([0, 0, 1e-3]).as_matrix()}, r"0.03 voxels apart; direction \("),
+    ({"spacing": (1, 2, 30)}, "36"),
+    ({"origin": (10, -20, 31)}, "0.17"),
+    ({"direction": np.diag([-1, -1, 1])}, "30"),
+    ({"direction": Rotation.from_rotvec([0, 0, 1e-3]).as_matrix()}, "0.03"),
 ])  # fmt: skip
 def test_what_differs(tmp_path: Path, name: str, changed: dict[str, object], expected: str) -> None:
     reader = Reader(name)
@@ -174,7 +174,7 @@ def test_what_differs(tmp_path: Path, name: str, changed: dict[str, object], exp
     other = reader.read_labels(placed(tmp_path / "b.nii.gz", **changed)).geometry  # type: ignore[arg-type]
     mine.check_same(mine)
     other.check_same(mine, ignore_geometry=True)
-    with pytest.raises(MisplacedError, match=f"does: voxels are up to {expected}"):
+    with pytest.raises(MisplacedError, match=f"does: voxels are up to {expected} voxels apart; spacing"):
         other.check_same(mine)
 
 
@@ -233,7 +233,7 @@ def test_formats_without_geometry_agree_with_all(tmp_path: Path) -> None:
             (tmp_path / f"{name}.json").write_text(json.dumps({"spacing": spacing}))
     a, b, c = (Reader("Tiff3DIO").read_labels(tmp_path / f"{name}.tif").geometry for name in "abc")
     a.check_same(c)
-    with pytest.raises(ValueError, match=r"spacing \(3, 1, 1\), not \(1, 1, 1\)"):
+    with pytest.raises(ValueError, match=r"spacing \(3, 1, 1\), .*, not spacing \(1, 1, 1\)"):
         c.check_same(b)
 
 

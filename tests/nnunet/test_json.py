@@ -15,7 +15,7 @@ def test_dataset_json(tmp_path: Path) -> None:
     file = tmp_path / "dataset.json"
     file.write_text(json.dumps({**CONTENT, "channel_names": {"0": "T1", "1": "T2"}, "numTraining": 7}))
     assert read_dataset_json(file)["numTraining"] == 7  # what we know nothing of is there, too
-    meaning = DataSet.read(file, None, []).meaning
+    meaning = DataSet.read(file, None).meaning
     assert meaning == LabelMeaning.of_names(REGIONS, [[1, 2], [2], [3]])
     assert meaning.regions == ((1, 2), (2,), (3,))
     assert (meaning.known, meaning.ignored, meaning.written) == ((0, 1, 2, 3), 4, (1, 2, 3))
@@ -33,7 +33,7 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     file = tmp_path / "dataset.json"  # labels that nnU-Net converts, and an order of regions that means nothing
     content = {"labels": {"background": 0, "a": "1", "b": 2.0}, "file_ending": ".png", "regions_class_order": [1]}
     file.write_text(json.dumps(content))
-    found = DataSet.read(file, None, [])
+    found = DataSet.read(file, None)
     assert found.meaning.labels == {"background": 0, "a": 1, "b": 2}
     assert found.meaning.written == ()
     assert found.reader.name == "NaturalImage2DIO"
@@ -54,10 +54,10 @@ def test_labels_of_classes(tmp_path: Path) -> None:
 def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_path: Path) -> None:
     file = tmp_path / "dataset.json"
     with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist\.$"):
-        DataSet.read(file, None, [])
+        DataSet.read(file, None)
     file.write_text(json.dumps({**CONTENT, **changes}))
     with pytest.raises(ValueError, match=message) as raised:
-        DataSet.read(file, None, [])
+        DataSet.read(file, None)
     assert str(raised.value).startswith(str(file))
 
 
@@ -67,7 +67,7 @@ BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}
 def read_regions(tmp_path: Path, labels: dict[str, object], order: list[int]) -> DataSet:
     file = tmp_path / "dataset.json"
     file.write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz", "regions_class_order": order}))
-    return DataSet.read(file, None, [])
+    return DataSet.read(file, None)
 
 
 def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
@@ -111,17 +111,7 @@ def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
     described.write_text(json.dumps({"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}))
     plans.write_text(text)
     with pytest.raises(ValueError, match=str(plans)):
-        DataSet.read(described, plans, [])
-
-
-def test_configurations_that_inherit(tmp_path: Path) -> None:
-    file = tmp_path / "plans.json"
-    configurations = {"a": {"n": 1}, "b": {"inherits_from": "a"}, "c": {"n": 2}}
-    file.write_text(json.dumps({"image_reader_writer": "X", "configurations": configurations}))
-    plans = PlansJson.read(file)
-    assert plans.resolved("b") == {"inherits_from": "a", "n": 1}
-    with pytest.raises(ValueError, match=r"plans\.json has no configuration 'x'; it has a, b, c\."):
-        plans.resolved("x")
+        DataSet.read(described, plans)
 
 
 def test_errors_that_name_the_file_name_their_type(tmp_path: Path) -> None:
@@ -140,9 +130,7 @@ def test_errors_that_name_the_file_name_their_type(tmp_path: Path) -> None:
 def test_plans_with_nan(tmp_path: Path) -> None:
     """As nnU-Net writes for the intensities of a channel without foreground."""
     file = tmp_path / "plans.json"
-    file.write_text(
-        '{"foreground_intensity_properties_per_channel": {"0": {"std": NaN}}, "configurations": {"2d": {}}}'
-    )
+    file.write_text('{"intensities": {"std": NaN}, "configurations": {"2d": {"architecture": {}}}}')
     PlansJson.read(file).add("2d_bs4", {"inherits_from": "2d", "batch_size": 4})
     assert PlansJson.read(file).resolved("2d_bs4")["batch_size"] == 4
     assert '"std": NaN' in file.read_text()
@@ -165,7 +153,7 @@ def test_numbers_from_1000_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(f"nnUNet_{part}", str(tmp_path / part))
     for given in (1004, "1004", "Dataset1004_X"):
         assert model_folder(given, "2d") == tmp_path / "results" / "Dataset1004_X" / "nnUNetTrainer__nnUNetPlans__2d"
-    with pytest.raises(ValueError, match=r"Plan and preprocess .*: nnUNetv2_plan_and_preprocess -d 1004 -c 2d$"):
+    with pytest.raises(FileNotFoundError, match=r"Plan and preprocess .*: nnUNetv2_plan_and_preprocess -d 1004 -c 2d$"):
         PlansJson.find(1004, "2d", "nnUNetPlans")
     assert dataset_in(tmp_path / "raw" / "Dataset1004_X" / "labelsTs") == "Dataset1004_X"
     outer = tmp_path / "Dataset001_all" / "raw" / "Dataset1004_X" / "labelsTs"  # a name around nnU-Net's folders
@@ -180,5 +168,5 @@ def test_fits_of_data_sets_from_1000_on_know_their_model(tmp_path: Path) -> None
         folder = tmp_path / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0" / "validation"
         folder.mkdir(parents=True)
         (folder / "dataset.json").write_text(json.dumps(CONTENT))
-        models.append(Provenance.read(folder, None, DataSet.read(folder / "dataset.json", None, [])))
+        models.append(Provenance.read(folder, None, DataSet.read(folder / "dataset.json", None)))
     assert models[0].mismatch(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"

@@ -20,6 +20,7 @@ from nnunet_nacl.nnunet import (
     cases_of_other_splits,
     check_split,
     find_trainer,
+    model_folder,
     read_dataset_json,
 )
 from nnunet_nacl.paper.studies import Study
@@ -87,7 +88,10 @@ class Job:
     @property
     def fold_folder(self) -> Path:
         """nnU-Net's folder of the model's fold."""
-        return self.data.model_folder(self.trainer) / f"fold_{self.fold}"
+        model = model_folder(
+            self.data.name, self.data.configuration, trainer=self.trainer, plans=self.data.plans
+        )
+        return model.absolute() / f"fold_{self.fold}"
 
     @property
     def checkpoint(self) -> Path:
@@ -240,7 +244,7 @@ def plan_on_data_sets(
                 normalization=normalization,
             )
             planned += [plan_experiment(study, dataset, added, options) for study in studies]
-        except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
+        except (OSError, RuntimeError, ValueError) as error:  # noqa: PERF203 - the others go on
             left_out[dataset] = error
     if not planned:
         raise ValueError("\n".join(f"{dataset}: {error}" for dataset, error in left_out.items()))

@@ -28,7 +28,6 @@ from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     SPLITS_NAME,
     nnunet_folder,
-    options_of_folds,
     read_splits,
 )
 from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
@@ -187,13 +186,9 @@ def steps_left(job: Job) -> dict[str, list[str]]:
     """Return the commands that are left, from the first step that is not done, by the names of the steps."""
     data = job.data
     options = job.options
-    model = options_of_folds(
-        data.name,
-        data.configuration,
-        trainer=job.trainer,
-        plans=data.plans,
-        folds=[str(job.fold)],
-    )
+    model = [
+        "-d", data.name, "-c", data.configuration, "-tr", job.trainer, "-p", data.plans, "-f", str(job.fold),
+    ]  # fmt: skip
     evaluate = ["nnunet_nacl", "evaluate", "-np", str(max(1, options.num_processes))]
     if not options.surface:
         evaluate.append("--no_surface")

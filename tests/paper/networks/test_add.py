@@ -83,7 +83,6 @@ def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path)
     [
         ("unet", "2d", (56, 40), r"unet takes 2D or 3D patches whose sizes are multiples of 32; got \[56, 40\]"),
         ("transunet", "3d_fullres", (32, 32, 32), r"transunet takes 2D patches whose .*; got \[32, 32, 32\]"),
-        ("unet", "3d_cascade_small", (32, 32, 32), "3d_cascade_small is the second stage of a cascade; expected a"),
         ("attention_unet", "2d", (32, 32, 32), r"got \[32, 32, 32\] for 2d, which has \[\d+, \d+\]"),
         ("swin_unetr", "2d", (32, 32), r"Expected more than 1"),
     ],

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._fold import FOLD_CHECKPOINT
-from nnunet_nacl.calibrate._methods import Calibration, Temperature
+from nnunet_nacl.calibrate._methods import Calibration
 from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import each_case
@@ -23,7 +22,6 @@ from nnunet_nacl.nnunet import (
     DataSet,
     Predictions,
 )
-from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
 _COARSE = 0.01
@@ -51,10 +49,8 @@ def calibrate_folder(
 
     Raises:
         FileExistsError: ``output`` exists.
-        ValueError: no such method; the predictions are calibrated already; too few cases with a structure.
+        ValueError: the predictions are calibrated already; too few cases with a structure.
     """
-    if method not in {None, Temperature.method}:
-        raise ValueError(f"method: expected {Temperature.method}; got {method!r}.")
     if predictions.is_calibrated:
         raise ValueError(f"{predictions.home} is calibrated already ({CALIBRATED_NAME}).")
     file = check_output(output, overwrite=overwrite)
@@ -65,10 +61,10 @@ def calibrate_folder(
     )
     drawn, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
     samples = {name: sample for name, (sample, _) in drawn.items()}
-    sample = join_enough(samples, skipped, by_patient=by_patient)
+    sample = join_enough(samples, skipped, by_patient)
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
-    trials = try_methods(sample, by_patient=by_patient)
+    trials = try_methods(sample)
     if any(dtype == np.float16 for _, dtype in drawn.values()):
         rounded = _share_rounded(sample)
         if rounded > _COARSE:
@@ -89,15 +85,10 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
     p = case.probabilities()
     step = np.finfo(p.dtype)
     # Beyond half a step, p is stored as 0 or 1
-    low, high = float(step.smallest_subnormal) / 2, 1 - float(step.epsneg) / 2
+    low = float(step.smallest_subnormal) / 2
+    high = 1 if meaning.activation.exclusive else 1 - float(step.epsneg) / 2
     labels, geometry = case.read_truth()
-
-    def values(index: NDArray[np.intp]) -> tuple[Floats, None]:
-        stored = p.reshape(len(p), -1)[:, index].astype(np.float32)
-        return meaning.activation.logits(
-            stored.clip(low, 1 if meaning.activation.exclusive else high)
-        ), None
-
+    flat = p.reshape(len(p), -1)
     sample = Sample.draw(
         files.name,
         meaning,
@@ -105,7 +96,10 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
         foreground=meaning.activation.foreground(p[: meaning.num_tops]),
         spacing_mm=geometry.spacing,
         most=most,
-        values=values,
+        values=lambda index: (
+            meaning.activation.logits(flat[:, index].astype(np.float32).clip(low, high)),
+            None,
+        ),
     )
     return sample, p.dtype
 
@@ -140,7 +134,7 @@ def apply_folder(
     Raises:
         FileExistsError: ``output`` holds something, or, with ``overwrite``, predictions of other cases.
         ValueError: the fit needs features, belongs to another model, or was fitted to cases of ``pred_folder``, which
-            therefore cannot test it; or ``pred_folder`` is calibrated already.
+            therefore cannot test it; or ``pred_folder`` is calibrated.
     """
     fit = Fit.read(Path(fit_file))
     if fit.calibration.needs_features:
@@ -149,8 +143,6 @@ def apply_folder(
             "calibrate with --method temperature."
         )
     predictions = Predictions.of_folder(None, pred_folder)
-    if predictions.is_calibrated:
-        raise ValueError(f"{pred_folder} is calibrated already ({CALIBRATED_NAME}).")
     # Whose segmentations play no part
     made = replace(predictions.provenance, decoded=fit.provenance.decoded)
     if mismatch := fit.provenance.mismatch(made):

@@ -65,16 +65,9 @@ class ReviewFit:
         return replace(read_json(Path(file), cls), file=Path(file))
 
     def recall_threshold(self, structure: str, alpha: float) -> float:
-        """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases.
-
-        Raises:
-            ValueError: fewer than 1/alpha − 1 calibration cases have it.
-        """
-        try:
-            fit = self.structures[structure]
-            return recall_threshold(fit.missed, fit.num_present, alpha)
-        except ValueError as error:
-            raise ValueError(f"{self.file}: {structure}: {error}") from error
+        """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases."""
+        fit = self.structures[structure]
+        return recall_threshold(fit.missed, fit.num_present, alpha)
 
     def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
         """Raise a ValueError if the fit must not be used for a folder of predictions.

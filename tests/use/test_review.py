@@ -13,7 +13,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
-from nnunet_nacl.use import REVIEW_NAME, fit_review, mean_pairwise_dice, ranked_cases, read_outcomes, review_folder
+from nnunet_nacl.use import REVIEW_NAME, fit_review, mean_pairwise_dice, ranked_cases, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -29,6 +29,7 @@ from tests.generated import (
     write_labels,
     write_predictions,
 )
+from tests.use.conftest import judged
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_the_csv_is_what_a_loop_computes(tmp_path: Path, regions: bool) -> None:
     assert re.search(rf"mean absolute error .* {np.mean(errors):.3f}\n", review.summary())
     judgement = json.loads((predictions / "review.json").read_text())["judgements"][-1]
     assert judgement["dice_error"] == pytest.approx(np.mean(errors))
-    assert len(read_outcomes(predictions)) == 6
+    assert len(judged(predictions)) == 6
 
 
 def test_structures_that_are_not_segmented(tmp_path: Path) -> None:
@@ -101,13 +102,12 @@ def test_structures_that_are_not_segmented(tmp_path: Path) -> None:
     assert rows["likely"].reasons == ["nothing is segmented, though the structure's probability reaches 0.45"]
     assert rows["absent"].reasons == []
     assert [rows[name].rank for name in ("likely", "absent", "never")] == [1, 3, 4]
-    stored = json.loads((predictions / "review.json").read_text())["judged"]
-    judged = {row["case"]: row for row in stored if row["structure"] == "one"}
+    of_one = judged(predictions).xs("one", level="structure")
     for name, row in rows.items():
-        for column in judged[name].keys() & {"predicted_dice", "volume_ml", "dice", "true_ml"}:  # one name, one number
-            assert judged[name][column] == getattr(row, column), column
-        assert judged[name].keys() - set(table.columns) == {"dice_to_expect", "missed"}
-        assert judged[name]["dice_to_expect"] == row.trust
+        for column in of_one.columns.intersection(table.columns):  # one name, one number
+            assert of_one.loc[name, column] == pytest.approx(getattr(row, column), nan_ok=True), column
+        assert {*of_one.columns} - {*table.columns} == {"dice_to_expect", "missed"}
+        assert of_one.dice_to_expect[name] == row.trust
     assert (rows["never"].predicted_dice, rows["never"].dice) == (1, 1)
     assert np.isnan(rows["never"].mean_error)  # no voxel is near
 
@@ -135,12 +135,12 @@ def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
     labels[::2] = 3
     write_labels(labels, truth / f"a{ENDING}")
     review_folder(predictions, gt_folder=truth)
-    judged = read_outcomes(predictions).loc["a", "one"]
+    found = judged(predictions).loc["a", "one"]
     p, counted = probabilities(predictions, "a").astype(np.float64)[1], labels != 3
     inside = (saved == 1)[counted]
-    assert judged.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
-    assert judged.dice_to_expect == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
-    assert judged.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
+    assert found.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
+    assert found.dice_to_expect == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
+    assert found.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_a_case_of_ignored_voxels_alone_judges_nothing(folders: tuple[Path, Path
     review = review_folder(predictions, gt_folder=truth)
     assert {judgement.num_cases for judgement in review.judgements if judgement.structure != "(all)"} == {3}
     assert review.table.set_index("case").loc["a", ["dice", "true_ml"]].isna().all(axis=None)
-    assert "a" not in read_outcomes(predictions).index
+    assert "a" not in judged(predictions).index
 
 
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,8 +288,6 @@ def test_outputs_that_exist_stay(
         file.unlink()
     assert main(command) == 0
     assert main([*command, "--overwrite"]) == 0
-    with pytest.raises(ValueError, match=r"list\.csv: expected three names, the first a \.csv file"):
-        review_folder(folders[1], output=output, html=output, overwrite=True)
 
 
 def test_a_review_replaces_a_review_and_nothing_else(
@@ -314,9 +312,7 @@ def test_a_review_replaces_a_review_and_nothing_else(
     assert (folders[1] / "review.csv").is_file()
 
 
-def test_label_maps_are_no_images(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"labels has no images of these cases: no a_0000\.nii\.gz\."):
-        review_folder(folders[1], images=folders[0], html=tmp_path / "page.html")
+def test_predictions_are_not_their_own_truth(folders: tuple[Path, Path]) -> None:
     with pytest.raises(ValueError, match="is given as predictions and as their ground truth"):
         review_folder(folders[1], gt_folder=folders[1])
 

@@ -8,8 +8,9 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.use import decode_folder, fit_review, read_outcomes, review_folder
+from nnunet_nacl.use import decode_folder, fit_review, review_folder
 from tests.generated import change, write_folder
+from tests.use.conftest import judged
 
 WARNED = "The ground truth ignores"
 Folders = tuple[Path, Path]
@@ -38,7 +39,7 @@ def test_a_review_says_what_is_ignored_and_leaves_out_what_is_unknown(tmp_path: 
     assert note.startswith("The ground truth ignores 60 % of the voxels (mean over 4 cases; some in 3 of them)")
     volumes = review.table.set_index(["case", "structure"]).true_ml
     assert volumes.notna().to_dict() == {(case, s): case == "d" for case in "abcd" for s in ("one", "two")}
-    rows = read_outcomes(predictions)
+    rows = judged(predictions)
     whole = review_folder(predictions, gt_folder=truth, output=tmp_path / "again.csv")
     assert np.isnan(rows.loc["a", "one"].true_ml)
     known = rows.loc["d", "one"]

@@ -37,7 +37,7 @@ IMPORTS = {
     "folders": {"files", "cases", "nnunet"},
     "evaluation": _BASE,
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
-    "calibrate": {*_BASE, "names", "evaluation", "folders", "trainers"},
+    "calibrate": {*_BASE, "names", "evaluation", "folders"},
     "use": {*_BASE, "names", "evaluation", "folders", "calibrate", "pages", "pictures"},
     "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},

@@ -17,6 +17,7 @@ from nnunet_nacl.calibrate._trials import (
     compare,
     judge,
     nll_of_cases,
+    shortcomings,
     split_cases,
     try_methods,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "compare",
     "judge",
     "nll_of_cases",
+    "shortcomings",
     "split_cases",
     "try_methods",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._fold import FOLD_CHECKPOINT
-from nnunet_nacl.calibrate._methods import Calibration, Temperature
+from nnunet_nacl.calibrate._methods import Calibration
 from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import each_case
@@ -17,15 +17,12 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
 from nnunet_nacl.metrics import ratio, segment
-from nnunet_nacl.nnunet import (
-    CALIBRATED_NAME,
-    CaseFiles,
-    DataSet,
-    Predictions,
-)
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
+_NEVER = -1e4
+"""The logit of a p of 0 that is no rounded one, as outside nnU-Net's crop: no temperature makes it plausible."""
 _COARSE = 0.01
 """From this share of rounded errors on, T was off by 5 % and more in simulations; of classes, always too low."""
 
@@ -51,10 +48,8 @@ def calibrate_folder(
 
     Raises:
         FileExistsError: ``output`` exists.
-        ValueError: no such method; the predictions are calibrated already; too few cases with a structure.
+        ValueError: the predictions are calibrated already; too few cases with a structure.
     """
-    if method not in {None, Temperature.method}:
-        raise ValueError(f"method: expected {Temperature.method}; got {method!r}.")
     if predictions.is_calibrated:
         raise ValueError(f"{predictions.home} is calibrated already ({CALIBRATED_NAME}).")
     file = check_output(output, overwrite=overwrite)
@@ -65,10 +60,10 @@ def calibrate_folder(
     )
     drawn, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
     samples = {name: sample for name, (sample, _) in drawn.items()}
-    sample = join_enough(samples, skipped, by_patient=by_patient)
+    sample = join_enough(samples, skipped, by_patient)
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
-    trials = try_methods(sample, by_patient=by_patient)
+    trials = try_methods(sample)
     if any(dtype == np.float16 for _, dtype in drawn.values()):
         rounded = _share_rounded(sample)
         if rounded > _COARSE:
@@ -89,14 +84,15 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
     p = case.probabilities()
     step = np.finfo(p.dtype)
     # Beyond half a step, p is stored as 0 or 1
-    low, high = float(step.smallest_subnormal) / 2, 1 - float(step.epsneg) / 2
+    low = float(step.smallest_subnormal) / 2
+    high = 1 if meaning.activation.exclusive else 1 - float(step.epsneg) / 2
     labels, geometry = case.read_truth()
 
     def values(index: NDArray[np.intp]) -> tuple[Floats, None]:
-        stored = p.reshape(len(p), -1)[:, index].astype(np.float32)
-        return meaning.activation.logits(
-            stored.clip(low, 1 if meaning.activation.exclusive else high)
-        ), None
+        stored = p.reshape(len(p), -1)[:, index].astype(np.float32).clip(low, high)
+        logits = meaning.activation.logits(stored)
+        logits[stored == 0] = _NEVER
+        return logits, None
 
     sample = Sample.draw(
         files.name,
@@ -140,7 +136,7 @@ def apply_folder(
     Raises:
         FileExistsError: ``output`` holds something, or, with ``overwrite``, predictions of other cases.
         ValueError: the fit needs features, belongs to another model, or was fitted to cases of ``pred_folder``, which
-            therefore cannot test it; or ``pred_folder`` is calibrated already.
+            therefore cannot test it; or ``pred_folder`` is calibrated.
     """
     fit = Fit.read(Path(fit_file))
     if fit.calibration.needs_features:
@@ -149,8 +145,6 @@ def apply_folder(
             "calibrate with --method temperature."
         )
     predictions = Predictions.of_folder(None, pred_folder)
-    if predictions.is_calibrated:
-        raise ValueError(f"{pred_folder} is calibrated already ({CALIBRATED_NAME}).")
     # Whose segmentations play no part
     made = replace(predictions.provenance, decoded=fit.provenance.decoded)
     if mismatch := fit.provenance.mismatch(made):

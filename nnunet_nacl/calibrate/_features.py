@@ -1,18 +1,15 @@
-"""The features that enter a network's last layer, for all voxels of a case: from nnU-Net's predictor, or the disk."""
+"""The features that enter a network's last layer, for all voxels of a case, by nnU-Net's predictor."""
 
 import math
-import shutil
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
-from nnunet_nacl.typing import ByName, Floats, Singles
+from nnunet_nacl.typing import ByName, Singles
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 _BLOCK = 1 << 18  # voxels whose features are turned into logits at a time
@@ -20,61 +17,15 @@ _SMALL = 1 << 14
 """Voxels of a window up to which a batch of all its mirrorings is no slower on a CPU (benchmarks/mirrorings.py)."""
 
 
-def map_logits(
-    features: "Tensor",
-    layer: Layer,
-    function: Callable[["Tensor"], Floats],
-    rows: int,
-    dtype: type[np.floating] = np.float32,
-) -> Floats:
-    """Map a layer's logits to (N, *spatial), by a function from the logits (C, n) of some voxels to (N, n).
-
-    Features are (F, *spatial).
-    """
+def logits_in_blocks(features: "Tensor", layer: Layer) -> Iterator[tuple[slice, "Tensor"]]:
+    """Yield a layer's logits (C, n) of features (F, *spatial), some voxels at a time, and which voxels."""
     import torch
 
     weight, bias = (torch.from_numpy(part.astype(np.float32)).to(features.device) for part in layer)
     flat = features.flatten(1)
-    found = np.empty((rows, flat.shape[1]), dtype)
     for start in range(0, flat.shape[1], _BLOCK):
-        where = slice(start, start + _BLOCK)
-        found[:, where] = function(weight @ flat[:, where] + bias[:, None])
-    return found.reshape(rows, *features.shape[1:])
-
-
-class FeatureStore:
-    """Features in a temporary folder, so that no case is predicted twice.
-
-    In memory, those of all cases would take up to 1 GB a case. They may take half of what is free on the disk; cases
-    beyond that are predicted again.
-
-    Attributes:
-        folder: new; it holds a file for each case.
-        left: how many bytes may still be written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.folder.mkdir()
-        self.left = shutil.disk_usage(folder).free // 2
-
-    def save(self, name: str, features: "Tensor") -> None:
-        """Keep a case's features, if there is room for them."""
-        import torch
-
-        if features.nbytes <= self.left:
-            self.left -= features.nbytes
-            torch.save(features.cpu().clone(), self.folder / name)  # without nnU-Net's padding
-
-    def load(self, name: str) -> "Tensor | None":
-        """Features that were kept; they are read from the disk as they are used."""
-        import torch
-
-        file = self.folder / name
-        if not file.is_file():
-            return None
-        features: Tensor = torch.load(file, mmap=True, weights_only=True)
-        return features
+        voxels = slice(start, start + _BLOCK)
+        yield voxels, weight @ flat[:, voxels] + bias[:, None]
 
 
 class FeatureReader:
@@ -82,7 +33,6 @@ class FeatureReader:
 
     Attributes:
         predictor: nnU-Net's.
-        device: of the predictor.
         convolution: that one.
         last_layer: its weight (C, F · kernel) and bias (C,).
         has_features: whether it is 1×1, so that its input can be calibrated.
@@ -90,12 +40,9 @@ class FeatureReader:
             and its features are then the logits.
     """
 
-    def __init__(self, predictor: Any, device: str) -> None:
-        import torch
-
+    def __init__(self, predictor: Any) -> None:
         self.predictor = predictor
-        self.device = torch.device(device)
-        self.convolution = last = _last_convolution(predictor, self.device)
+        self.convolution = last = _last_convolution(predictor)
         self.last_layer = flat_layer(last.weight, last.bias)
         self.has_features = set(last.kernel_size) == {1}
         self.output_layer = self.last_layer
@@ -123,12 +70,12 @@ class FeatureReader:
         return features
 
 
-def _last_convolution(predictor: Any, device: "torch.device") -> Any:
+def _last_convolution(predictor: Any) -> Any:
     """Return the convolution whose output is the network's, and whose weight and bias are parameters."""
     import torch
 
     # In training, batch norms would take account of the image of zeros
-    network = predictor.network.eval().to(device)
+    network = predictor.network.eval().to(predictor.device)
     kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
     done: ByName = {"last": None, "output": None}
     hooks = [
@@ -140,7 +87,7 @@ def _last_convolution(predictor: Any, device: "torch.device") -> Any:
     ]
     shape = (1, predictor.num_input_channels, *predictor.configuration_manager.patch_size)
     with torch.no_grad():
-        output = network(torch.zeros(shape, device=device))
+        output = network(torch.zeros(shape, device=predictor.device))
     for hook in hooks:
         hook.remove()
     network.cpu()  # until nnU-Net predicts with it: other folds need the memory

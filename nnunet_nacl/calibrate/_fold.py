@@ -13,13 +13,12 @@ from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate._features import FeatureReader, FeatureStore, map_logits
+from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough, voxels_per_case
@@ -29,7 +28,6 @@ from nnunet_nacl.files import FileState, check_output, whole_file
 from nnunet_nacl.metrics import LabelMeaning, canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
-    DEFAULT_TRAINER,
     FOLD_VALIDATION,
     DataSet,
     LabelledImages,
@@ -37,17 +35,10 @@ from nnunet_nacl.nnunet import (
     Provenance,
     build_predictor,
     cases_to_predict,
-    defines_trainer,
     read_checkpoint,
     save_prediction,
 )
-from nnunet_nacl.trainers import parse_name
 from nnunet_nacl.typing import ByName, Floats
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Result = TypeVar("Result")
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
@@ -67,6 +58,7 @@ class TrainedFold:
         ignore_label: None if there is none.
         settings: how the model predicts.
         cases: the fold's validation cases, or others that it has not seen.
+        by_patient: how their names tell patients.
         reader: of the features that the fold's network makes.
         checkpoint: the content of its checkpoint.
     """
@@ -77,6 +69,7 @@ class TrainedFold:
     ignore_label: int | None
     settings: ByName
     cases: PreprocessedCases
+    by_patient: bool | str
     reader: FeatureReader
     checkpoint: ByName
 
@@ -90,6 +83,7 @@ class TrainedFold:
         device: str,
         mirroring: bool,
         unseen: LabelledImages | None = None,
+        by_patient: bool | str = False,
     ) -> "TrainedFold":
         """Look for all that a calibration needs; of it, the checkpoint is loaded, and tried on one patch."""
         if str(fold) == "all" and unseen is None:
@@ -104,14 +98,7 @@ class TrainedFold:
                 f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
                 "trained."
             )
-        predictor = build_predictor(
-            model_folder,
-            content,
-            device,
-            use_mirroring=mirroring,
-            # Our trainers change no network, and importing them takes seconds
-            built_by=DEFAULT_TRAINER if _is_ours(content["trainer_name"]) else None,
-        )
+        predictor = build_predictor(model_folder, content, device, use_mirroring=mirroring)
         data_set = DataSet.of_model(model_folder)
         state = FileState.of(source)
         settings: ByName = {
@@ -120,8 +107,15 @@ class TrainedFold:
             "checkpoint_file": None if state is None else list(state),  # as JSON has it
             "use_mirroring": mirroring,
         }
-        cases = _cases_to_calibrate_on(predictor, model_folder, fold, unseen)
+        cases = cases_to_predict(predictor, model_folder, fold, unseen)
         if unseen is not None:
+            trained: list[str] = []
+            with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
+                trained = PreprocessedCases.of_fold(predictor, "all").names
+            if seen := sorted({*trained} & {*cases.names}):
+                raise ValueError(
+                    f"{unseen.images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
+                )
             settings |= {"images": str(unseen.images), "gt_folder": str(unseen.labels)}
         settings["fold"] = str(fold)
         return cls(
@@ -131,22 +125,27 @@ class TrainedFold:
             ignore_label=data_set.ignore_label,
             settings=settings,
             cases=cases,
-            reader=FeatureReader(predictor, device),
+            by_patient=by_patient,
+            reader=FeatureReader(predictor),
             checkpoint=content,
         )
 
-    def sample(
-        self, kept: FeatureStore | None = None, by_patient: bool | str = False
-    ) -> tuple[Sample, list[Skipped]]:
-        """Voxels of the cases, with their features, and the cases that cannot be used; all features may be kept."""
-        found, skipped = self.samples(kept)
-        return join_enough(found, skipped, by_patient=by_patient), skipped
+    def sample(self, keep_in: Path | None = None) -> tuple[Sample, list[Skipped]]:
+        """Draw voxels of the cases, with their features; also return the cases that cannot be used."""
+        found, skipped = self.samples(keep_in)
+        return join_enough(found, skipped, self.by_patient), skipped
 
-    def samples(self, kept: FeatureStore | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
-        """``sample`` case by case, however few they are."""
+    def samples(self, keep_in: Path | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
+        """``sample`` case by case, however few they are.
+
+        All features may be kept as files in a folder, so that no case is predicted twice. They may take half of what
+        is free on the disk; cases beyond that are predicted again.
+        """
         import torch
 
         cases = self.cases
+        activation = self.meaning.activation
+        tops = self.meaning.num_tops
         layer = self.reader.output_layer
         num_values = layer.weight.shape[1] + self.meaning.num_channels
         most = voxels_per_case(num_values, len(cases.names))
@@ -155,10 +154,16 @@ class TrainedFold:
         def sample_of(name: str) -> Sample:
             image, labels, properties = cases.load(name)
             features = self.reader.features(image)
+            flat = features.flatten(1)
+            foreground = np.empty((tops, flat.shape[1]))
+            for voxels, logits in logits_in_blocks(features, layer):
+                p = activation.probabilities(logits)[:tops]
+                foreground[:, voxels] = activation.foreground(p.cpu().numpy())
+            if not np.isfinite(foreground).all():
+                raise ValueError("the network's output is not finite.")
 
             def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
-                where = torch.from_numpy(index).to(features.device)
-                drawn = features.flatten(1)[:, where].cpu().numpy()
+                drawn = flat[:, torch.from_numpy(index).to(flat.device)].cpu().numpy()
                 return weight @ drawn + bias[:, None], drawn
 
             sample = Sample.draw(
@@ -168,32 +173,22 @@ class TrainedFold:
                 canonical_labels(
                     np.maximum(labels, 0), self.meaning, self.ignore_label, "the ground truth"
                 ),
-                foreground=self._foreground(features),
+                foreground=foreground.reshape(tops, *features.shape[1:]),
                 spacing_mm=self.spacing(properties),
                 most=most,
                 values=values,
             )
-            if kept is not None:
-                kept.save(name, features)
+            if keep_in is not None:
+                used = sum(file.stat().st_size for file in keep_in.iterdir())
+                if features.nbytes <= (shutil.disk_usage(keep_in).free - used) / 2:
+                    # A copy without nnU-Net's padding
+                    torch.save(features.cpu().clone(), keep_in / name)
+            device = self.reader.predictor.device
             # mps has no double precision
-            fits_on = str(self.reader.device) if self.reader.device.type == "cuda" else "cpu"
-            return replace(sample, device=fits_on)
+            return replace(sample, device=str(device) if device.type == "cuda" else "cpu")
 
-        return self._each_case(sample_of, "features")
-
-    def _foreground(self, features: "Tensor") -> Floats:
-        """Return the probability of the foreground (1, *spatial), or of each region (R, *spatial)."""
-        activation = self.meaning.activation
-        tops = self.meaning.num_tops
-
-        def foreground(logits: "Tensor") -> Floats:
-            p = activation.probabilities(logits)[:tops]
-            return activation.foreground(p.cpu().numpy())
-
-        found = map_logits(features, self.reader.output_layer, foreground, tops, np.float64)
-        if not np.isfinite(found).all():
-            raise ValueError("the network's output is not finite.")
-        return found
+        doing = f"{self.folder.name}: features"
+        return each_case({name: name for name in cases.names}, sample_of, doing=doing)
 
     def spacing(self, properties: ByName) -> list[float]:
         """Return the spacing of a preprocessed case in mm; a 2D configuration leaves the slices where they are."""
@@ -203,20 +198,14 @@ class TrainedFold:
             spacing.insert(0, properties["spacing"][across])
         return spacing
 
-    def _each_case(
-        self, work: Callable[[str], Result], doing: str
-    ) -> tuple[dict[str, Result], list[Skipped]]:
-        names = {name: name for name in self.cases.names}
-        return each_case(names, work, doing=f"{self.folder.name}: {doing}")
-
     def have_structure(self) -> tuple[dict[str, bool], list[Skipped]]:
         """Whether each case has a structure, and the cases whose labels cannot be read."""
         structures = [label for label in self.meaning.known if label != 0]
-
-        def has_structure(name: str) -> bool:
-            return bool(np.isin(self.cases.labels(name), structures).any())
-
-        return self._each_case(has_structure, "labels")
+        return each_case(
+            {name: name for name in self.cases.names},
+            lambda name: bool(np.isin(self.cases.labels(name), structures).any()),
+            doing=f"{self.folder.name}: labels",
+        )
 
     def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
@@ -232,38 +221,6 @@ class TrainedFold:
                     )
         with whole_file(file) as partial:
             torch.save({**self.checkpoint, "network_weights": weights, _MARK: method}, partial)
-
-
-def _is_ours(trainer: str) -> bool:
-    """Whether it is made from its name here, and nobody wrote a class of that name, which nnU-Net would find."""
-    try:
-        recipe = parse_name(trainer)
-    except ValueError:
-        return False
-    return recipe is not None and not defines_trainer(trainer)
-
-
-def _cases_to_calibrate_on(
-    predictor: Any, model: Path, fold: int | str, unseen: LabelledImages | None
-) -> PreprocessedCases:
-    """``cases_to_predict``; a ValueError if a fold has seen an unseen one, as far as the model's data set is here."""
-    try:
-        cases = cases_to_predict(predictor, model, fold, unseen)
-    except (FileNotFoundError, ValueError) as error:
-        if unseen is not None:
-            raise
-        raise type(error)(
-            f"{error} Or give cases that the fold has not seen with -i IMAGES -gt LABELS, or {_OF_PREDICTIONS}"
-        ) from error
-    if unseen is not None:
-        trained: list[str] = []
-        with suppress(FileNotFoundError, RuntimeError):  # of a model from elsewhere
-            trained = PreprocessedCases.of_fold(predictor, "all").names
-        if seen := sorted(set(trained) & set(cases.names)):
-            raise ValueError(
-                f"{unseen.images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
-            )
-    return cases
 
 
 def calibrate_model(
@@ -312,8 +269,6 @@ def calibrate_model(
         ValueError: no such method, fold ``all`` without images, a calibrated checkpoint, too few cases, or a network
             whose last layer is not a convolution.
     """
-    if method not in {None, *METHODS}:
-        raise ValueError(f"method: expected {' or '.join(METHODS)}; got {method!r}.")
     unseen = LabelledImages.given(images, gt_folder)
     if unseen is not None and save_probabilities:
         raise ValueError("--npz predicts validation cases: expected no -i IMAGES -gt LABELS.")
@@ -326,11 +281,17 @@ def calibrate_model(
             device=device,
             mirroring=use_mirroring,
             unseen=unseen,
+            by_patient=by_patient,
         )
         for fold in dict.fromkeys(folds)
     ]
-    if method == Head.method and not all(fold.reader.has_features for fold in opened):
-        raise ValueError("The last convolution is larger than 1×1: expected --method temperature.")
+    usable = [
+        name
+        for name, kind in METHODS.items()
+        if not kind.needs_features or all(fold.reader.has_features for fold in opened)
+    ]
+    if method not in {None, *usable}:  # a last convolution larger than 1×1 has no head
+        raise ValueError(f"method: expected {' or '.join(usable)}; got {method!r}.")
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
     together = None
@@ -348,20 +309,17 @@ def calibrate_model(
         check_enough(
             in_all, list(chain(*(skipped for _, skipped in labels))), by_patient=by_patient
         )
-        together = cache(partial(_try_together, opened, by_patient=by_patient))
+        together = cache(partial(_try_together, opened))
     of_fold = partial(
         _calibrate_fold,
         together=together,
         method=method,
-        by_patient=by_patient,
         save_probabilities=save_probabilities,
     )
     return map(of_fold, opened)  # no generator, which an error would end
 
 
-def _try_together(
-    folds: Sequence[TrainedFold], *, by_patient: bool | str
-) -> tuple[Trials, list[Skipped]]:
+def _try_together(folds: Sequence[TrainedFold]) -> tuple[Trials, list[Skipped]]:
     """Temperatures for the cases of all folds, each predicted by a fold that has not seen it."""
     found: dict[str, Sample] = {}
     skipped: list[Skipped] = []
@@ -369,9 +327,7 @@ def _try_together(
         samples, without = fold.samples()
         found |= {name: replace(sample, features=None) for name, sample in samples.items()}
         skipped += without
-    return try_methods(
-        join_enough(found, skipped, by_patient=by_patient), by_patient=by_patient
-    ), skipped
+    return try_methods(join_enough(found, skipped, folds[0].by_patient)), skipped
 
 
 def _calibrate_fold(
@@ -379,37 +335,38 @@ def _calibrate_fold(
     *,
     together: Callable[[], tuple[Trials, list[Skipped]]] | None,
     method: str | None,
-    by_patient: bool | str,
     save_probabilities: bool,
 ) -> tuple[Fit, Path]:
     """Return the fit of a fold, or of all folds together, and the checkpoint that was written."""
     reader = fold.reader
     checkpoint = fold.folder / FOLD_CHECKPOINT
     validation = fold.folder / FOLD_VALIDATION
-    with TemporaryDirectory(prefix="features_", dir=fold.folder) as temporary:
-        kept = FeatureStore(Path(temporary) / "features") if save_probabilities else None
+    with TemporaryDirectory(prefix=".features_", dir=fold.folder) as temporary:
+        kept = Path(temporary)
         if together is not None:
             trials, skipped = together()
         else:
-            sample, skipped = fold.sample(kept, by_patient)
-            layer = reader.output_layer if reader.has_features else None
-            trials = try_methods(sample, layer, by_patient=by_patient)
+            sample, skipped = fold.sample(kept if save_probabilities else None)
+            trials = try_methods(sample, reader.output_layer if reader.has_features else None)
         fit = Fit.of(trials, method, fold.provenance, fold.settings, skipped)
-        # The checkpoint leaves first and comes last: while it is there, so is all that belongs to it.
+        if save_probabilities:
+            _predict_validation(fold, trials, fit, kept)
+        # An interrupted run leaves the earlier calibration, or none: while there is a checkpoint, all that belongs to
+        # it is there
         checkpoint.unlink(missing_ok=True)
-        if validation.exists():
-            shutil.rmtree(validation)
+        shutil.rmtree(validation, ignore_errors=True)
         fit.write(fold.folder / FOLD_FIT)
-        if kept is not None:
-            _predict_validation(fold, trials, fit, kept, validation)
+        if save_probabilities:
+            (kept / FOLD_VALIDATION).rename(validation)
         fold.write(fit.calibration.layer(*reader.last_layer), fit.method, checkpoint)
     return fit, checkpoint
 
 
-def _predict_validation(
-    fold: TrainedFold, trials: Trials, fit: Fit, kept: FeatureStore, folder: Path
-) -> None:
-    """Predict each validation case with the fit that was made without it."""
+def _predict_validation(fold: TrainedFold, trials: Trials, fit: Fit, kept: Path) -> None:
+    """Predict each validation case with the fit that was made without it, into a folder beside the kept features."""
+    import torch
+
+    folder = kept / FOLD_VALIDATION
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
     doing = f"{fold.folder.name}: calibrated validation cases"
@@ -417,10 +374,13 @@ def _predict_validation(
     for name in tqdm(own, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
         layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
-        features = kept.load(name)
-        if features is None:
+        if (kept / name).is_file():
+            features = torch.load(kept / name, mmap=True, weights_only=True)
+        else:
             features = fold.reader.features(image)
-        logits = map_logits(
-            features, layer, lambda block: block.cpu().numpy(), fold.meaning.num_channels
-        )
-        save_prediction(fold.reader.predictor, logits, properties, folder / name)
+        spatial = features.shape[1:]
+        logits = np.empty((fold.meaning.num_channels, spatial.numel()), np.float32)
+        for voxels, block in logits_in_blocks(features, layer):
+            logits[:, voxels] = block.cpu().numpy()
+        file = folder / name
+        save_prediction(fold.reader.predictor, logits.reshape(-1, *spatial), properties, file)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from nnunet_nacl.calibrate._methods import Layer, Temperature, flat_layer
-from nnunet_nacl.calibrate._sample import Objective, Sample, channels_first
+from nnunet_nacl.calibrate._sample import Sample, channels_first
 from nnunet_nacl.typing import Array, Floats
 
 if TYPE_CHECKING:
@@ -84,22 +84,30 @@ class Head:
         with torch.inference_mode(mode=False):  # which a caller may have switched on
             objective = sample.objective()
             features = sample.on_device(sample.features)
-            standard = _Standardized.of(features, objective.share)
-            start = standard.rows_of(Temperature.of(sample).layer(*layer))
+            share = sample.on_device(sample.share)
+            mean = features @ share
+            centered = features - mean[:, None]
+            spread = (centered.square() @ share).sqrt()
+            # Of a feature that is constant but for rounding, the weight stays
+            spread[spread <= 1e-5 * mean.abs()] = 1
+            inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
+            mean = mean.double()
+            spread = spread.double()
+            best = Temperature.of(sample).layer(*layer)
+            weight, bias = (torch.from_numpy(part).to(mean) for part in best)
+            start = torch.cat([weight * spread, (bias + weight @ mean)[:, None]], 1)
             pull = torch.full_like(start[0], strength)
             pull[-1] = 0  # the bias is free
-            is_present = sample.on_device(sample.present())
-            directions = _even_directions(objective, standard.inputs, start, pull)
-
-            def away_from_start(coordinates: "Tensor") -> "Tensor":
-                rows = (coordinates[:, None] @ directions)[:, 0]
-                # A class without a voxel keeps its row
-                return torch.where(is_present[:, None], rows, 0)
+            p = sample.activation.probabilities(start.float() @ inputs)
+            directions = _even_directions(p * (1 - p) * share, inputs, pull)
+            members = sample.activation.members(sample.truth, len(start))
+            # A class without a voxel keeps its row
+            directions *= sample.on_device(np.any(members, axis=1))[:, None, None]
 
             def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
                 place = torch.from_numpy(flat).to(start.device).reshape(start.shape)
-                away = away_from_start(place.requires_grad_())
-                logits = (start + away).float() @ standard.inputs
+                away = (place.requires_grad_()[:, None] @ directions)[:, 0]
+                logits = (start + away).float() @ inputs
                 value = objective(logits, keeping) + (pull * away.square()).sum()
                 (gradient,) = torch.autograd.grad(value, place)
                 return value.item(), gradient.reshape(-1).cpu().numpy()
@@ -112,9 +120,11 @@ class Head:
                 options=OPTIONS,
             )
             place = torch.from_numpy(found.x).to(start.device).reshape(start.shape)
-            last = standard.layer_of(start + away_from_start(place))
+            rows = start + (place[:, None] @ directions)[:, 0]
+            weight = rows[:, :-1] / spread
+            bias = rows[:, -1] - weight @ mean
         remark = "" if found.success else "the search did not converge"
-        return cls(last.weight.tolist(), last.bias.tolist(), remark=remark)
+        return cls(weight.tolist(), bias.tolist(), remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of features (F, n)."""
@@ -126,60 +136,14 @@ class Head:
         return Layer(np.array(self.weight), np.array(self.bias))
 
 
-@dataclass(frozen=True, eq=False)
-class _Standardized:
-    """Features of mean 0 and spread 1, and layers in their coordinates.
-
-    Attributes:
-        inputs: (F + 1, n) float32: the standardized features, and 1 for the bias.
-        mean: (F,) float64.
-        spread: (F,) float64.
-    """
-
-    inputs: "Tensor"
-    mean: "Tensor"
-    spread: "Tensor"
-
-    @classmethod
-    def of(cls, features: "Tensor", share: "Tensor") -> "_Standardized":
-        """Standardize features (F, n) of voxels with these shares."""
-        import torch
-
-        mean = features @ share
-        centered = features - mean[:, None]
-        spread = (centered.square() @ share).sqrt()
-        # Of a feature that is constant but for rounding, the weight stays
-        spread[spread <= 1e-5 * mean.abs()] = 1
-        inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
-        return cls(inputs, mean.double(), spread.double())
-
-    def rows_of(self, layer: Layer) -> "Tensor":
-        """Return the weights (C, F + 1) of ``inputs`` that give the same logits as a layer."""
-        import torch
-
-        of_features, offset = (torch.from_numpy(part).to(self.mean) for part in layer)
-        of_bias = offset + of_features @ self.mean
-        return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
-
-    def layer_of(self, rows: "Tensor") -> Layer:
-        """Return the layer whose weights of ``inputs`` are these rows."""
-        weight = rows[:, :-1] / self.spread
-        bias = rows[:, -1] - weight @ self.mean
-        return Layer(weight.cpu().numpy(), bias.cpu().numpy())
-
-
-def _even_directions(
-    objective: Objective, inputs: "Tensor", start: "Tensor", pull: "Tensor"
-) -> "Tensor":
+def _even_directions(doubt: "Tensor", inputs: "Tensor", pull: "Tensor") -> "Tensor":
     """Find coordinates for each class, (C, F + 1, F + 1), in which the loss first curves alike in all directions.
 
-    So few steps are enough. The search begins at the weights ``start`` (C, F + 1) of inputs (F + 1, n). The curvature
-    is that of the cross-entropy, of each class by itself, and of the ``pull`` (F + 1,) on each weight.
+    So few steps are enough. The curvature is that of the cross-entropy, of each class by itself, where a voxel counts
+    by its ``doubt`` p (1 − p) (C, n) times its weight, over inputs (F + 1, n), and of the ``pull`` (F + 1,).
     """
     import torch
 
-    p = objective.activation.probabilities(start.float() @ inputs)
-    doubt = p * (1 - p) * objective.share
     curvature = torch.stack([(inputs * of_class) @ inputs.T for of_class in doubt]).double()
     lower = torch.linalg.cholesky(curvature + torch.diag(2 * pull + 1e-9))
     directions: Tensor = torch.linalg.inv(lower)

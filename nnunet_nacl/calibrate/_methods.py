@@ -84,13 +84,6 @@ class Temperature:
     keeps_labels: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        low, high = TEMPERATURES
-        if not low * 0.999 <= self.temperature <= high * 1.001:
-            raise ValueError(
-                f"expected a temperature from {low} to {high:.0f}; got {self.temperature}"
-            )
-
     @classmethod
     def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
         """Return the T from 0.05 to 100 with the smallest NLL."""

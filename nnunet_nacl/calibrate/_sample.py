@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from nnunet_nacl.metrics import (
     Activation,
     LabelMeaning,
     Truth,
+    each_column,
     near_core,
     to_numpy,
 )
 from nnunet_nacl.names import cases_of_patients
-from nnunet_nacl.typing import Array, ByName, Floats, Labels, Mask, Singles
+from nnunet_nacl.typing import Array, Floats, Labels, Mask, Singles
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,41 +40,34 @@ MOST_NLL = -float(np.log(NLL_CLIP))
 """The highest NLL of a voxel, as in ``evaluate``."""
 
 
-@dataclass(frozen=True, eq=False)
-class Objective:
-    """The loss of a sample's voxels, on the device where a calibration is fitted.
+def penalized_nll(
+    logits: "Tensor",
+    keeping: float,
+    most_nll: float = MOST_NLL,
+    *,
+    activation: Activation,
+    truth: "Tensor",
+    as_trained: "Tensor",
+    share: "Tensor",
+) -> "Tensor":
+    """CE + μ · hinge of logits z (C, n): the mean over voxels, weighted by ``share``; for regions, summed over them.
 
-    Attributes:
-        activation: softmax or sigmoid.
-        truth: (n,) classes, or bool (R, n).
-        as_trained: likewise, the labels as trained.
-        share: (n,) the voxels' weights, whose sum is 1.
+    CE is at most ``most_nll``, so that voxels without a hope do not decide. The hinge measures how
+    far logits are from giving the labels as trained, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR
+    2001), which is ``max_k z_k - z_ŷ``; of a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no
+    label has changed. ``keeping`` is μ; ``truth`` and ``as_trained`` are (n,) classes, or bool (R, n).
     """
+    import torch
 
-    activation: Activation
-    truth: "Tensor"
-    as_trained: "Tensor"
-    share: "Tensor"
-
-    def __call__(self, logits: "Tensor", keeping: float, most_nll: float = MOST_NLL) -> "Tensor":
-        """CE + μ · hinge of logits z (C, n): the weighted mean over voxels; for regions, summed over them.
-
-        CE is at most ``most_nll``, so that voxels without a hope do not decide. The hinge says how
-        far logits are from giving the labels to be kept, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR
-        2001), which is ``max_k z_k - z_ŷ``; of a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no
-        label has changed. ``keeping`` is μ.
-        """
-        import torch
-
-        if self.activation.exclusive:
-            below = logits - logits.amax(0)  # the highest
-            nll = below.exp().sum(0).log() - below.gather(0, self.truth[None])[0]
-            gap = -below.gather(0, self.as_trained[None])
-        else:
-            nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
-            gap = torch.where(self.as_trained, -logits, logits).relu()
-        loss = (nll.clamp(max=most_nll) + keeping * gap).sum(0)
-        return (loss * self.share).sum(dtype=torch.float64)
+    if activation.exclusive:
+        below = logits - logits.amax(0)  # the highest
+        nll = below.exp().sum(0).log() - below.gather(0, truth[None])[0]
+        gap = -below.gather(0, as_trained[None])
+    else:
+        nll = torch.nn.functional.softplus(torch.where(truth, -logits, logits))
+        gap = torch.where(as_trained, -logits, logits).relu()
+    loss = (nll.clamp(max=most_nll) + keeping * gap).sum(0)
+    return (loss * share).sum(dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,6 +82,8 @@ class Sample:
         near: (1, n), for regions (R, n), whether a voxel is near the prediction as trained, as in docs/metrics.md.
         case: (n,) number of each voxel's case.
         names: names of the cases.
+        by_patient: how these tell patients, whose cases are held out and resampled together (see
+            ``names.cases_of_patients``).
         features: (F, n) that enter the network's last layer, if they are known.
         device: of PyTorch, where calibrations are fitted.
     """
@@ -99,6 +95,7 @@ class Sample:
     near: Mask
     case: NDArray[np.int32]
     names: tuple[str, ...]
+    by_patient: bool | str = False
     features: Floats | None = None
     device: str = "cpu"
 
@@ -112,11 +109,21 @@ class Sample:
         """The prediction as trained, which a calibration should not change: (n,) classes, or bool (R, n)."""
         return self.activation.predicted(self.logits)
 
-    def objective(self) -> Objective:
-        """Build the objective that a calibration minimizes over these voxels."""
-        share = self.weights / self.weights.sum()
-        parts = (self.on_device(values) for values in (self.truth, self.as_trained, share))
-        return Objective(self.activation, *parts)
+    @property
+    def share(self) -> Singles:
+        """The weights (n,), whose sum is then 1."""
+        share: Singles = self.weights / self.weights.sum()
+        return share
+
+    def objective(self) -> Callable[..., "Tensor"]:
+        """Return the loss that a calibration minimizes, ``penalized_nll`` of these voxels."""
+        return partial(
+            penalized_nll,
+            activation=self.activation,
+            truth=self.on_device(self.truth),
+            as_trained=self.on_device(self.as_trained),
+            share=self.on_device(self.share),
+        )
 
     def on_device(self, values: NDArray[Any]) -> "Tensor":
         """Return a tensor of an array's values where calibrations are fitted."""
@@ -135,20 +142,19 @@ class Sample:
 
         def nll(log: float, most: float) -> float:
             with torch.no_grad():
-                return objective(logits * float(np.exp(-log)), 0, most).item()
+                return float(objective(logits * float(np.exp(-log)), 0, most))
 
-        def best(most: float) -> float:
-            bounds = np.log(TEMPERATURES)
-            options = {"xatol": 1e-8}
+        for most in (np.inf, MOST_NLL):  # without a bound, the NLL is convex in 1/T
             found = minimize_scalar(
-                nll, bounds=bounds, args=(most,), method="bounded", options=options
+                nll,
+                bounds=np.log(TEMPERATURES),
+                args=(most,),
+                method="bounded",
+                options={"xatol": 1e-8},
             )
-            return float(found.x)
-
-        found = best(np.inf)  # where the NLL is convex in 1/T
-        if nll(found, MOST_NLL) < nll(found, np.inf):
-            found = best(MOST_NLL)
-        return float(np.exp(found))
+            if nll(found.x, MOST_NLL) == nll(found.x, np.inf):
+                break
+        return float(np.exp(found.x))
 
     @classmethod
     def draw(
@@ -210,18 +216,14 @@ class Sample:
         truth = to_numpy(labels)
         images = np.arange(len(truth)) if cases is None else to_numpy(cases)
         expected = (np.shape(logits)[0], *np.shape(logits)[2:])
-        if truth.shape != expected or images.shape != expected[:1]:
-            raise ValueError(
-                f"expected labels {expected} and cases {expected[:1]} for logits {np.shape(logits)}, which are (N, K, "
-                f"*spatial); got {truth.shape} and {images.shape}."
-            )
         meaning = LabelMeaning(tuple(range(len(rows))))
-        if not np.isin(truth, meaning.known).all():
+        is_whole = np.isin(truth, meaning.known).all() and np.isfinite(rows).all()
+        if truth.shape != expected or images.shape != expected[:1] or not is_whole:
             raise ValueError(
-                f"labels: expected the whole numbers 0 to {len(rows) - 1}; got others."
+                f"expected finite logits (N, K, *spatial) and, for their shape {np.shape(logits)}, labels {expected} "
+                f"of whole numbers from 0 to {len(rows) - 1} and cases {expected[:1]}; got labels {truth.shape} and "
+                f"cases {images.shape}, or other values."
             )
-        if not np.isfinite(rows).all():
-            raise ValueError("expected finite numbers; got NaN or infinity.")
         names, number = np.unique(images, return_inverse=True)
         size = truth.size
         return cls(
@@ -238,35 +240,19 @@ class Sample:
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """Return the voxels of samples of one case each."""
-        joined: ByName = {
-            field: np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
-            for field in samples[0]._of_voxels()
-        }
+        joined = each_column(lambda *columns: np.concatenate(columns, axis=-1), *samples)
         sizes = [sample.weights.size for sample in samples]
-        joined["case"] = np.repeat(np.arange(len(samples), dtype=np.int32), sizes)
-        return replace(samples[0], names=tuple(sample.names[0] for sample in samples), **joined)
+        case = np.repeat(np.arange(len(samples), dtype=np.int32), sizes)
+        return replace(joined, case=case, names=tuple(sample.names[0] for sample in samples))
 
     def take(self, chosen: Mask) -> "Sample":
         """Only some of the voxels."""
-        taken: ByName = {field: values[..., chosen] for field, values in self._of_voxels().items()}
-        return replace(self, **taken)
-
-    def _of_voxels(self) -> dict[str, NDArray[Any]]:
-        """Return all that there is for each voxel, the last axis."""
-        return {
-            field: value for field, value in vars(self).items() if isinstance(value, np.ndarray)
-        }
+        return each_column(lambda column: column[..., chosen], self)
 
     def structures(self, truth: Truth) -> Mask:
         """Whether a voxel is of a foreground class or region, by the truth or a prediction: bool (S, n)."""
         members = self.activation.members(truth, len(self.logits))
         return members[self.activation.first_structure :]
-
-    def present(self) -> Mask:
-        """Whether a channel's class, or region, has a voxel that counts: bool (C,)."""
-        counted = self.truth[..., self.weights > 0]
-        present: Mask = np.any(self.activation.members(counted, len(self.logits)), axis=1)
-        return present
 
 
 def channels_first(values: Array) -> Singles:
@@ -295,14 +281,14 @@ def check_enough(
 
 
 def join_enough(
-    samples: Mapping[str, Sample], skipped: Sequence[Skipped], *, by_patient: bool | str
+    samples: Mapping[str, Sample], skipped: Sequence[Skipped], by_patient: bool | str
 ) -> Sample:
     """Return the voxels of all cases; a ValueError unless there are enough with a structure."""
     has_structure = {
         name: bool(sample.structures(sample.truth).any()) for name, sample in samples.items()
     }
     check_enough(has_structure, skipped, by_patient=by_patient)
-    return Sample.join(list(samples.values()))
+    return replace(Sample.join(list(samples.values())), by_patient=by_patient)
 
 
 def voxels_per_case(values: int, cases: int) -> int:
@@ -332,19 +318,15 @@ def _draw_voxels(
     expected = sizes / np.maximum(totals, 1) @ of_labels
     # Lower by more than rounding
     rare = np.flatnonzero(expected < np.minimum(of_labels.sum(0), _FEW) - 1e-6)
+    is_rare = np.isin(labels, rare)
+    strata = [(side & ~is_rare, size) for side, size in zip(sides, sizes, strict=True)]
+    strata += [((labels == label) & counted, _FEW) for label in rare]
     weights = np.zeros(near.size, np.float32)  # 0: not drawn
-
-    def draw(stratum: Mask, size: int) -> None:
+    for stratum, size in strata:
         voxels = np.flatnonzero(stratum)
         drawn = voxels
         if size < voxels.size:
             drawn = generator.choice(voxels, size, replace=False, shuffle=False)
         weights[drawn] = voxels.size / max(drawn.size, 1)
-
-    is_rare = np.isin(labels, rare)
-    for side, size in zip(sides, sizes, strict=True):
-        draw(side & ~is_rare, size)
-    for label in rare:
-        draw((labels == label) & counted, _FEW)
     indices = np.flatnonzero(weights)
     return indices, weights[indices]

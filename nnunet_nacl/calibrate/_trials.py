@@ -30,7 +30,7 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import Provenance
-from nnunet_nacl.typing import Array, ByName, Floats, Mask
+from nnunet_nacl.typing import Array, ByName, Floats
 
 if TYPE_CHECKING:
     import pandas
@@ -76,13 +76,13 @@ class Score:
     remark: str = ""
 
 
-def judge(sample: Sample, logits: Floats, *, by_patient: bool | str = False) -> Score:
-    """Score calibrated logits (C, n) of a sample's voxels; ``by_patient`` as for ``try_methods``."""
+def judge(sample: Sample, logits: Floats) -> Score:
+    """Score calibrated logits (C, n) of a sample's voxels."""
     true = sample.structures(sample.truth)
     as_trained = sample.structures(sample.as_trained)
     predicted = sample.structures(sample.activation.predicted(logits))
     foreground = _of_cases(sample, true.sum(0))
-    patients = cases_of_patients(sample.names, by_patient)
+    patients = cases_of_patients(sample.names, sample.by_patient)
     patient_of = {case: number for number, cases in enumerate(patients.values()) for case in cases}
     numbers = np.array([patient_of[name] for name in sample.names])
 
@@ -107,12 +107,14 @@ def judge(sample: Sample, logits: Floats, *, by_patient: bool | str = False) -> 
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         p = sample.activation.probabilities(logits)
         predicted = sample.meaning.masks(segment(p, sample.meaning))
+    sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
+    dice = dice_of_sizes(_of_cases(sample, predicted & true), sizes)  # (structures, cases)
     return Score(
         NLL=nll.value,
         NLL_change=nll.minus(nll_as_trained).interval,
         ECE=float(mean_of_known(expected_calibration_error(tables))),
         over_confidence=float(mean_of_known(tables.over_confidence)),
-        Dice=_dice(sample, predicted, true),
+        Dice=float(mean_of_known(mean_of_known(dice))),
         changed=float(changed / max(_of_cases(sample, as_trained.max(0)).sum(), 1)),
     )
 
@@ -124,19 +126,11 @@ def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
 
 
 def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
-    """Sums of values (n,) over the voxels of each case, by weight."""
-    weighted = values * sample.weights.astype(np.float64)
-    return np.bincount(sample.case, weighted, len(sample.names)).astype(np.float64)
-
-
-def _dice(sample: Sample, predicted: Mask, true: Mask) -> float:
-    """Mean over cases of the Dice of each structure (S, n), then over structures, as nnU-Net's ``foreground_mean``."""
-    of_structures = []
-    for found, own in zip(predicted, true, strict=True):
-        both = _of_cases(sample, found & own)
-        sizes = _of_cases(sample, found) + _of_cases(sample, own)
-        of_structures.append(mean_of_known(dice_of_sizes(both, sizes)))
-    return float(mean_of_known(of_structures))
+    """Sums of values (..., n) over the voxels of each case, by weight: (..., cases)."""
+    size = len(sample.names)
+    return np.apply_along_axis(
+        lambda row: np.bincount(sample.case, row, size), -1, values * sample.weights.astype(float)
+    )
 
 
 @dataclass(frozen=True)
@@ -176,10 +170,6 @@ class Fit:
     def method(self) -> str:
         """``temperature`` or ``head``; without a fit ``as trained``."""
         return self.calibration.method
-
-    def shortcomings(self) -> list[str]:
-        """Why ``Trials.best`` would not have chosen the method: phrases such as "does NOT lower the held-out NLL …"."""
-        return _shortcomings(self.calibration, self.tried)
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
@@ -239,14 +229,14 @@ class Trials:
         qualified = [
             method
             for method, calibration in self.fitted.items()
-            if not _shortcomings(calibration, self.scores)
+            if not shortcomings(calibration, self.scores)
         ]
         candidates: list[str] = [Unchanged.method, *qualified]
         return self.fitted[wanted or min(candidates, key=lambda method: self.scores[method].NLL)]
 
 
-def _shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list[str]:
-    """List why a method is not chosen: a phrase for its NLL, for its Dice and for its labels."""
+def shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list[str]:
+    """List why ``Trials.best`` does not choose a method: phrases such as "does NOT lower the held-out NLL …"."""
     score = scores[calibration.method]
     as_trained = scores[Unchanged.method]
     found = []
@@ -266,13 +256,10 @@ def try_methods(
     sample: Sample,
     layer: Layer | None = None,
     methods: Sequence[type[Calibration]] = tuple(METHODS.values()),
-    *,
-    by_patient: bool | str = False,
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
-    Methods that need features are left out unless there is the last ``layer`` as trained. With ``by_patient`` (see
-    ``names.cases_of_patients``), patients are held out and resampled, not their cases.
+    Methods that need features are left out unless there is the last ``layer`` as trained.
     """
     kinds = [kind for kind in methods if layer is not None or not kind.needs_features]
 
@@ -280,7 +267,7 @@ def try_methods(
         fitted = [Unchanged(), *(kind.of(part, layer) for kind in kinds)]
         return {calibration.method: calibration for calibration in fitted}
 
-    parts = split_cases(sample.names, by_patient)
+    parts = split_cases(sample.names, sample.by_patient)
     part_of_case = {name: number for number, part in enumerate(parts) for name in part}
     part_of_voxel = np.array([part_of_case[name] for name in sample.names])[sample.case]
     logits: dict[str, Floats] = {}
@@ -297,7 +284,7 @@ def try_methods(
     fitted = fit_all(sample)
     scores = {}
     for method, of_method in logits.items():
-        score = judge(sample, of_method, by_patient=by_patient)
+        score = judge(sample, of_method)
         fits = [fitted[method], *(of_others[method] for of_others in unseen.values())]
         remark = next((one.remark for one in fits if one.remark), "")
         if not remark and score.changed > CHANGED:

@@ -127,13 +127,15 @@ def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool
 
 def _tell(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
+    from nnunet_nacl.calibrate import shortcomings
+
     print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
     if fit.method == "as trained":
         print(
             "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
         )
     else:
-        for problem in fit.shortcomings():
+        for problem in shortcomings(fit.calibration, fit.tried):
             print(f"{what}: {fit.method} {problem}.", file=sys.stderr)
     print(f"Wrote {written}")
 

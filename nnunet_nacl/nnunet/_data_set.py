@@ -98,9 +98,10 @@ class PlansJson:
 
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
         """Add a configuration to the file, as ``with_configuration``."""
+        # The file may have changed since it was read
+        plans = PlansJson.read(self.file).with_configuration(name, configuration)
         # nnU-Net writes NaN for the intensities of a channel without foreground
-        content = self.with_configuration(name, configuration).content
-        write_json(self.file, content, allow_nan=True)
+        write_json(self.file, plans.content, allow_nan=True)
 
     def build_network(
         self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True

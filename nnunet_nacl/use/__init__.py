@@ -13,14 +13,11 @@ from nnunet_nacl.use._review import (
     REVIEW_NAME,
     mean_pairwise_dice,
     ranked_cases,
-    read_outcomes,
     review_folder,
 )
 from nnunet_nacl.use._structures import (
-    JUDGEMENT_LABELS,
     Judgement,
-    Outcome,
-    judge_outcomes,
+    judge,
     judge_structures,
     judgement_table,
     risk_coverage_area,
@@ -28,10 +25,8 @@ from nnunet_nacl.use._structures import (
 from nnunet_nacl.use._thresholds import decode_folder
 
 __all__ = [
-    "JUDGEMENT_LABELS",
     "REVIEW_NAME",
     "Judgement",
-    "Outcome",
     "ReviewFit",
     "TooFewCasesError",
     "decode_folder",
@@ -39,13 +34,12 @@ __all__ = [
     "fit_dice",
     "fit_review",
     "fit_volume",
-    "judge_outcomes",
+    "judge",
     "judge_structures",
     "judgement_table",
     "mean_pairwise_dice",
     "most_doubtful",
     "ranked_cases",
-    "read_outcomes",
     "recall_threshold",
     "review_folder",
     "risk_coverage_area",

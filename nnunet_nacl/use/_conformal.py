@@ -37,7 +37,6 @@ def recall_threshold(
 
     Raises:
         TooFewCasesError: fewer than 1/α − 1 cases; like every error here, a ValueError.
-        ValueError: not a known share for each threshold.
 
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
@@ -49,21 +48,19 @@ def recall_threshold(
         raise ValueError(f"alpha must be above 0 and below 1; got {alpha}.")
     _low_rank(num_cases, alpha, f"alpha {alpha:g}")
     missed = np.asarray(mean_missed, np.float64)
-    if missed.shape != thresholds.shape or not ((missed >= 0) & (missed <= 1)).all():
-        raise ValueError(
-            f"mean_missed: expected a share for each of {thresholds.size} thresholds; got {missed}."
-        )
     bound = (num_cases * missed + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
-def fewest_cases(coverage: float = 0.9) -> int:
+def fewest_cases(coverage: float = 0.9, *, tails: int = 2) -> int:
     """Return the fewest calibration cases for ``fit_review`` and ``fit_volume``: 2/α − 1, with α = 1 − coverage.
+
+    Of a bound, which has one tail, it is 1/α − 1.
 
     >>> fewest_cases()
     19
     """
-    return _fewest(1 - coverage, tails=2)
+    return math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
 
 
 def interval_rank(num_cases: int, coverage: float) -> int:
@@ -71,16 +68,13 @@ def interval_rank(num_cases: int, coverage: float) -> int:
     return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
 
 
-def _checked(predicted: ArrayLike, true: ArrayLike, coverage: float) -> tuple[Floats, Floats]:
-    """Both as arrays (n,); a ValueError unless they are, of finite numbers, and the coverage is a share."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must be above 0 and below 1; got {coverage}.")
+def _checked(predicted: ArrayLike, true: ArrayLike) -> tuple[Floats, Floats]:
+    """Both as arrays (n,); a ValueError unless they are, of finite numbers."""
     x = np.asarray(predicted, np.float64)
     y = np.asarray(true, np.float64)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite([x, y]).all():
         raise ValueError(
-            f"expected finite numbers, a predicted and a true one for each case; got the shapes {x.shape} and "
-            f"{y.shape}, {np.count_nonzero(~np.isfinite(x)) + np.count_nonzero(~np.isfinite(y))} of them not finite."
+            f"expected finite numbers, a predicted and a true one for each case; got {x} and {y}."
         )
     return x, y
 
@@ -119,7 +113,7 @@ def fit_volume(
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
-    expected, true = _checked(expected_ml, true_ml, coverage)
+    expected, true = _checked(expected_ml, true_ml)
     rank = interval_rank(expected.size, coverage)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
@@ -162,7 +156,7 @@ def fit_dice(
     line, by least squares.
 
     Raises:
-        TooFewCasesError: fewer than 1/α − 1 cases in the half that gives the residuals, or none in the other.
+        TooFewCasesError: fewer than 1/α − 1 cases in the half that gives the residuals.
         ValueError: a Dice that is NaN; where a structure is in neither segmentation nor ground truth, count it as 1.
 
     References:
@@ -171,16 +165,13 @@ def fit_dice(
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
     from sklearn.linear_model import LinearRegression  # type: ignore[import-untyped]
 
-    x, y = _checked(predicted, dice, coverage)
+    x, y = _checked(predicted, dice)
     order = np.random.default_rng(0).permutation(x.size)
-    fitted = order[: x.size // 2]
-    held_out = order[x.size // 2 :]
+    half = max(x.size // 2, 1)
+    fitted = order[:half]
+    held_out = order[half:]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
-    if fitted.size == 0:
-        raise TooFewCasesError(
-            "1 calibration case is too few: the fit needs another one to check it."
-        )
     if x.size >= _ISOTONIC:
         isotonic = IsotonicRegression().fit(x[fitted], y[fitted])
         fit = DiceFit(isotonic.X_thresholds_.tolist(), isotonic.y_thresholds_.tolist())
@@ -199,13 +190,8 @@ def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:
     """
     rank = math.floor((n + 1) * alpha / tails + _ROUNDING)
     if rank < 1:
-        needed = _fewest(alpha, tails)
+        needed = fewest_cases(1 - alpha, tails=tails)
         raise TooFewCasesError(
             f"{n} calibration cases are too few: {asked} needs at least {needed}."
         )
     return rank
-
-
-def _fewest(alpha: float, tails: int) -> int:
-    """Return the fewest cases for which ``_low_rank`` has a rank."""
-    return math.ceil(tails / alpha - 1 - _ROUNDING)

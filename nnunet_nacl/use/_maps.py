@@ -22,6 +22,7 @@ from nnunet_nacl.typing import Floats, Mask, Singles
 
 Dtype = Literal["uint8", "uint16", "float32"]
 _ALL = "structures"
+_NOT_IN_FILES = re.compile(r"[^\w.-]+")
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
@@ -69,7 +70,7 @@ def write_maps(
     if as_one and data_set.reader.name in {"NaturalImage2DIO", "Tiff3DIO"}:
         raise ValueError(f"{data_set.file_ending} files have no fourth axis; omit --as_one.")
     files = [
-        f"{case}_{_in_file_name(name)}"
+        f"{case}_{_NOT_IN_FILES.sub('_', name)}"
         for case in predictions.by_name
         for kind in dict.fromkeys(what)
         for name in (names if kind == _ALL and not as_one else [kind])
@@ -104,10 +105,6 @@ def write_maps(
     return written
 
 
-def _in_file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name)
-
-
 def _largest(kind: str, meaning: LabelMeaning) -> float:
     return math.log(meaning.num_outcomes) if kind == "entropy" else 1.0
 
@@ -130,7 +127,7 @@ def _write_case(
         if kind == _ALL and as_one:
             maps = {kind: np.stack(list(maps.values()))}
         for name, image in maps.items():
-            file = folder / f"{files.name}_{_in_file_name(name)}{data_set.file_ending}"
+            file = folder / f"{files.name}_{_NOT_IN_FILES.sub('_', name)}{data_set.file_ending}"
             data_set.reader.write_image(image, case.geometry, file, step=step)
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,23 +23,21 @@ from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._maps import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._structures import (
     Judgement,
-    Outcome,
     StructureFit,
     ignored_text,
     judge_structures,
     judgement_table,
-    outcome_frame,
     outcomes_of,
     predicted_columns,
     rows_of,
     true_columns,
-    trust_of,
 )
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
 
 REVIEW_NAME = "review.csv"
+_FORMAT = "review of nnunet_nacl"
 _LISTED = 10  # cases in the terminal
 _SLICES = 3  # of each case on the page
 _LOW_DICE = 0.5
@@ -118,21 +116,21 @@ def review_folder(
     page = None if html is None else Path(html)
     data_set.check_regions()
     described = file.with_suffix(".json")
-    if len({file, described, page}) < 3:
-        raise ValueError(
-            f"{file}, {described} and {page}: expected three names, the first a .csv file."
-        )
     # The default list replaces that of an earlier review
     replaces = overwrite
     if output is None:
         with suppress(OSError, ValueError):
-            read_json(described, _Stored)
-            replaces = True
+            replaces |= read_json(described, ByName).get("format") == _FORMAT
     for one in (file, described):
         check_output(one, overwrite=replaces)
     if page is not None:
         check_output(page, overwrite=overwrite)
-    member_folders = _read_members(members, predictions)
+    member_folders = [Predictions.of_folder(None, folder) for folder in members]
+    for member in member_folders:
+        # They may be trained differently
+        own, like = (replace(one.provenance, **_MAY_DIFFER) for one in (member, predictions))
+        if mismatch := own.mismatch(like):
+            raise ValueError(f"{member.home} has {mismatch} as {predictions.home}.")
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
     ]
@@ -140,15 +138,6 @@ def review_folder(
     if fit is not None:
         chosen = ReviewFit.read(fit)
         fit_notes = [*chosen.quality_notes(), *chosen.ignored_notes(), *chosen.check(predictions)]
-    image_folder = None if images is None else Path(images).resolve()
-    if image_folder is not None:
-        expected = [
-            first_channel(image_folder, case.name, case.prediction) for case in predictions.cases
-        ]
-        if not any(file.exists() for file in expected):
-            raise FileNotFoundError(
-                f"{images} has no images of these cases: no {expected[0].name}."
-            )
     counted = count_for_review(
         predictions,
         output=None if output is None else file,
@@ -157,12 +146,12 @@ def review_folder(
     looks: dict[str, _Look] = {}
     if members or page is not None:
         looks, unseen = each_case(
-            {case.name: case for case in counted.files},
+            {case.name: case for case, _ in counted.counted},
             partial(
                 _look,
                 data_set=data_set,
                 members=member_folders,
-                images=image_folder,
+                images=None if images is None else Path(images).resolve(),
                 slices=0 if page is None else _SLICES,
             ),
             doing="looking",
@@ -174,12 +163,12 @@ def review_folder(
     fits = chosen.structures if chosen else {}
     agreement = np.full((len(counted.cases), len(counted.structures)), np.nan)
     if looks:
-        agreement[:] = [looks[case].agreement for case in counted.cases]
+        agreement[:] = [looks[case][0] for case in counted.cases]
     table = ranked_structures(counted, fits, agreement)
-    outcomes = outcomes_of(counted, fits)
+    outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
     review = Review(
         table=table,
-        judgements=judge_structures(outcomes),
+        judgements=[] if outcomes is None else judge_structures(outcomes),
         cases=counted.cases,
         skipped=counted.skipped,
         notes=[*_notes(counted, table), *fit_notes],
@@ -191,13 +180,8 @@ def review_folder(
     return review
 
 
-@dataclass(frozen=True)
-class _Look:
-    """A case's agreement of members on each structure (NaN without members), and the slices to show."""
-
-    agreement: tuple[float, ...]
-    slices: list[DoubtfulSlice]
-    problem: str | None
+_Look = tuple[tuple[float, ...], list[DoubtfulSlice], str | None]
+"""A case's agreement of members on each structure (NaN without), slices to show, and a problem with the image."""
 
 
 def _look(
@@ -215,10 +199,10 @@ def _look(
         labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
     if not slices:
-        return _Look(agreement, [], None)
+        return agreement, [], None
     image = None if images is None else first_channel(images, files.name, files.prediction)
     shown, problem = doubtful_slices(case, data_set, image, number=slices)
-    return _Look(agreement, shown, problem)
+    return agreement, shown, problem
 
 
 def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
@@ -241,24 +225,6 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
     return notes
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The part of a review's JSON file that is read again."""
-
-    format: Literal["review of nnunet_nacl"]
-    judged: list[Outcome] = field(default_factory=list)
-
-
-def read_outcomes(folder: Path) -> "DataFrame":
-    """Read predictions and truth of each structure of each case from the review in a folder; empty without truth.
-
-    A row for each ``Outcome``, whose index is case and structure. A FileNotFoundError says that the folder has no
-    review, a ValueError that the file is another one.
-    """
-    stored = read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored)
-    return outcome_frame(map(vars, stored.judged))
-
-
 def _write_page(
     file: Path,
     review: Review,
@@ -268,15 +234,17 @@ def _write_page(
 ) -> None:
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
-    slices = [one for look in looks.values() for one in look.slices]
-    outlined = sorted({label for one in slices for label in one.picture.outlines})
+    slices = {case: look[1] for case, look in looks.items()}
+    pictures = [one.picture for one in chain.from_iterable(slices.values())]
+    outlined = sorted({label for picture in pictures for label in picture.outlines})
     content = {
         "cases": cases,
         "reasons": {
             case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
             for case, of_case in cases.items()
         },
-        "looks": looks,
+        "slices": slices,
+        "problems": {case: look[2] for case, look in looks.items()},
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
         "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
@@ -289,34 +257,23 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write(review: Review, outcomes: "DataFrame", fit: ReviewFit | None) -> None:
-    """Write the list and, beside it, what ``read_outcomes`` reads."""
+def _write(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | None) -> None:
+    """Write the list and, beside it, judgements and what they compare."""
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
     content = {
-        "format": "review of nnunet_nacl",
+        "format": _FORMAT,
         "version": __version__,
         "fit": None if fit is None else str(fit.file),
         "judgements": list(map(asdict, review.judgements)),
-        "judged": rows_of(outcomes.reset_index()),
+        "judged": [] if outcomes is None else rows_of(outcomes),
         "notes": review.notes,
         "skipped": [asdict(case) for case in review.skipped],
     }
     # First, since it marks the list beside it as a review's, also if this process is killed in between
     write_json(review.file.with_suffix(".json"), content)
     write_csv(review.file, [table.columns, *table.to_numpy()])
-
-
-def _read_members(members: Sequence[str | Path], like: Predictions) -> list[Predictions]:
-    """Folders of predictions; a ValueError unless they are of the labels and data set of others."""
-    folders = [Predictions.of_folder(None, folder) for folder in members]
-    for folder in folders:
-        # They may be trained differently
-        own, expected = (replace(one.provenance, **_MAY_DIFFER) for one in (folder, like))
-        if mismatch := own.mismatch(expected):
-            raise ValueError(f"{folder.home} has {mismatch} as {like.home}.")
-    return folders
 
 
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
@@ -348,6 +305,7 @@ def ranked_structures(
         doubt = counts.doubt
         voxel_ml = counts.voxel_ml
         predicted = predicted_columns(sums, voxel_ml, fits.get(name, StructureFit()))
+        fitted = predicted["fitted_dice"]
         columns = {
             "case": counted.cases,
             "structure": name,
@@ -360,7 +318,7 @@ def ranked_structures(
             "unsure_ml": voxel_ml * doubt.unsure,
             "agreement": agreement[:, number],
             **true_columns(counts.truth, voxel_ml),
-            "trust": trust_of(sums.dice_to_expect, predicted["fitted_dice"]),
+            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
         }
         tables.append(DataFrame(columns))
     table = concat(tables).sort_values(

@@ -1,10 +1,10 @@
 """Structures: their fits, predictions, truth, and how good the predictions were."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,15 +70,6 @@ class StructureFit:
         missed = tuple(rates.mean(0).tolist()) if present.any() else ()
         return cls(volume, dice, missed, int(present.sum()))
 
-    def share_missed(self, truth: TruthCounts, alpha: float) -> Floats:
-        """Return the share (cases,) that masks p ≥ λ miss; NaN if a case lacks it, or too few had it to fit λ."""
-        try:
-            threshold = recall_threshold(self.missed, self.num_present, alpha)
-        except TooFewCasesError:
-            return np.full(truth.voxels.shape, np.nan)
-        at = int(np.searchsorted(THRESHOLDS, threshold))
-        return ratio(truth.missed[:, at].astype(np.float64), truth.voxels)
-
 
 def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) -> ByName:
     """Predict the expected volume and its interval, the fitted Dice and its bound, each (cases,).
@@ -112,68 +103,24 @@ def true_columns(truth: TruthCounts | None, voxel_ml: Floats) -> ByName:
     }
 
 
-def trust_of(dice_to_expect: Floats, fitted_dice: Floats) -> Floats:
-    """Return the trust (n,) in segmentations: the fitted Dice or, where it is NaN, the Dice to expect."""
-    return np.where(np.isnan(fitted_dice), dice_to_expect, fitted_dice)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Prediction and truth of a structure in a case, over the voxels that are not ignored.
-
-    An entry of a review's JSON file; in data frames, a row, whose index is case and structure, with NaN for None.
-
-    Where voxels are ignored, the structure's true volume is unknown: it and its interval are None. What a fit predicts
-    is None without one.
-
-    Attributes:
-        dice_to_expect: the predicted Dice, or 1 − max p if nothing is segmented.
-        dice: 1 if the structure is in neither segmentation nor ground truth.
-        volume_ml: the expected volume.
-        true_ml: the volume in the ground truth.
-        volume_low_ml: lower end of the volume's interval.
-        volume_high_ml: upper end.
-        fitted_dice: the Dice to expect by the fit; None, too, if nothing is segmented.
-        dice_low: lower bound of the Dice, as ``fitted_dice``.
-        missed: share of the structure that the masks of the recall threshold miss; None if it was not measured.
-    """
-
-    case: str
-    structure: str
-    dice_to_expect: float
-    dice: float
-    volume_ml: float
-    true_ml: float | None
-    volume_low_ml: float | None
-    volume_high_ml: float | None
-    fitted_dice: float | None
-    dice_low: float | None
-    missed: float | None
-
-
-def outcome_frame(rows: "Iterable[ByName] | DataFrame") -> "DataFrame":
-    """Rows with the fields of ``Outcome`` as a data frame of these columns, whose index is case and structure."""
-    from pandas import DataFrame
-
-    columns = [field.name for field in fields(Outcome)]
-    return DataFrame(rows, columns=columns).set_index(["case", "structure"]).astype(float)
-
-
 def outcomes_of(
     counted: FolderResult,
     fits: Mapping[str, StructureFit],
     coverage: float | None = None,
 ) -> "DataFrame":
-    """Return the ``Outcome`` of each structure of each case, by the structure's fit if there is one.
+    """Return predictions and truth of each structure of each case, over the voxels that are not ignored.
 
-    Empty without ground truth; cases of which all is ignored are left out. With a coverage, also what the masks of the
-    recall threshold miss.
+    Rows of ``case`` and ``structure``, with numbers that are NaN where they are unknown. A fit of the structure gives
+    ``volume_low_ml``, ``volume_high_ml`` and, where something is segmented, ``fitted_dice`` and its lower bound
+    ``dice_low``. With a coverage, ``missed`` is the share of the structure that the masks of the recall threshold
+    miss. ``dice`` is 1 if the structure is in neither segmentation nor ground truth. Where voxels are ignored, the
+    true volume ``true_ml`` and the interval are unknown; cases of which all is ignored are left out.
     """
     from pandas import DataFrame, concat
 
-    if counted.counts.truth is None:
-        return outcome_frame([])
-    counted = counted.take(np.flatnonzero(counted.counts.truth.ignored < 1).tolist())
+    truth = counted.counts.truth
+    assert truth is not None
+    counted = counted.take(np.flatnonzero(truth.ignored < 1).tolist())
     tables = []
     for number, name in enumerate(counted.meaning.names):
         fit = fits.get(name, StructureFit())
@@ -186,23 +133,23 @@ def outcomes_of(
             "dice_to_expect": truth.sums.dice_to_expect,
             **predicted_columns(truth.sums, counts.voxel_ml, fit),
             **true_columns(truth, counts.voxel_ml),
-            "missed": np.nan if coverage is None else fit.share_missed(truth, 1 - coverage),
+            "missed": np.nan,
         }
         for end in ("volume_low_ml", "volume_high_ml"):
             columns[end] = np.where(truth.ignored == 0, columns[end], np.nan)
+        with suppress(TooFewCasesError):  # too few had it to fit λ
+            if coverage is not None:
+                threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
+                missed = truth.missed[:, np.searchsorted(THRESHOLDS, threshold)]
+                columns["missed"] = ratio(missed.astype(np.float64), truth.voxels)
         tables.append(DataFrame(columns))
-    return outcome_frame(concat(tables))
+    return concat(tables)
 
 
 def rows_of(table: "DataFrame") -> list[ByName]:
     """Return the rows of a table; None where nothing is known."""
     rows: list[ByName] = table.astype(object).where(table.notna(), None).to_dict("records")
     return rows
-
-
-def _labelled(label: str) -> Any:
-    """Return a field of a judgement, and its label in tables."""
-    return field(metadata={"label": label})
 
 
 @dataclass(frozen=True)
@@ -216,28 +163,42 @@ class Judgement:
     """
 
     structure: str
-    num_cases: int = _labelled("cases")
-    dice_error: float | None = _labelled("Dice to expect: mean absolute error")
-    dice_bias: float | None = _labelled("Dice to expect − true Dice")
-    spearman: float | None = _labelled("Dice to expect and true Dice: Spearman")
-    aurc: float | None = _labelled("AURC")
-    excess_aurc: float | None = _labelled("AURC − that of the best order")
-    fitted_dice_error: float | None = _labelled("fitted Dice: mean absolute error")
-    num_bounds: int | None = _labelled("bounds of the Dice")
-    bound_coverage: float | None = _labelled("Dice at least its bound (share)")
-    volume_bias_ml: float | None = _labelled("expected − true volume (ml)")
-    volume_bias_share: float | None = _labelled("expected − true volume (share)")
-    volume_error_ml: float | None = _labelled("expected volume: mean absolute error (ml)")
-    num_intervals: int | None = _labelled("intervals of the volume")
-    interval_coverage: float | None = _labelled("volume in its interval (share)")
-    interval_width_ml: float | None = _labelled("width of the interval (ml)")
-    missed: float | None = _labelled("missed by the recall masks (share)")
+    num_cases: int
+    dice_error: float | None = None
+    dice_bias: float | None = None
+    spearman: float | None = None
+    aurc: float | None = None
+    excess_aurc: float | None = None
+    fitted_dice_error: float | None = None
+    num_bounds: int | None = None
+    bound_coverage: float | None = None
+    volume_bias_ml: float | None = None
+    volume_bias_share: float | None = None
+    volume_error_ml: float | None = None
+    num_intervals: int | None = None
+    interval_coverage: float | None = None
+    interval_width_ml: float | None = None
+    missed: float | None = None
 
 
-JUDGEMENT_LABELS: dict[str, str] = {
-    each.name: each.metadata["label"] for each in fields(Judgement) if each.metadata
+_LABELS = {
+    "num_cases": "cases",
+    "dice_error": "Dice to expect: mean absolute error",
+    "dice_bias": "Dice to expect − true Dice",
+    "spearman": "Dice to expect and true Dice: Spearman",
+    "aurc": "AURC",
+    "excess_aurc": "AURC − that of the best order",
+    "fitted_dice_error": "fitted Dice: mean absolute error",
+    "num_bounds": "bounds of the Dice",
+    "bound_coverage": "Dice at least its bound (share)",
+    "volume_bias_ml": "expected − true volume (ml)",
+    "volume_bias_share": "expected − true volume (share)",
+    "volume_error_ml": "expected volume: mean absolute error (ml)",
+    "num_intervals": "intervals of the volume",
+    "interval_coverage": "volume in its interval (share)",
+    "interval_width_ml": "width of the interval (ml)",
+    "missed": "missed by the recall masks (share)",
 }
-"""The label of each value of a judgement in tables."""
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
@@ -266,51 +227,46 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
-def judge_outcomes(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
-    """Judge the Dice to expect, volumes and intervals of one structure's outcomes, or of those of all structures.
-
-    ``outcomes`` is a data frame with a row for each ``Outcome``, as ``read_outcomes`` returns it.
-    """
+def judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
+    """Judge the Dice to expect, volumes and intervals of ``outcomes_of`` one structure, or of all structures."""
     dice_error = outcomes.dice_to_expect - outcomes.dice
     risk = 1 - outcomes.dice
-    trust = trust_of(outcomes.dice_to_expect, outcomes.fitted_dice)
-    area = risk_coverage_area(trust, risk)
+    area = risk_coverage_area(outcomes.fitted_dice.fillna(outcomes.dice_to_expect), risk)
     bound_held = (outcomes.dice >= outcomes.dice_low)[outcomes.dice_low.notna()]
     volume_error = outcomes.volume_ml - outcomes.true_ml
     in_interval = outcomes.true_ml.between(outcomes.volume_low_ml, outcomes.volume_high_ml)
     interval_held = in_interval[outcomes.volume_low_ml.notna()]
+    values = {
+        "dice_error": dice_error.abs().mean(),
+        "dice_bias": dice_error.mean(),
+        "spearman": outcomes[["dice_to_expect", "dice"]].rank().corr().iloc[0, 1],
+        "aurc": area,
+        "excess_aurc": area - risk_coverage_area(-risk, risk),
+        "fitted_dice_error": (outcomes.fitted_dice - outcomes.dice).abs().mean(),
+        "bound_coverage": bound_held.mean(),
+        "volume_bias_ml": volume_error.mean(),
+        "volume_bias_share": ratio(volume_error.sum(), outcomes.true_ml.sum()),
+        "volume_error_ml": volume_error.abs().mean(),
+        "interval_coverage": interval_held.mean(),
+        "interval_width_ml": (outcomes.volume_high_ml - outcomes.volume_low_ml).mean(),
+        "missed": outcomes.missed.mean(),
+    }
     return Judgement(
-        structure=structure,
-        num_cases=len(outcomes),
-        dice_error=_known(dice_error.abs().mean()),
-        dice_bias=_known(dice_error.mean()),
-        spearman=_known(outcomes[["dice_to_expect", "dice"]].rank().corr().iloc[0, 1]),
-        aurc=_known(area),
-        excess_aurc=_known(area - risk_coverage_area(-risk, risk)),
-        fitted_dice_error=_known((outcomes.fitted_dice - outcomes.dice).abs().mean()),
+        structure,
+        len(outcomes),
         num_bounds=len(bound_held) or None,
-        bound_coverage=_known(bound_held.mean()),
-        volume_bias_ml=_known(volume_error.mean()),
-        volume_bias_share=_known(ratio(volume_error.sum(), outcomes.true_ml.sum())),
-        volume_error_ml=_known(volume_error.abs().mean()),
         num_intervals=len(interval_held) or None,
-        interval_coverage=_known(interval_held.mean()),
-        interval_width_ml=_known((outcomes.volume_high_ml - outcomes.volume_low_ml).mean()),
-        missed=_known(outcomes.missed.mean()),
+        **{name: float(value) for name, value in values.items() if not np.isnan(value)},
     )
-
-
-def _known(value: float | Floats) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
     judgements = [
-        judge_outcomes(of_structure, name)
+        judge(of_structure, name)
         for name, of_structure in outcomes.groupby("structure", sort=False)
     ]
-    return [*judgements, judge_outcomes(outcomes)] if len(judgements) > 1 else judgements
+    return [*judgements, judge(outcomes)] if len(judgements) > 1 else judgements
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> str:
@@ -318,7 +274,7 @@ def judgement_table(judgements: Sequence[Judgement]) -> str:
     from pandas import DataFrame
 
     frame = DataFrame(map(vars, judgements)).set_index("structure").astype(object)
-    rows = frame.rename(columns=JUDGEMENT_LABELS).T.dropna(how="all")
+    rows = frame.rename(columns=_LABELS).T.dropna(how="all")
     text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
     return text
 

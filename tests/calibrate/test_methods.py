@@ -24,7 +24,7 @@ from nnunet_nacl.calibrate import (
     split_cases,
     try_methods,
 )
-from nnunet_nacl.calibrate._sample import Objective, check_enough
+from nnunet_nacl.calibrate._sample import check_enough, penalized_nll
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Provenance
@@ -75,48 +75,6 @@ def features() -> np.ndarray:
 LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))
 
 
-def loss_of(
-    activation: Activation, logits: np.ndarray, truth: np.ndarray, kept: np.ndarray, weights: np.ndarray, keeping: float
-) -> tuple[float, np.ndarray]:
-    """CE + μ · hinge in double precision, and its gradient with respect to the logits."""
-    share = torch.from_numpy(weights / weights.sum())
-    objective = Objective(activation, torch.from_numpy(truth), torch.from_numpy(kept), share)
-    tensor = torch.from_numpy(logits).requires_grad_()
-    value = objective(tensor, keeping)
-    (gradient,) = torch.autograd.grad(value, tensor)
-    return value.item(), gradient.numpy()
-
-
-def test_loss_by_hand() -> None:
-    logits = np.log(np.array([[0.5, 0.2], [0.25, 0.2], [0.25, 0.6]]))
-    truth = np.array([0, 2])
-    value, gradient = loss_of(SOFTMAX, logits, truth, truth, np.array([1.0, 3.0]), 0)
-    assert value == pytest.approx((np.log(2) - 3 * np.log(0.6)) / 4)
-    assert gradient == pytest.approx(np.array([[-0.5, 0.6], [0.25, 0.6], [0.25, -1.2]]) / 4)
-
-
-def hinge_of(activation: Activation, logits: np.ndarray, kept: np.ndarray, weights: np.ndarray) -> Any:
-    """The hinge alone, and its gradient: what it adds to the cross-entropy."""
-    (value, gradient), (of_ce, by_ce) = (
-        loss_of(activation, logits, kept, kept, weights, keeping) for keeping in (1, 0)
-    )
-    return value - of_ce, gradient - by_ce
-
-
-def test_hinge_by_hand() -> None:
-    logits = np.array([[1.0, 0.5, 2.0], [3.0, 0.0, 1.0], [0.0, 0.2, 1.5]])
-    value, gradient = hinge_of(SOFTMAX, logits, np.array([0, 0, 2]), np.array([1.0, 2.0, 1.0]))
-    assert value == pytest.approx((1 * 2 + 2 * 0 + 1 * 0.5) / 4)
-    assert gradient == pytest.approx(np.array([[-1, 0, 1], [1, 0, 0], [0, 0, -1]]) / 4)
-    logits, weights = np.array([[1.5, -0.5], [-2.0, 3.0]]), np.array([1.0, 3.0])
-    value, gradient = hinge_of(SIGMOID, logits, np.eye(2) > 0, weights)
-    assert value == pytest.approx(0)
-    assert gradient == pytest.approx(0)
-    value, gradient = hinge_of(SIGMOID, logits, np.eye(2) < 1, weights)
-    assert value == pytest.approx((1.5 + 2 + 3 * (0.5 + 3)) / 4)
-    assert gradient == pytest.approx(np.array([[1, -3], [-1, 3]]) / 4)
-
-
 @pytest.mark.parametrize("activation", Activation)
 def test_loss_is_torchs(activation: Activation) -> None:
     generator = np.random.default_rng(0)
@@ -138,9 +96,14 @@ def test_loss_is_torchs(activation: Activation) -> None:
         each = each + 30 * torch.where(torch.tensor(kept), -tensor, tensor).relu().sum(0)
     expected = (each * torch.tensor(weights)).sum() / weights.sum()
     expected.backward()
-    value, gradient = loss_of(activation, logits, truth, kept, weights, 30)
-    assert value == pytest.approx(expected.item(), rel=1e-9)
-    assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-9)
+    again = torch.tensor(logits, requires_grad=True)
+    given = {"truth": truth, "as_trained": kept, "share": weights / weights.sum()}
+    value = penalized_nll(
+        again, 30, activation=activation, **{name: torch.from_numpy(array) for name, array in given.items()}
+    )
+    value.backward()
+    assert value.item() == pytest.approx(expected.item(), rel=1e-9)
+    assert again.grad.numpy() == pytest.approx(tensor.grad.numpy(), abs=1e-9)
 
 
 def test_the_range_of_temperatures() -> None:
@@ -214,7 +177,8 @@ class Scaled:
         return cls(min((1.0, 2.0), key=nll))
 
     def logits(self, inputs: np.ndarray) -> np.ndarray:
-        return self.factor * inputs
+        inputs *= self.factor  # in place, as researchers write it: this does not spoil the next
+        return inputs
 
     def layer(self, weight: np.ndarray, bias: np.ndarray) -> Any:
         return self.factor * weight, self.factor * bias
@@ -224,28 +188,12 @@ def test_a_calibration_of_ones_own(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     own: Calibration = Scaled(1)
     cases = np.arange(40_000) // 8000
-    table = compare(right.T / 2, drawn(SOFTMAX, right), cases=cases, methods=(Temperature, Scaled))
-    assert list(table.index) == ["as trained", "temperature", own.method]
+    table = compare(right.T / 2, drawn(SOFTMAX, right), cases=cases, methods=(Scaled, Temperature))
+    assert list(table.index) == ["as trained", own.method, "temperature"]
     assert table.loc["scaled", "NLL"] == pytest.approx(table.loc["temperature", "NLL"], rel=1e-3)
     assert table.loc["scaled", "remark"] == "of two factors"
-
-
-class InPlace(Scaled):
-    """As researchers write it."""
-
-    def logits(self, inputs: np.ndarray) -> np.ndarray:
-        inputs *= self.factor
-        return inputs
-
-
-def test_a_calibration_in_place_does_not_spoil_the_next(features: np.ndarray) -> None:
-    right = LAYER[0] @ features + LAYER[1][:, None]
-    arrays = right.T / 2, drawn(SOFTMAX, right)
-    after, alone = (
-        compare(*arrays, cases=np.arange(40_000) // 8000, methods=methods).loc["temperature"]
-        for methods in ((InPlace, Temperature), (Temperature,))
-    )
-    assert after.equals(alone)
+    alone = compare(right.T / 2, drawn(SOFTMAX, right), cases=cases)
+    assert table.loc["temperature"].equals(alone.loc["temperature"])
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -290,7 +238,7 @@ def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("activation", Activation)
-@pytest.mark.parametrize("keeping", [0, 10, 1000])
+@pytest.mark.parametrize("keeping", [0, 1000])
 def test_never_behind_a_temperature_where_it_is_fitted(
     activation: Activation, keeping: float, features: np.ndarray
 ) -> None:
@@ -316,14 +264,6 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     outside = np.isin(sample.case, [sample.names.index(name) for name in part])
     alone = Temperature.of(sample.take(~outside))
     assert trials.unseen[part[0]]["temperature"] == alone
-
-
-def test_the_layer_as_trained_is_flat_too() -> None:
-    """Of a 1×1 convolution without bias, as that of any other calibration."""
-    weight = np.arange(6.0).reshape(2, 3, 1, 1)
-    rows, bias = Unchanged().layer(weight, None)
-    assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert bias.tolist() == [0, 0]
 
 
 def score(nll: float, highest_change: float, dice: float) -> Score:
@@ -385,15 +325,17 @@ def test_scores_of_regions_by_hand() -> None:
 def test_patients_are_held_out_and_resampled_as_a_whole(features: np.ndarray) -> None:
     sample, _ = trained_badly(SOFTMAX, features[:, :4000])
     sample = replace(sample, names=tuple(f"patient{number // 2}_{number}" for number in range(10)))
+    alike = judge(sample, sample.logits / 2.5)
+    sample = replace(sample, by_patient=True)
     parts = split_cases(sample.names, by_patient=True)
     assert [{name[:8] for name in part} for part in parts] == [{part[0][:8]} for part in parts]
-    trials = try_methods(sample, methods=[Temperature], by_patient=True)
+    trials = try_methods(sample, methods=[Temperature])
     pairs = [(trials.unseen[one], trials.unseen[other]) for one, other in parts]
     assert all(one is other for one, other in pairs)
     doubled = replace(sample, case=sample.case // 2 * 2)  # each patient's voxels in one of its two cases
-    expected = judge(doubled, doubled.logits / 2.5, by_patient=True)
-    assert judge(sample, sample.logits / 2.5, by_patient=True).NLL_change == pytest.approx(expected.NLL_change)
-    assert judge(sample, sample.logits / 2.5).NLL_change != pytest.approx(expected.NLL_change)
+    expected = judge(doubled, doubled.logits / 2.5)
+    assert judge(sample, sample.logits / 2.5).NLL_change == pytest.approx(expected.NLL_change)
+    assert alike.NLL_change != pytest.approx(expected.NLL_change)
 
 
 def test_a_case_changes_the_nll_by_a_paired_bootstrap(features: np.ndarray) -> None:
@@ -406,12 +348,6 @@ def test_a_case_changes_the_nll_by_a_paired_bootstrap(features: np.ndarray) -> N
     draws = np.random.default_rng(7).integers(0, 10, (4000, 10))
     expected = np.percentile(of_cases[draws].sum(1) / foreground[draws].sum(1), [2.5, 97.5])
     assert (low, high) == pytest.approx(tuple(expected), rel=0.05)
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-320, np.nan])
-def test_temperatures_that_are_none(temperature: float) -> None:
-    with pytest.raises(ValueError, match=r"expected a temperature from 0\.05 to 100; got "):
-        Temperature(temperature)
 
 
 def draw(name: str, channels: int, labels: np.ndarray, foreground: np.ndarray, most: int) -> Sample:

@@ -8,8 +8,9 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.use import decode_folder, fit_review, read_outcomes, review_folder
+from nnunet_nacl.use import decode_folder, fit_review, review_folder
 from tests.generated import change, write_folder
+from tests.use.conftest import judged
 
 WARNED = "The ground truth ignores"
 Folders = tuple[Path, Path]
@@ -38,7 +39,7 @@ def test_a_review_says_what_is_ignored_and_leaves_out_what_is_unknown(tmp_path: 
     assert note.startswith("The ground truth ignores 60 % of the voxels (mean over 4 cases; some in 3 of them)")
     volumes = review.table.set_index(["case", "structure"]).true_ml
     assert volumes.notna().to_dict() == {(case, s): case == "d" for case in "abcd" for s in ("one", "two")}
-    rows = read_outcomes(predictions)
+    rows = judged(predictions)
     whole = review_folder(predictions, gt_folder=truth, output=tmp_path / "again.csv")
     assert np.isnan(rows.loc["a", "one"].true_ml)
     known = rows.loc["d", "one"]
@@ -87,10 +88,3 @@ def test_volumes_are_fitted_to_the_cases_that_are_labelled_as_a_whole(tmp_path: 
         assert fit.volume == whole.structures[structure].volume is not None
     with pytest.raises(ValueError, match=r"^4 calibration cases are too few: a coverage of 0.9 needs at least 19"):
         fit_review(Predictions.of_folder(*sparse(write_folder(tmp_path / "few", "abcd"), "abcd")))
-
-
-def test_without_ignored_voxels_nothing_is_said(tmp_path: Path) -> None:
-    truth, predictions = sparse(write_folder(tmp_path, "abcd"), "")
-    review = review_folder(predictions, gt_folder=truth)
-    assert WARNED not in review.summary()
-    assert review.table.true_ml.notna().all()

@@ -174,7 +174,7 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(
             calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
     assert files_of(copy.model) == earlier
     with monkeypatch.context() as patch:  # while it is replaced, there is no checkpoint, which is written last
-        patch.setattr("torch.save", stopped)
+        patch.setattr("nnunet_nacl.calibrate._fold.whole_file", stopped)
         with pytest.raises(KeyboardInterrupt):
             calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
     assert not (fold / "checkpoint_calibrated.pth").exists()
@@ -411,7 +411,7 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
         calibrate(copy.model, 0)
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
-    with pytest.raises(FileNotFoundError, match=r"no preprocessed data of the model\. Run nnUNetv2_preprocess"):
+    with pytest.raises(FileNotFoundError, match="nnUNetPlans_2d"):
         calibrate(copy.model, 0)
 
 
@@ -422,7 +422,7 @@ def test_a_call_checks_at_once(copy_of: Callable[..., Copy]) -> None:
         calibrate_model(model, [0, 2])
     with pytest.raises(ValueError, match="method: expected temperature or head; got 'temprature'"):
         calibrate_model(model, [0], method="temprature")
-    with pytest.raises(ValueError, match="images and labels go together; got images alone"):
+    with pytest.raises(ValueError, match="images and labels go together"):
         calibrate_model(model, ["all"], images=model)
 
 
@@ -435,7 +435,12 @@ def test_a_cascade_predicts_after_its_first_stage(
     done = fit, Path("fold_0", "checkpoint_calibrated.pth")
     monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))
-    stages = {"3d_lowres": {}, "3d_cascade": {"previous_stage": "3d_lowres"}, "mine": {"inherits_from": "3d_cascade"}}
+    known: dict[str, object] = {"architecture": {}}
+    stages = {
+        "3d_lowres": known,
+        "3d_cascade": {"previous_stage": "3d_lowres", **known},
+        "mine": {"inherits_from": "3d_cascade"},
+    }
     for configuration, is_second in (("3d_lowres", False), ("3d_cascade", True), ("mine", True)):
         model = tmp_path / "Dataset901_Labels" / f"nnUNetTrainer__nnUNetPlans__{configuration}"
         for fold in (0, 1):

@@ -22,7 +22,6 @@ from nnunet_nacl.report.plots import (
     draw_point,
     labelled,
     legend_below,
-    method_color,
     reach,
     style_of,
     wrapped,
@@ -41,7 +40,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
     dice, error = (
-        [estimate.value for estimate in comparison.by_metric[one].estimates.values()]
+        [estimate.value for estimate in comparison.estimates[one].values()]
         for one in (DICE, metric)
     )
     # Which closes the lines
@@ -104,7 +103,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
     """Return a row for each compared method; ``place`` is that among the group's values, from 0."""
-    estimates = comparison.by_metric[metric].estimates
+    estimates = comparison.estimates[metric]
     rows = []
     for method in study.compared(estimates):
         estimate = estimates[method.name]
@@ -137,12 +136,14 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     low = 0.0
     high = 1.1 * most or 1.0
     # Dice, whose differences are small: from the tenth below to the tenth above
-    if metric.higher_is_better:
+    if metric.definition.higher_is_better:
         low = max(math.floor(10 * least - 0.5) / 10, 0)
         high = math.ceil(10 * most) / 10 or 1.0
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.set_title(f"{metric.title} (better: {'out' if metric.higher_is_better else 'in'})", pad=14)
+    ax.set_title(
+        f"{metric.title} (better: {'out' if metric.definition.higher_is_better else 'in'})", pad=14
+    )
     legend_below(ax, 0.1, ncols=1)
 
 
@@ -176,7 +177,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     if slanted:
         ax.set_xticklabels(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
     ax.margins(0.12)
-    title = f"{metric.title} (better: {'up' if metric.higher_is_better else 'down'})"
+    title = f"{metric.title} (better: {'up' if metric.definition.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
@@ -212,10 +213,10 @@ def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Draw (first − second) / first in % at each value, in the color of the better one: the paper's figure 7."""
-    estimates = comparison.by_metric[metric].estimates
+    estimates = comparison.estimates[metric]
     groups = list(study.groups)
     pairs = compared_pairs(study, estimates)
-    left, right = groups[::-1] if metric.higher_is_better else groups
+    left, right = groups[::-1] if metric.definition.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
         relative = relative_difference(*(estimates[method.name] for method in pair))
@@ -226,7 +227,7 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
             number,
             percent,
             0.6,
-            color=method_color(groups, right if percent > 0 else left),
+            color=style_of(groups, right if percent > 0 else left)["color"],
             alpha=0.85,
         )
         ax.errorbar(percent, number, xerr=reach(relative), color=INK, linewidth=0.8, capsize=2)
@@ -247,8 +248,8 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
 
 def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
-    estimates = comparison.by_metric[metric].estimates
-    dices = comparison.by_metric[DICE].estimates
+    estimates = comparison.estimates[metric]
+    dices = comparison.estimates[DICE]
     for pair in compared_pairs(study, estimates):
         x0, x1 = (estimates[method.name] for method in pair)
         y0, y1 = (dices[method.name] for method in pair)
@@ -256,7 +257,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue
-        color = method_color(list(study.groups), pair[0].group)
+        color = style_of(list(study.groups), pair[0].group)["color"]
         draw_point(ax, x0, y0, color=color, marker="x")
         label = f"{pair[0].group}: {pair[0].label} → {pair[1].label}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))

@@ -1,6 +1,7 @@
 """The paper's additions to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from nnunet_nacl import report
@@ -100,7 +101,10 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     if len(comparisons) > 1 and len(names) > 1 and voxels:
-        alike = [comparison.of_methods(names) for comparison in comparisons]
+        alike = [
+            replace(one, results={name: own for name, own in one.results.items() if name in names})
+            for one in comparisons
+        ]
         more["rankings"] = _shown_ranks(alike)
         if len(names) > 2:
             more["radar"] = [panel for one in alike for panel in radar_panels(one)]

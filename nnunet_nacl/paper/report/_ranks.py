@@ -131,7 +131,7 @@ def _rank_by(
         weights = np.vstack([np.ones(len(comparison.cases)), drawn])  # first of all cases
         places = []
         for metric in metrics:
-            estimates = comparison.by_metric[metric].estimates
+            estimates = comparison.estimates[metric]
             places.append(scheme.places(metric, [estimates[name] for name in names], weights))
         on_data_sets.append(np.stack(places, axis=-1))
     combined = scheme.combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
@@ -149,7 +149,7 @@ def _rank_by(
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
     """Rank by the values over each resample: (resamples, methods)."""
     values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
-    return _places(values, metric.higher_is_better)
+    return _places(values, metric.definition.higher_is_better)
 
 
 def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
@@ -167,7 +167,7 @@ def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> 
         of_methods.append(estimate.by_case)
     values = np.column_stack(of_methods)
     known = np.isfinite(values).all(axis=1)
-    sums = weights[:, known] @ _places(values[known], metric.higher_is_better)
+    sums = weights[:, known] @ _places(values[known], metric.definition.higher_is_better)
     means = ratio(sums, weights[:, known].sum(1, keepdims=True))
     return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 

@@ -15,7 +15,7 @@ from nnunet_nacl.paper.report import page_parts, study_panels
 from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
-from nnunet_nacl.report.plots import draw_panels, method_color
+from nnunet_nacl.report.plots import draw_panels, style_of
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
 
@@ -65,7 +65,7 @@ def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
 
 
 def mean(comparison: Comparison, method: str, metric: Metric) -> float:
-    return comparison.by_metric[metric].estimates[method].value
+    return comparison.estimates[metric][method].value
 
 
 def legend(ax: Axes) -> list[str]:
@@ -104,7 +104,7 @@ def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dic
 def test_a_relative_difference_is_over_what_both_have() -> None:
     """One finds a structure that is not there (a Dice of 0), the other does not (no Dice)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = comparison.by_metric[DICE].estimates.values()
+    careful, eager = comparison.estimates[DICE].values()
     assert eager.value < careful.value
     assert relative_difference(careful, eager).value == 0
 
@@ -127,7 +127,7 @@ def test_differences(losses: Comparison) -> None:
             expected.append(100 * (base - held) / base)
         np.testing.assert_allclose([bar.get_width() for bar in ax.patches], expected, rtol=1e-12)
         if metric is DICE:  # intervals are paired
-            base, held = (losses.by_metric[metric].estimates[name] for name in ("FL 1", "LS 0.1"))
+            base, held = (losses.estimates[metric][name] for name in ("FL 1", "LS 0.1"))
             drawn = [one.resampled(resample_weights(len(NAMED))) for one in (base, held)]
             segment = ax.containers[1].lines[2][0].get_segments()[0]
             ends = np.percentile(100 * (drawn[0] - drawn[1]) / drawn[0], [2.5, 97.5])
@@ -135,7 +135,7 @@ def test_differences(losses: Comparison) -> None:
         sides = ("NACL", "SVLS") if metric is DICE else ("SVLS", "NACL")  # a larger Dice is better, a larger ECE is not
         assert [text.get_text() for text in ax.texts] == [f"← {sides[0]}\nbetter", f"{sides[1]} →\nbetter"]
         for bar in ax.patches:
-            color = method_color(["SVLS", "NACL"], sides[int(bar.get_width() > 0)])
+            color = style_of(["SVLS", "NACL"], sides[int(bar.get_width() > 0)])["color"]
             assert bar.get_facecolor()[:3] == pytest.approx([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
 
 
@@ -148,7 +148,7 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
         assert list(lines[group][0].get_ydata()) == [mean(losses, one.name, metric) for one in own]
         np.testing.assert_allclose(lines[group][0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
         ends = [segment[:, 1] for segment in lines[group][2][0].get_segments()]
-        np.testing.assert_allclose(ends, [losses.by_metric[metric].estimates[one.name].interval for one in own])
+        np.testing.assert_allclose(ends, [losses.estimates[metric][one.name].interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import combinations, product
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.paper.report._ranks import Ranking
+from nnunet_nacl.paper.report._ranks import SUM_RANK, Ranking
 from nnunet_nacl.paper.studies import FigureKind, Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.plots import (
@@ -29,6 +29,7 @@ from nnunet_nacl.report.plots import (
 from nnunet_nacl.typing import Floats
 
 Pair = tuple[Method, Method]
+DrawStudy = Callable[[Comparison, Study, Metric, Axes], None]
 _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 
 
@@ -83,7 +84,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
-    digits = 0 if np.allclose(values, values.round()) else ranking.scheme.digits
+    digits = 0 if np.allclose(values, values.round()) else 1 if ranking.scheme == SUM_RANK else 2
     # Paths, not imshow: they stay sharp and small in an SVG file.
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values):
@@ -98,7 +99,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"{ranking.scheme.name}, {ranking.whose}")
+    ax.set_title(f"{ranking.scheme}, {ranking.whose}")
 
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
@@ -273,69 +274,59 @@ def radar_panels(comparison: Comparison) -> list[Panel]:
     return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
-class StudyFigure(NamedTuple):
-    """A kind of a study's plots, one for each metric.
-
-    Attributes:
-        caption: what the page says of them; ``{setting}`` and ``{groups}`` are the study's.
-        draw: draws a comparison of the study's methods by a metric.
-        left_out: the name of a metric without a plot of its own.
-    """
-
-    caption: str
-    draw: Callable[[Comparison, Study, Metric, Axes], None]
-    left_out: str = ""
-
-
-FIGURES: dict[FigureKind, StudyFigure] = {
-    "radar": StudyFigure(
-        "Each method has an axis. One line joins the methods' first values (HP1), another their second values (HP2), "
-        "and so on; the legend names the values. Where the lines lie close together, the value matters little. For "
-        "Dice (whose axis need not begin at 0), further out is better; for ECE, further in.",
+FIGURES: dict[FigureKind, tuple[str, DrawStudy, str]] = {
+    "radar": (
+        (
+            "Each method has an axis. One line joins the methods' first values (HP1), another their second values "
+            "(HP2), and so on; the legend names the values. Where the lines lie close together, the value matters little. "
+            "For Dice (whose axis need not begin at 0), further out is better; for ECE, further in."
+        ),
         study_radar,
-        left_out="CECE",
+        "CECE",
     ),
-    "differences": StudyFigure(
-        "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows above "
-        "each plot show on which side each loss is better; bars have the color of the better loss. Lines: 95 % paired "
-        "bootstrap intervals.",
+    "differences": (
+        (
+            "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows "
+            "above each plot show on which side each loss is better; bars have the color of the better loss. Lines: 95 % "
+            "paired bootstrap intervals."
+        ),
         study_differences,
+        "",
     ),
-    "curves": StudyFigure(
-        "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so that "
-        "none hides another. For Dice higher is better, for calibration errors lower.",
+    "curves": (
+        (
+            "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so "
+            "that none hides another. For Dice higher is better, for calibration errors lower."
+        ),
         study_curves,
+        "",
     ),
-    "arrows": StudyFigure(
-        "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
-        "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals.",
+    "arrows": (
+        (
+            "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
+            "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals."
+        ),
         study_arrows,
-        left_out=DICE.name,
+        DICE.name,
     ),
 }
-"""Caption and drawing function of each kind of a study's plots."""
+"""Kind of a study's plots -> caption, with ``{setting}`` and ``{groups}``; what draws one; the metric without."""
 
 
-def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
-    """Return the figure of a study; None if it has none, or no two of its methods can be compared."""
-    if study.figure is None:
-        return None
-    figure = FIGURES[study.figure]
-    groups = {method.group for method in study.compared(comparison.names)}
+def study_figure(comparison: Comparison, study: Study) -> tuple[str, list[Panel]]:
+    """Return the caption of a study's plots, and these, one for each metric.
+
+    There are none if the study has no figure, or no two of its methods can be compared.
+    """
+    kind = study.figure
+    if kind is None or not compared_pairs(study, comparison.names):
+        return "No plot: no two variants here can be compared with each other.", []
     # A radar of two axes is a line
-    if study.figure == "radar" and len(groups) < 3:
-        figure = FIGURES["curves"]
-    return figure if compared_pairs(study, comparison.names) else None
-
-
-def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
-    """Make a study's plots, one for each metric; none if it has no figure, or no two methods can be compared."""
-    figure = study_figure(comparison, study)
-    if figure is None:
-        return []
+    if kind == "radar" and len({one.group for one in study.compared(comparison.names)}) < 3:
+        kind = "curves"
+    caption, draw, left_out = FIGURES[kind]
     metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
-    return [
-        partial(figure.draw, comparison, study, metric)
-        for metric in metrics
-        if metric.name != figure.left_out
+    panels: list[Panel] = [
+        partial(draw, comparison, study, metric) for metric in metrics if metric.name != left_out
     ]
+    return caption.format(setting=study.setting, groups=list(study.groups)), panels

@@ -49,7 +49,7 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 def test_a_table_explains_its_own_scheme(comparison: Comparison) -> None:
     notes = {scheme: rank_methods([comparison], scheme).table().note for scheme in (SUM_RANK, MEAN_CASE_RANK)}
     for scheme, note in notes.items():
-        assert note.startswith(f"Low is good. {scheme.name.capitalize()}: ranks ")
+        assert note.startswith(f"Low is good. {scheme.capitalize()}: ranks ")
         assert note.count("-rank: ") == 1
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
         rank_methods([comparison.over("near")], MEAN_CASE_RANK)
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
-    assert [one.scheme.name for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
     (only,) = all_rankings([image])
     assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
-from nnunet_nacl.paper.report import page_parts, study_panels
-from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
+from nnunet_nacl.paper.report import page_parts, study_figure
+from nnunet_nacl.paper.report._figures import relative_difference
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import draw_panels, style_of
@@ -60,7 +60,7 @@ def without(results: dict[str, FolderResult], *names: str) -> Comparison:
 
 def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
     figure = Figure()
-    study_panels(comparison, study)[panel](ax=figure.add_subplot())
+    study_figure(comparison, study)[1][panel](ax=figure.add_subplot())
     return figure.axes[0]
 
 
@@ -93,12 +93,10 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
 
 def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> None:
     two_groups = without(runs_of_losses, *(one.name for one in RADAR.groups["LS"]))
-    assert study_figure(two_groups, RADAR) is FIGURES["curves"]
-    figure = study_figure(losses, SIGMA)
-    assert figure is FIGURES["differences"]
+    assert study_figure(two_groups, RADAR)[0].startswith("Each metric against hyper-parameter, with")
     parts: Any = page_parts(SIGMA).of_data_set(losses)
     assert parts["study"]["caption"].startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
-    assert study_panels(losses, replace(RADAR, figure=None)) == []
+    assert study_figure(losses, replace(RADAR, figure=None))[1] == []
 
 
 def test_a_relative_difference_is_over_what_both_have() -> None:
@@ -111,7 +109,7 @@ def test_a_relative_difference_is_over_what_both_have() -> None:
 
 def test_nothing_is_cut(losses: Comparison) -> None:
     for study in ALL:
-        figure = draw_panels(study_panels(losses, study)[:1])
+        figure = draw_panels(study_figure(losses, study)[1][:1])
         figure.draw_without_rendering()
         low, high = figure.get_tightbbox().get_points()
         assert (low > -0.01).all(), study
@@ -169,11 +167,11 @@ def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
     """A single variant is said to be alone on the page; metrics that are not defined leave a gap."""
     few = make_result(cases=NAMED[:3], settings=QUICK)
     names = [one.name for one in study.methods]
-    assert study_panels(compare({names[0]: few}), study) == []
+    assert study_figure(compare({names[0]: few}), study)[1] == []
     empty = with_dice(np.full((3, 2), np.nan), NAMED[:3])
     comparison = compare({**dict.fromkeys(names, with_dice(np.full((3, 2), 0.5), NAMED[:3])), names[0]: empty})
     assert np.isnan(mean(comparison, names[0], DICE))
-    for number in range(len(study_panels(comparison, study))):
+    for number in range(len(study_figure(comparison, study)[1])):
         draw(comparison, study, number).figure.draw_without_rendering()
     if study is ARROWS:
         write_report({"": {names[0]: few}}, tmp_path / "page.html", parts=page_parts(study))

@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import groupby
@@ -17,13 +16,12 @@ from pydantic import Field
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics import (
     Blocks,
-    DisagreementError,
+    GivenLabels,
     LabelMeaning,
     Settings,
     canonical_labels,
     check_shape,
     checked_blocks,
-    labels_given,
 )
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, NpzChannels, Predictions
 from nnunet_nacl.typing import ByName, Floats
@@ -78,14 +76,6 @@ class Origin:
     def has_truth(self) -> bool:
         return all(pair.gt_folder for pair in self.folders)
 
-    def difference(self, other: "Origin") -> str | None:
-        """Return the first difference that changes what is counted, if any: settings, labels or counting."""
-        others = other.counted_by()
-        for key, mine in self.counted_by().items():
-            if mine != others[key]:
-                return f"{key}: {mine!r} and {others[key]!r}"
-        return None
-
     def counted_by(self) -> ByName:
         """Return all that changes the counts."""
         labels = {
@@ -98,11 +88,14 @@ class Origin:
 
     def settings_json(self) -> ByName:
         """Settings, folders and labels, as summaries have them."""
-        folders = {}
-        for name in ("gt_folder", "pred_folder"):
-            paths = [getattr(pair, name) for pair in self.folders]
-            folders[name] = paths[0] if len(set(paths)) == 1 else paths
-        return {**folders, **self.counted_by()}
+        of_folds = {
+            "gt_folder": [pair.gt_folder for pair in self.folders],
+            "pred_folder": [pair.pred_folder for pair in self.folders],
+        }
+        folders = {
+            name: paths[0] if len(set(paths)) == 1 else paths for name, paths in of_folds.items()
+        }
+        return folders | self.counted_by()
 
 
 class SavedCase:
@@ -151,28 +144,12 @@ class SavedCase:
         Raises a ValueError at the end unless the segmentation follows from them: it must be their argmax, up to
         postprocessing, or follow from the thresholds if it was decoded.
         """
-        given = labels_given(
-            self.labels.reshape(-1), self._data_set.meaning, self.files.thresholds, self.dtype
-        )
-        for channel, part, block in checked_blocks(
-            self.channels, self._data_set.meaning.activation
-        ):
+        meaning = self._data_set.meaning
+        given = GivenLabels(self.labels.reshape(-1), meaning, self.dtype, self.files.thresholds)
+        for channel, part, block in checked_blocks(self.channels, meaning.activation):
             given.add(channel, part, block)
             yield channel, part, block
-        with self.naming_files():
-            given.check()
-
-    @contextmanager
-    def naming_files(self) -> Iterator[None]:
-        """Name the files in a DisagreementError, and what may be wrong."""
-        try:
-            yield
-        except DisagreementError as error:
-            raise DisagreementError(
-                f"{self.files.probabilities} and {self.files.prediction.name}: {error} Was the segmentation "
-                "predicted again without --save_probabilities (in training: --npz), are they of another case or "
-                "another model, or is the orientation read wrongly? The reader that plans.json names decides it."
-            ) from error
+        given.check(self.channels.name)
 
     def whole_channels(self) -> Iterator[tuple[int, Floats]]:
         """Number and probabilities (n,), float32 at least, of each channel; errors as for ``blocks``."""

@@ -2,8 +2,8 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._case import COUNTING, USUAL_SETTINGS, FolderPair, Origin, SavedCase
-from nnunet_nacl.evaluation._result import CountedCase, FolderResult, summary_of
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult, States, summary_of
 from nnunet_nacl.files import check_input, check_output, read_json, whole_file, write_csv
 from nnunet_nacl.metrics import (
     MARGIN_MM,
@@ -25,8 +25,8 @@ from nnunet_nacl.metrics import (
     no_counts,
     with_columns,
 )
-from nnunet_nacl.nnunet import CaseFiles, CaseStates, DataSet, MisplacedError, Predictions
-from nnunet_nacl.typing import ByName
+from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
+from nnunet_nacl.typing import ByName, Floats
 
 SUMMARY_NAME = "calibration_summary.json"
 
@@ -63,7 +63,7 @@ def _beside(file: Path, of_summary: str, of_other: str) -> Path:
 
 
 _ORIGIN = TypeAdapter(Origin)
-_CASE = TypeAdapter(CountedCase)
+_CASE: TypeAdapter[CountedCase] = TypeAdapter(CountedCase)
 _METRICS = "segmentation_metrics."
 
 
@@ -76,11 +76,11 @@ def write_record(result: FolderResult, file: Path) -> None:
     row = np.empty(1, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
     for name, column in columns.items():
         row[name] = column
-    origin = np.array(_ORIGIN.dump_json(result.origin, by_alias=True))
-    case = np.array(_CASE.dump_json(result.counted[0]))
+    origin = _ORIGIN.dump_json(result.origin, by_alias=True)
+    case = _CASE.dump_json(result.counted[0])
     file.parent.mkdir(exist_ok=True)
     with whole_file(file) as partial, partial.open("wb") as stream:
-        np.savez_compressed(stream, counts=row, origin=origin, case=case)
+        np.savez_compressed(stream, counts=row, origin=np.array(origin), case=np.array(case))
 
 
 def read_record(file: Path) -> FolderResult:
@@ -89,36 +89,29 @@ def read_record(file: Path) -> FolderResult:
     Raises an OSError if there is no such file, a ValueError if it is damaged, of another version or something else.
     """
     check_input(file)
-    with _reading(file), file.open("rb") as stream, np.load(stream) as archive:
-        row, text, case = (archive[name] for name in ("counts", "origin", "case"))
-        origin, empty = _origin_of(text.item())
-        if origin.counting == COUNTING:
-            metrics = [
-                name.removeprefix(_METRICS) for name in row.dtype.names if name.startswith(_METRICS)
-            ]
-            like = replace(empty, segmentation_metrics={name: np.zeros(0) for name in metrics})
-            return FolderResult(
-                [_CASE.validate_json(case.item())], with_columns(like, row), [], origin
-            )
-    raise ValueError(
-        f"{file} was counted by another version of nnunet_nacl: run nnunet_nacl evaluate again."
-    )
+    try:
+        with file.open("rb") as stream, np.load(stream) as archive:
+            row, text, case = (archive[name] for name in ("counts", "origin", "case"))
+            origin, empty = _origin_of(text.item())
+            metrics: dict[str, Floats] = {
+                name.removeprefix(_METRICS): row[name]
+                for name in row.dtype.names
+                if name.startswith(_METRICS)
+            }
+            like = replace(empty, segmentation_metrics=metrics)
+            counted = _CASE.validate_json(case.item())
+            return FolderResult([counted], with_columns(like, row), [], origin)
+    except Exception as error:  # a damaged file makes zipfile and NumPy raise nearly anything
+        raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error
 
 
 @lru_cache(maxsize=8)
 def _origin_of(text: bytes) -> tuple[Origin, Counts]:
     """Return the origin, and a record without cases that was counted so."""
     origin = _ORIGIN.validate_json(text)
+    if origin.counting != COUNTING:
+        raise ValueError("another version counted it: run nnunet_nacl evaluate again.")
     return origin, no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Name the file in an error, since a damaged one makes zipfile and NumPy raise nearly anything."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error
 
 
 def evaluate(
@@ -196,34 +189,28 @@ def _count_folder(
 ) -> FolderResult:
     """Take what is recorded, count the rest; a ValueError with the reasons if no case can be used."""
     take = partial(_take, origin=origin, output=output, is_review=is_review)
-    count = partial(
-        _count, data_set=predictions.data_set, origin=origin, output=output, is_review=is_review
-    )
     cases = {case.name: case for case in predictions.cases}
     taken: dict[str, FolderResult] = {}
     if not afresh:
-        count = partial(_take_or_count, take=take, count=count)
         taken = {name: found for name, case in cases.items() if (found := take(case))}
     left = sorted(cases.keys() - taken.keys())
     counted, skipped = each_case(
         # In any order, so that machines that work side by side seldom count the same case
         {name: cases[name] for name in random.sample(left, len(left))},
-        count,
+        partial(
+            _count,
+            data_set=predictions.data_set,
+            origin=origin,
+            output=output,
+            is_review=is_review,
+            afresh=afresh,
+        ),
         doing="reviewing" if is_review else "evaluating",
         num_processes=num_processes,
     )
     results = [*taken.values(), *counted.values()]
     check_any_used(results, skipped)
     return replace(FolderResult.merged(results), skipped=skipped, origin=origin)
-
-
-def _take_or_count(
-    files: CaseFiles,
-    take: Callable[[CaseFiles], FolderResult | None],
-    count: Callable[[CaseFiles], FolderResult],
-) -> FolderResult:
-    """Take what another process has counted meanwhile, or count the case."""
-    return take(files) or count(files)
 
 
 def _take(
@@ -239,12 +226,11 @@ def _take(
         settings = found.settings
         if is_review and settings.margin_mm == MARGIN_MM and not settings.ignore_geometry:
             settings = origin.settings  # the others do not change what a review takes
-        if replace(found.origin, settings=settings).difference(origin) is not None:
-            continue
         ((then, _),) = found.counted
-        if then.thresholds != files.thresholds:
+        is_alike = replace(found.origin, settings=settings).counted_by() == origin.counted_by()
+        if not is_alike or then.thresholds != files.thresholds:
             continue
-        found = replace(found, counted=[CountedCase(files, now)], origin=_of_case(files, origin))
+        found = replace(found, counted=[(files, now)], origin=_of_case(files, origin))
         if is_review:
             return _for_review(found)
         if file != own or then != files:  # copied or moved
@@ -254,9 +240,17 @@ def _take(
 
 
 def _count(
-    files: CaseFiles, *, data_set: DataSet, origin: Origin, output: Path | None, is_review: bool
+    files: CaseFiles,
+    *,
+    data_set: DataSet,
+    origin: Origin,
+    output: Path | None,
+    is_review: bool,
+    afresh: bool,
 ) -> FolderResult:
-    """Count a case and write its record; errors as those of ``SavedCase``."""
+    """Count a case and write its record, or take what another process has counted; errors as for ``SavedCase``."""
+    if not afresh and (found := _take(files, origin=origin, output=output, is_review=is_review)):
+        return found
     settings = origin.settings
     states = _states(files, origin)  # before the files are read
     saved = SavedCase(files, data_set)
@@ -282,9 +276,8 @@ def _count(
         must_agree=True,
         thresholds=files.thresholds,
     )
-    with saved.naming_files():
-        counts = evaluate_arrays(arrays)
-    result = FolderResult([CountedCase(files, states)], counts, [], _of_case(files, origin))
+    counts = evaluate_arrays(arrays)
+    result = FolderResult([(files, states)], counts, [], _of_case(files, origin))
     file = record_file(files, output)
     # A review leaves what an evaluation has counted of the same files in another way
     if not is_review or _recorded(file, states, origin) is None:
@@ -292,19 +285,25 @@ def _count(
     return _for_review(result) if is_review else result
 
 
-def _states(files: CaseFiles, origin: Origin) -> CaseStates:
+def _states(files: CaseFiles, origin: Origin) -> States:
+    """Return the states of the files that are read."""
     states = files.states()
-    return states if origin.has_truth else states.without_truth()
+    return {what: states[what] for what in states if origin.has_truth or "truth" not in what}
 
 
-def _recorded(file: Path, now: CaseStates, origin: Origin) -> FolderResult | None:
+def _recorded(file: Path, now: States, origin: Origin) -> FolderResult | None:
     """Read the record in a file, if it is of files with these states, and has the ground truth that is needed."""
     with suppress(OSError, ValueError):
         found = read_record(file)
         ((_, then),) = found.counted
-        if not origin.has_truth:
-            then = then.without_truth()
-        if then.equal(now) and (found.origin.has_truth or not origin.has_truth):
+        # Equal in name, size and time of change, wherever they lie
+        same = [
+            state and (Path(state.path).name, *state[1:])
+            for states in (then, now)
+            for state in map(states.get, now)
+        ]
+        is_same = same[: len(now)] == same[len(now) :]
+        if is_same and (found.origin.has_truth or not origin.has_truth):
             return found
     return None
 
@@ -334,7 +333,7 @@ def write_result(result: FolderResult, summary: str | Path) -> None:
     summary = Path(summary)
     is_default = summary.absolute() == default_summary(result.origin.pred_folders).absolute()
     content = summary_of(result)
-    for files, case in zip(result.files, content["metric_per_case"], strict=True):
+    for (files, _), case in zip(result.counted, content["metric_per_case"], strict=True):
         record = record_file(files, None if is_default else summary).absolute()
         case["record_file"] = str(record.relative_to(summary.absolute().parent))
     rows = result.to_dataframe()
@@ -363,8 +362,8 @@ def read_result(summary: str | Path) -> FolderResult:
     home = summary.absolute().parent
     results = [_moved(read_record(home / file), home) for file in files]
     for result in results:
-        now = json.loads(json.dumps(result.origin.counted_by()))
-        is_same = now.items() <= settings.items()
+        counted_by = json.loads(json.dumps(result.origin.counted_by()))
+        is_same = counted_by.items() <= settings.items()
         if not is_same or result.origin.folders[0].gt_folder not in (truths, *truths):
             raise ValueError(
                 f"{summary} is not of the record of {result.cases[0]}, which was counted in another way since: run "
@@ -384,5 +383,13 @@ def _moved(result: FolderResult, home: Path) -> FolderResult:
         probabilities=home / files.probabilities.name,
     )
     (folders,) = result.origin.folders
-    origin = replace(result.origin, folders=(replace(folders, pred_folder=str(home)),))
-    return replace(result, counted=[CountedCase(at_home, states.moved_to(home))], origin=origin)
+    moved = {
+        what: state and state._replace(path=str(home / Path(state.path).name))
+        for what, state in states.items()
+        if "truth" not in what
+    }
+    return replace(
+        result,
+        counted=[(at_home, states | moved)],
+        origin=replace(result.origin, folders=(replace(folders, pred_folder=str(home)),)),
+    )

@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._case import Origin
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
@@ -25,14 +27,13 @@ from nnunet_nacl.metrics import (
     CalibrationTables,
     Counts,
     Estimate,
-    Interval,
     LabelMeaning,
     Settings,
     Structure,
     Voxels,
     mean_of_known,
 )
-from nnunet_nacl.nnunet import CaseFiles, CaseStates, validates_training_cases
+from nnunet_nacl.nnunet import CaseFiles, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
 
 if TYPE_CHECKING:
@@ -51,22 +52,11 @@ _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
 """Metrics and voxel sets of the table in a terminal, in its order."""
 
 
-class CountedCase(NamedTuple):
-    """A case that was counted: its files, and their states when they were read."""
-
-    files: CaseFiles
-    states: CaseStates
-
-
-class ColumnKey(NamedTuple):
-    """The key of a column of the cases: a metric, its voxel set (empty for the segmentation), its label (if any).
-
-    The label is that of a class, or of a structure: a number, or a region as text.
-    """
-
-    voxels: Voxels | Literal[""]
-    label: str
-    metric: str
+States = dict[str, FileState | None]
+"""The states of a case's files when they were read, see ``CaseFiles.states``."""
+CountedCase = tuple[CaseFiles, States]
+ColumnKey = tuple[Voxels | Literal[""], str, str]
+"""The voxel set (empty for the segmentation), the label (of a class, or of a structure), if any, and the metric."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,10 +85,6 @@ class FolderResult:
     def cases(self) -> list[str]:
         """The names of the cases."""
         return [files.name for files, _ in self.counted]
-
-    @property
-    def files(self) -> list[CaseFiles]:
-        return [files for files, _ in self.counted]
 
     @property
     def settings(self) -> Settings:
@@ -130,7 +116,7 @@ class FolderResult:
         return [
             files.name
             for files, states in self.counted
-            if any(state.has_changed for state in states.found)
+            if any(state is not None and state.has_changed for state in states.values())
         ]
 
     def values(
@@ -142,21 +128,21 @@ class FolderResult:
         is the mean over the structures that have a value. Raises a ValueError for a metric or label that does not
         exist, or a voxel set that the metric does not have.
         """
-        if metric not in METRICS:
-            raise ValueError(f"metric: expected one of {', '.join(METRICS)}; got {metric}.")
-        if metric in SEGMENTATION_METRICS and voxels:
-            raise ValueError(f"{metric} is of the segmentation, without a voxel set; got {voxels}.")
-        if metric not in SEGMENTATION_METRICS and voxels not in VOXEL_SETS:
-            raise ValueError(
-                f"{metric}: expected the voxel set, one of {', '.join(VOXEL_SETS)}; got {voxels or 'none'}."
-            )
         labels = self.meaning.channel_labels
-        if str(label) not in {"", *labels}:
-            raise ValueError(f"label: expected one of {', '.join(labels)}; got {label}.")
+        sets = ("",) if metric in SEGMENTATION_METRICS else VOXEL_SETS
+        for what, value, known in (
+            ("metric", metric, METRICS),
+            (f"voxel set of {metric}", voxels, sets),
+            ("label", str(label), ("", *labels)),
+        ):
+            if value not in known:
+                raise ValueError(
+                    f"{what}: expected one of {', '.join(known)}; got {value or 'none'}."
+                )
         of_structures = self.counts.segmentation_metrics.get(metric)
         if of_structures is not None and not str(label):
             return mean_of_known(of_structures)
-        key = ColumnKey(voxels, str(label), metric)
+        key = (voxels, str(label), metric)
         return self.columns.get(key, np.full(len(self.cases), np.nan))
 
     def estimate(
@@ -240,11 +226,6 @@ class FolderResult:
         note = f"{number}: ECE and CECE over the foreground are means over the others."
         return [note] if empty else []
 
-    @property
-    def segmentation_metrics(self) -> list[str]:
-        """The segmentation metrics that were computed."""
-        return list(self.counts.segmentation_metrics)
-
     def has_scores(self, voxels: str = "image") -> bool:
         """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone, if counted.
 
@@ -273,10 +254,10 @@ class FolderResult:
                 of_set[""] |= tables.score_sums()
             for label, metrics in (of_set | self.by_class(tables)).items():
                 for metric, values in metrics.items():
-                    found[ColumnKey(voxels, label, metric)] = values
+                    found[voxels, label, metric] = values
         for number, structure in enumerate(self.structures):
             for metric, values in self.counts.segmentation_metrics.items():
-                found[ColumnKey("", str(structure), metric)] = values[:, number]
+                found["", str(structure), metric] = values[:, number]
         return found
 
     def to_dataframe(self) -> "pandas.DataFrame":
@@ -304,9 +285,10 @@ class FolderResult:
         if len({result.settings.surface for result in results}) > 1:
             results = [result._without_surface() for result in results]
         origin = results[0].origin
-        for result in results:
-            if difference := origin.difference(result.origin):
-                raise ValueError(f"parts differ in {difference}.")
+        if any(result.origin.counted_by() != origin.counted_by() for result in results):
+            raise ValueError(
+                "expected parts that were counted alike; their settings or labels differ."
+            )
         counted = [case for result in results for case in result.counted]
         names = [files.name for files, _ in counted]
         rows = sorted(range(len(names)), key=names.__getitem__)
@@ -368,7 +350,13 @@ def summary_of(result: FolderResult) -> ByName:
     for voxels in result.voxels if result.cases else ():
         by_class = result.by_class(result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
-        pooled_interval[voxels] = _pooled_intervals(result, voxels)
+        pooled_interval[voxels] = {
+            name: Estimate.of_tables(
+                CALIBRATION_METRICS[name], result.counts.calibration[voxels]
+            ).interval
+            for name in result.pooled(voxels)
+            if CALIBRATION_METRICS[name].over_cases != "mean"
+        }
         with_voxels[voxels] = int((~np.isnan(result.values("ECE", voxels))).sum())
     return {
         "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
@@ -383,33 +371,20 @@ def summary_of(result: FolderResult) -> ByName:
             "mean": mean["segmentation"],
             "interval": interval["segmentation"],
             "foreground_mean": {
-                name: result.estimate(name).value for name in result.segmentation_metrics
+                name: result.estimate(name).value for name in result.counts.segmentation_metrics
             },
         },
-        "metric_per_case": [_case(result, row) for row in range(len(result.cases))],
+        "metric_per_case": [
+            {
+                "case": files.name,
+                "reference_file": str(files.ground_truth),
+                "prediction_file": str(files.prediction),
+                "probabilities_file": str(files.probabilities),
+                **_figures(result, methodcaller("item", row)),
+            }
+            for row, (files, _) in enumerate(result.counted)
+        ],
         "skipped": [asdict(entry) for entry in result.skipped],
-    }
-
-
-def _pooled_intervals(result: FolderResult, voxels: Voxels) -> dict[str, Interval]:
-    """Intervals of the pooled metrics, also where labels choose the voxels."""
-    tables = result.counts.calibration[voxels]
-    known = [CALIBRATION_METRICS[name] for name in result.pooled(voxels)]
-    return {
-        metric.name: Estimate.of_tables(metric, tables).interval
-        for metric in known
-        if metric.over_cases != "mean"
-    }
-
-
-def _case(result: FolderResult, row: int) -> ByName:
-    files = result.files[row]
-    return {
-        "case": files.name,
-        "reference_file": str(files.ground_truth),
-        "prediction_file": str(files.prediction),
-        "probabilities_file": str(files.probabilities),
-        **_figures(result, lambda values: values[row].item()),
     }
 
 
@@ -421,12 +396,12 @@ def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> ByName:
     """
     calibration: ByName = {}
     segmentation: ByName = {}
-    for key, values in result.columns.items():
-        if not key.voxels:
-            home = segmentation.setdefault(key.label, {})
+    for (voxels, label, metric), values in result.columns.items():
+        if not voxels:
+            home = segmentation.setdefault(label, {})
         else:
-            home = calibration.setdefault(key.voxels, {})
-            if key.label:
-                home = home.setdefault("classes", {}).setdefault(key.label, {})
-        home[key.metric] = figure(values)
+            home = calibration.setdefault(voxels, {})
+            if label:
+                home = home.setdefault("classes", {}).setdefault(label, {})
+        home[metric] = figure(values)
     return {"calibration": calibration, "segmentation": segmentation}

@@ -9,7 +9,6 @@ each), background and largest probability (four bytes each): 13 bytes a voxel, h
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, product
@@ -138,36 +137,65 @@ def above(p: Floats, threshold: float, *, or_equal: bool = False) -> Mask:
     return compare(p, threshold, signature="dd->?")
 
 
-class DisagreementError(ValueError):
-    """A segmentation does not follow from the probabilities."""
-
-
-class GivenLabels(ABC):
+class GivenLabels:
     """The labels that probabilities give: ``add`` takes the voxels of each channel in order, then come ``labels()``.
 
+    Without thresholds, classes give their argmax, and each region writes where p > 1/2, over those before it. With
+    thresholds, structures write where p exceeds theirs. Where several labels are right, that of the segmentation is
+    taken.
+
     Attributes:
-        rule: how they follow from the probabilities, in errors.
-        segmentation: (n,) may follow from them: where several labels are right, its label is taken.
-        label: (n,) what the channels so far give.
+        segmentation: (n,) may follow from the probabilities.
+        label: (n,) what the channels so far give; of equally probable classes, the lowest.
     """
 
-    rule: str
-
-    def __init__(self, segmentation: Labels, meaning: LabelMeaning) -> None:
+    def __init__(
+        self,
+        segmentation: Labels,
+        meaning: LabelMeaning,
+        dtype: DTypeLike,
+        thresholds: Sequence[float] | None = None,
+    ) -> None:
         self.segmentation = segmentation
         self.label = np.zeros_like(segmentation)
         self._meaning = meaning
+        self._agrees = np.zeros(0, bool)
+        is_exclusive = meaning.activation.exclusive
+        self._by_argmax = is_exclusive and thresholds is None
+        if self._by_argmax:
+            self._rule = "the argmax"
+            self._largest = np.full(segmentation.size, -1, np.result_type(dtype, np.float32))
+            self._agrees = np.zeros(segmentation.size, bool)
+            return
+        self._rule = "given by the thresholds that it was decoded with"
+        if thresholds is None:
+            self._rule = "each region where p exceeds 1/2"
+            thresholds = [0.5] * meaning.num_channels
+        written = meaning.known[1:] if is_exclusive else meaning.written
+        self._writes = [(0, np.inf)] * meaning.activation.first_structure
+        self._writes += zip(written, thresholds, strict=True)
 
-    @abstractmethod
     def add(self, channel: int, part: slice, p: Floats) -> None:
         """Take a channel's probabilities (n,), float32 at least, of some of the voxels."""
+        segmentation, label = self.segmentation[part], self.label[part]
+        if self._by_argmax:
+            follow(p, channel, segmentation, self._largest[part], label, self._agrees[part])
+            return
+        written, threshold = self._writes[channel]
+        may_be_there = above(p, threshold, or_equal=True) & (segmentation == written)
+        there = above(p, threshold) | may_be_there
+        if self._meaning.activation.exclusive:
+            there &= (label == 0) | (label != segmentation)
+        label[there] = written
 
     def labels(self) -> Labels:
         """Return the labels (n,), after the last channel."""
+        if self._by_argmax:
+            return np.where(self._agrees, self.segmentation, self.label)
         return self.label
 
-    def check(self) -> None:
-        """Raise a DisagreementError unless the segmentation has these labels, postprocessed or not."""
+    def check(self, name: str) -> None:
+        """Raise a ValueError unless the segmentation has these labels, postprocessed or not."""
         pairs = confusion_matrix(self.labels(), self.segmentation, self._meaning.ignored + 1)
         if wrong := int(pairs[:, 1:].sum() - np.trace(pairs[1:, 1:])):
             voxels = f"{wrong} of {self.segmentation.size} voxels"
@@ -176,79 +204,11 @@ class GivenLabels(ABC):
             what = "is empty, and these probabilities give structures"
         else:
             return
-        raise DisagreementError(
-            f"the segmentation {what}; expected {self.rule}, but for components that postprocessing removed."
+        raise ValueError(
+            f"{name}: the segmentation {what}; expected {self._rule}, but for components that postprocessing removed. "
+            "Was it predicted again without --save_probabilities (in training: --npz), are they of another case or "
+            "another model, or is the orientation read wrongly? The reader that plans.json names decides it."
         )
-
-
-class Argmax(GivenLabels):
-    """The most probable class; in ``label``, ties go to the lower one."""
-
-    rule = "the argmax"
-
-    def __init__(self, segmentation: Labels, meaning: LabelMeaning, dtype: DTypeLike) -> None:
-        super().__init__(segmentation, meaning)
-        self._largest = np.full(segmentation.size, -1, np.result_type(dtype, np.float32))
-        self._agrees = np.zeros_like(segmentation, bool)
-
-    def add(self, channel: int, part: slice, p: Floats) -> None:
-        follow(
-            p,
-            channel,
-            self.segmentation[part],
-            self._largest[part],
-            self.label[part],
-            self._agrees[part],
-        )
-
-    def labels(self) -> Labels:
-        return np.where(self._agrees, self.segmentation, self.label)
-
-
-class Thresholded(GivenLabels):
-    """The labels that structures write where p exceeds their thresholds, by default 1/2.
-
-    A region writes over those before it. Where several classes exceed theirs, any of them is right.
-    """
-
-    def __init__(
-        self, segmentation: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None
-    ) -> None:
-        super().__init__(segmentation, meaning)
-        self.rule = "given by the thresholds that it was decoded with"
-        if thresholds is None:
-            self.rule = "each region where p exceeds 1/2"
-            thresholds = [0.5] * meaning.num_channels
-        of_background = [(0, np.inf)] * meaning.activation.first_structure
-        written = meaning.structures if meaning.activation.exclusive else meaning.written
-        if len(written) != len(meaning.structures):
-            raise ValueError(
-                f"meaning: expected in written the label that each of the {len(meaning.structures)} regions writes to "
-                f"a segmentation, as regions_class_order of dataset.json; got {len(written)} labels."
-            )
-        self._writes = [*of_background, *zip(written, thresholds, strict=True)]
-
-    def add(self, channel: int, part: slice, p: Floats) -> None:
-        written, threshold = self._writes[channel]
-        segmentation = self.segmentation[part]
-        label = self.label[part]
-        may_be_there = above(p, threshold, or_equal=True) & (segmentation == written)
-        there = above(p, threshold) | may_be_there
-        if self._meaning.activation.exclusive:
-            there &= (label == 0) | (label != segmentation)
-        label[there] = written
-
-
-def labels_given(
-    segmentation: Labels,
-    meaning: LabelMeaning,
-    thresholds: Sequence[float] | None,
-    dtype: DTypeLike,
-) -> GivenLabels:
-    """Return the object that derives the labels from a case's probabilities of this dtype."""
-    if meaning.activation.exclusive and thresholds is None:
-        return Argmax(segmentation, meaning, dtype)
-    return Thresholded(segmentation, meaning, thresholds)
 
 
 def segment(probabilities: Floats, meaning: LabelMeaning) -> Labels:
@@ -256,7 +216,7 @@ def segment(probabilities: Floats, meaning: LabelMeaning) -> Labels:
     spatial = probabilities.shape[1:]
     # Of equally probable classes the first wins, and of a region at exactly 1/2 the background
     background = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)
-    given = labels_given(background, meaning, None, probabilities.dtype)
+    given = GivenLabels(background, meaning, probabilities.dtype)
     for channel, p in enumerate(probabilities):
         exact = p.astype(np.result_type(p, np.float32), copy=False)
         given.add(channel, slice(None), exact.reshape(-1))
@@ -298,7 +258,7 @@ class CaseArrays:
 def count_case(case: CaseArrays) -> Counts:
     """Count a case, except for segmentation metrics.
 
-    Raises a ValueError if values are not probabilities, a DisagreementError if they give another segmentation.
+    Raises a ValueError if values are not probabilities, or give another segmentation than they must.
     """
     if case.meaning.activation.exclusive:
         sums, argmax = _count_classes(case)
@@ -336,10 +296,10 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         )
     del near
     p_0_at = {part.start: p for _, part, p in background}
-    argmax = Argmax(segmentation, meaning, dtype)
-    takers: list[GivenLabels] = [argmax]
+    argmax = GivenLabels(segmentation, meaning, dtype)
+    takers = [argmax]
     if case.thresholds is not None:
-        takers.append(Thresholded(segmentation, meaning, case.thresholds))
+        takers.append(GivenLabels(segmentation, meaning, dtype, case.thresholds))
     for channel, part, p in chain(background, blocks):
         for taker in takers:
             taker.add(channel, part, p)
@@ -359,7 +319,7 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
             sums.missed[channel],
         )
     if case.must_agree:
-        takers[-1].check()
+        takers[-1].check(case.channels.name)
     sums.add_tops()
     is_argmax = np.array_equal(argmax.label, segmentation)
     return sums, None if is_argmax else argmax.label.reshape(case.shape)
@@ -375,7 +335,7 @@ def _count_regions(case: CaseArrays) -> CellSums:
     sums = CellSums(meaning, case.settings)
     given = None
     if case.must_agree:  # without, it need not be known which labels regions write
-        given = Thresholded(segmentation, meaning, case.thresholds)
+        given = GivenLabels(segmentation, meaning, dtype, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
     for number in range(meaning.num_channels):
         of_region = list(islice(blocks, len(case.channels.parts)))
@@ -408,7 +368,7 @@ def _count_regions(case: CaseArrays) -> CellSums:
     for _ in blocks:  # to the end, which checks the file
         pass
     if given is not None:
-        given.check()
+        given.check(case.channels.name)
     return sums
 
 

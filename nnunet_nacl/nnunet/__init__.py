@@ -12,7 +12,6 @@ from nnunet_nacl.nnunet._data_set import (
 from nnunet_nacl.nnunet._folders import (
     SPLITS_NAME,
     CaseFiles,
-    CaseStates,
     LabelledImages,
     Predictions,
     PreprocessedDataSet,
@@ -73,7 +72,6 @@ __all__ = [
     "PROVENANCE_NAME",
     "SPLITS_NAME",
     "CaseFiles",
-    "CaseStates",
     "DataSet",
     "Geometry",
     "LabelMap",

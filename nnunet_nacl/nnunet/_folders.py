@@ -309,45 +309,6 @@ _HOW_TO_SAVE = (
 
 
 @dataclass(frozen=True)
-class CaseStates:
-    """The states of all files that a case is read from, at a time; None of one that is missing or not looked for.
-
-    The last two are of the ``.json`` files that hold a TIFF's spacing.
-    """
-
-    ground_truth: FileState | None
-    prediction: FileState | None
-    probabilities: FileState | None
-    spacing_of_truth: FileState | None = None
-    spacing_of_prediction: FileState | None = None
-
-    def without_truth(self) -> "CaseStates":
-        return replace(self, ground_truth=None, spacing_of_truth=None)
-
-    def moved_to(self, folder: Path) -> "CaseStates":
-        """Return the same states of a prediction that was moved into another folder."""
-        moved = {
-            name: state and state._replace(path=str(folder / Path(state.path).name))
-            for name, state in vars(self).items()
-            if "truth" not in name
-        }
-        return replace(self, **moved)
-
-    @property
-    def found(self) -> list[FileState]:
-        """The states of the files that exist."""
-        return [state for state in vars(self).values() if state is not None]
-
-    def equal(self, other: "CaseStates") -> bool:
-        """Whether the files have the same names, sizes and times of change, wherever they lie."""
-        mine, others = (
-            [state and (Path(state.path).name, *state[1:]) for state in vars(states).values()]
-            for states in (self, other)
-        )
-        return mine == others
-
-
-@dataclass(frozen=True)
 class CaseFiles:
     """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
 
@@ -370,16 +331,16 @@ class CaseFiles:
         check_input(self.prediction, ": no predicted segmentation.")
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
-    def states(self) -> "CaseStates":
-        """Return the states of its files now."""
-        truth = self.ground_truth
-        return CaseStates(
-            None if truth is None else FileState.of(truth),
-            FileState.of(self.prediction),
-            FileState.of(self.probabilities),
-            None if truth is None else FileState.of(truth.with_suffix(".json")),
-            FileState.of(self.prediction.with_suffix(".json")),
-        )
+    def states(self) -> dict[str, FileState | None]:
+        """Return the states now of all files that it is read from, those of a TIFF's spacing too; None if missing."""
+        files: dict[str, Path | None] = {
+            "ground_truth": self.ground_truth,
+            "prediction": self.prediction,
+            "probabilities": self.probabilities,
+            "spacing_of_truth": self.ground_truth and self.ground_truth.with_suffix(".json"),
+            "spacing_of_prediction": self.prediction.with_suffix(".json"),
+        }
+        return {what: None if file is None else FileState.of(file) for what, file in files.items()}
 
     def write(
         self,

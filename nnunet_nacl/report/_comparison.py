@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
@@ -27,7 +28,7 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.names import cases_of_patients
-from nnunet_nacl.nnunet import CaseStates, calibration_of
+from nnunet_nacl.nnunet import calibration_of
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Order, order
 
@@ -127,10 +128,10 @@ class Comparison:
         found = {name: calibration_of(folder) for name, folder in folders.items()}
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
-    def file_states(self, case: str) -> dict[str, CaseStates]:
+    def file_states(self, case: str) -> dict[str, dict[str, FileState | None]]:
         """Return the states of a case's files when each method was evaluated."""
         row = self.cases.index(case)
-        return {name: result.counted[row].states for name, result in self.results.items()}
+        return {name: result.counted[row][1] for name, result in self.results.items()}
 
     @cached_property
     def estimates(self) -> dict[Metric, dict[str, Estimate]]:

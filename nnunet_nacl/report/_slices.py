@@ -68,7 +68,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         iter(comparison.results.values())
     ).origin  # the others' labels and reader are the same
     reader = Reader(origin.reader)
-    truth_file = _file(next(iter(states.values())).ground_truth)
+    truth_file = _file(next(iter(states.values()))["ground_truth"])
     read = reader.read_labels(truth_file)
     truth = read.labels
     highest = max(origin.meaning.known)  # the ignore label is above all others
@@ -84,8 +84,8 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     image = None
     for name, files in states.items():
         with _noting(missing, name):
-            segmentation = reader.read_labels(_file(files.prediction)).labels[numbers]
-            p = _probabilities(_file(files.probabilities), numbers)
+            segmentation = reader.read_labels(_file(files["prediction"])).labels[numbers]
+            p = _probabilities(_file(files["probabilities"]), numbers)
             methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)

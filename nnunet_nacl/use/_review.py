@@ -146,7 +146,7 @@ def review_folder(
     looks: dict[str, _Look] = {}
     if members or page is not None:
         looks, unseen = each_case(
-            {case.name: case for case in counted.files},
+            {case.name: case for case, _ in counted.counted},
             partial(
                 _look,
                 data_set=data_set,

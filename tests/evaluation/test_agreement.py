@@ -1,7 +1,6 @@
 """The saved segmentation is what the probabilities give, up to postprocessing, or the case is named."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import DisagreementError, LabelMeaning, labels_given
+from nnunet_nacl.metrics import GivenLabels, LabelMeaning
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders
 from tests.generated import change, segment, softmax
@@ -18,15 +17,15 @@ CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
 
 
-def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> Any:
-    found = labels_given(saved.reshape(-1), meaning, None, p.dtype)
+def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> GivenLabels:
+    found = GivenLabels(saved.reshape(-1), meaning, p.dtype)
     for channel, values in enumerate(p):
         found.add(channel, slice(None), values.reshape(-1).astype(np.result_type(p, np.float32)))
     return found
 
 
 def check(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> None:
-    given(p, saved, meaning).check()
+    given(p, saved, meaning).check("x.npz")
 
 
 def smooth_case(seed: int, *, regions: bool = False, shape: tuple[int, ...] = (6, 30, 32)) -> np.ndarray:
@@ -71,8 +70,8 @@ def test_whatever_it_cannot_leave(meaning: LabelMeaning, change: Callable[[np.nd
     p = smooth_case(0, regions=meaning is REGIONS)
     saved = change(segment(p, meaning is REGIONS)).astype(np.uint8)
     rule = "each region where p exceeds 1/2" if meaning is REGIONS else "the argmax"
-    found = rf"^the segmentation .*; expected {rule}, but for components that postprocessing removed\.$"
-    with pytest.raises(DisagreementError, match=found):
+    found = rf"^x\.npz: the segmentation .*; expected {rule}, but for components that postprocessing removed\. Was it"
+    with pytest.raises(ValueError, match=found):
         check(p, saved, meaning)
 
 

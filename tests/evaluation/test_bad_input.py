@@ -36,7 +36,7 @@ BAD = {  # other arrays that are refused: test_case.py; files that cannot be rea
     ),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
-        "case_1.npz and case_1.nii.gz: the segmentation has another label than these probabilities give in ",
+        "case_1.npz: the segmentation has another label than these probabilities give in ",
     ),
     "unknown label": (
         partial(ground_truth_with, change=lambda y: y + 1),

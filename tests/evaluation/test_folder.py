@@ -72,7 +72,7 @@ def test_cases_in_long_form(folders: Folders) -> None:
 def test_dice_equals_nnunets(folders: Folders) -> None:
     result = evaluate(Predictions.of_folder(*folders))
     per_class = {1: [], 2: []}
-    for row, case in enumerate(result.files):
+    for row, (case, _) in enumerate(result.counted):
         peer = compute_metrics(str(case.ground_truth), str(case.prediction), SimpleITKIO(), [1, 2])
         for label in (1, 2):
             assert result.values("Dice", label=label)[row] == peer["metrics"][label]["Dice"]
@@ -149,7 +149,7 @@ def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     # a case that the fold should have validated on, and has not
     assert [entry.case for entry in evaluate_folds(0, validated=["abc", ""]).skipped] == ["c"]
     both = evaluate_folds(0, 1, validated=["ab", "c"])
-    assert [files.probabilities.parents[1].name for files in both.files] == ["fold_0", "fold_0", "fold_1"]
+    assert [files.probabilities.parents[1].name for files, _ in both.counted] == ["fold_0", "fold_0", "fold_1"]
     assert (model / "calibration_folds_0_1_summary.json").is_file()
     for fold in (0, 1):
         folder = model / f"fold_{fold}"

@@ -77,7 +77,7 @@ def test_a_moved_folder_is_not_counted_again(folders: Folders, capsys: pytest.Ca
     assert evaluated_again(moved, capsys) == 0
     result = read_result(moved[1] / SUMMARY)
     assert [pair.gt_folder for pair in result.origin.folders] == [str(moved[0])]
-    assert {file.prediction.parent for file in result.files} == {moved[1]}
+    assert {file.prediction.parent for file, _ in result.counted} == {moved[1]}
 
 
 def zero_early_slices(file: Path) -> None:
@@ -164,7 +164,7 @@ def test_another_way_of_counting_keeps_nothing(
     monkeypatch.setattr(_case.Origin.__init__, "__defaults__", (1,))
     run_evaluate(folders)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"was counted by another version of nnunet_nacl: run nnunet_nacl evaluate"):
+    with pytest.raises(ValueError, match=r"another version counted it: run nnunet_nacl evaluate again"):
         read_result(folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 3
     assert read_result(folders[1] / SUMMARY).origin.counting == counting

@@ -61,11 +61,11 @@ def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
     assert np.isnan([fewer.estimate("ECE", "near").value, fewer.estimate("Dice").value]).all()
     with pytest.raises(ValueError, match=r"metric: expected one of ECE, CECE, .*; got Dica\."):
         result.estimate("Dica")
-    with pytest.raises(ValueError, match=r"ECE: expected the voxel set, one of foreground, .*; got none\."):
+    with pytest.raises(ValueError, match=r"voxel set of ECE: expected one of foreground, .*; got none"):
         result.estimate("ECE")
-    with pytest.raises(ValueError, match="Dice is of the segmentation, without a voxel set; got near"):
+    with pytest.raises(ValueError, match=r"voxel set of Dice: .*got near"):
         result.estimate("Dice", "near")
-    with pytest.raises(ValueError, match="label: expected one of 0, 1, 2; got cortex"):
+    with pytest.raises(ValueError, match=r"label: .*; got cortex"):
         result.values("Dice", label="cortex")
     # Without a label, of each case the mean over its structures
     of_labels = [result.values("Dice", label=label) for label in result.structures]

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin, write_result
 from nnunet_nacl.evaluation._folder import record_file, write_record
-from nnunet_nacl.evaluation._result import CountedCase
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
-from nnunet_nacl.nnunet import CaseFiles, CaseStates
+from nnunet_nacl.nnunet import CaseFiles
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
@@ -84,9 +83,7 @@ def twice(result: FolderResult) -> FolderResult:
     """With each case as two images of a patient, such as ``case_00_1`` and ``case_00_2``."""
     double = result.take([row for row in range(len(result.cases)) for _ in range(2)])
     names = [f"{case}_{image}" for case in result.cases for image in (1, 2)]
-    renamed = [
-        case._replace(files=replace(case.files, name=name)) for case, name in zip(double.counted, names, strict=True)
-    ]
+    renamed = [(replace(files, name=name), states) for (files, states), name in zip(double.counted, names, strict=True)]
     return replace(double, counted=renamed)
 
 
@@ -107,12 +104,12 @@ def with_origin(result: FolderResult, **changes: object) -> FolderResult:
 def _folder_result(
     cases: Sequence[str], found: list[Counts], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
-    parts = ("reference", "prediction", "probabilities")
+    kinds = ("ground_truth", "prediction", "probabilities")
     counted = []
     for name in cases:
-        files = [Path("/gone") / f"{one}_{name}.nii.gz" for one in parts]
-        states = CaseStates(*(FileState(str(file), 1, 1) for file in files))
-        counted.append(CountedCase(CaseFiles(name, *files), states))
+        files = [Path("/gone") / f"{one}_{name}.nii.gz" for one in kinds]
+        states = {kind: FileState(str(file), 1, 1) for kind, file in zip(kinds, files, strict=True)}
+        counted.append((CaseFiles(name, *files), states))
     pair = FolderPair("labelsTs", f"predictions/{temperature}")
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
@@ -122,7 +119,7 @@ def _folder_result(
 
 def write_summary(result: FolderResult, summary: Path) -> None:
     """What ``evaluate`` writes, of a result without files."""
-    for row, files in enumerate(result.files):
+    for row, (files, _) in enumerate(result.counted):
         write_record(result.take([row]), record_file(files, summary))
     write_result(result, summary)
 

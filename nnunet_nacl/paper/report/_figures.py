@@ -278,8 +278,8 @@ FIGURES: dict[FigureKind, tuple[str, DrawStudy, str]] = {
     "radar": (
         (
             "Each method has an axis. One line joins the methods' first values (HP1), another their second values "
-            "(HP2), and so on; the legend names the values. Where the lines lie close together, the value matters little. "
-            "For Dice (whose axis need not begin at 0), further out is better; for ECE, further in."
+            "(HP2), and so on; the legend names the values. Where the lines lie close together, the value matters "
+            "little. For Dice (whose axis need not begin at 0), further out is better; for ECE, further in."
         ),
         study_radar,
         "CECE",
@@ -287,8 +287,8 @@ FIGURES: dict[FigureKind, tuple[str, DrawStudy, str]] = {
     "differences": (
         (
             "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows "
-            "above each plot show on which side each loss is better; bars have the color of the better loss. Lines: 95 % "
-            "paired bootstrap intervals."
+            "above each plot show on which side each loss is better; bars have the color of the better loss. Lines: "
+            "95 % paired bootstrap intervals."
         ),
         study_differences,
         "",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._fold import FOLD_CHECKPOINT
 from nnunet_nacl.calibrate._methods import Calibration
@@ -16,14 +17,12 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
 from nnunet_nacl.metrics import ratio, segment
-from nnunet_nacl.nnunet import (
-    CALIBRATED_NAME,
-    CaseFiles,
-    DataSet,
-    Predictions,
-)
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, DataSet, Predictions
+from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
+_NEVER = -1e4
+"""The logit of a p of 0 that is no rounded one, as outside nnU-Net's crop: no temperature makes it plausible."""
 _COARSE = 0.01
 """From this share of rounded errors on, T was off by 5 % and more in simulations; of classes, always too low."""
 
@@ -88,7 +87,13 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
     low = float(step.smallest_subnormal) / 2
     high = 1 if meaning.activation.exclusive else 1 - float(step.epsneg) / 2
     labels, geometry = case.read_truth()
-    flat = p.reshape(len(p), -1)
+
+    def values(index: NDArray[np.intp]) -> tuple[Floats, None]:
+        stored = p.reshape(len(p), -1)[:, index].astype(np.float32).clip(low, high)
+        logits = meaning.activation.logits(stored)
+        logits[stored == 0] = _NEVER
+        return logits, None
+
     sample = Sample.draw(
         files.name,
         meaning,
@@ -96,10 +101,7 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
         foreground=meaning.activation.foreground(p[: meaning.num_tops]),
         spacing_mm=geometry.spacing,
         most=most,
-        values=lambda index: (
-            meaning.activation.logits(flat[:, index].astype(np.float32).clip(low, high)),
-            None,
-        ),
+        values=values,
     )
     return sample, p.dtype
 

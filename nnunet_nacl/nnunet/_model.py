@@ -136,7 +136,6 @@ def build_predictor(
     device: str,
     *,
     use_mirroring: bool = True,
-    built_by: str | None = None,
 ) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
 
@@ -147,7 +146,6 @@ def build_predictor(
         content: of a checkpoint.
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: whether it predicts with test-time augmentation.
-        built_by: the trainer that builds the network, if it is known to build the same as the checkpoint's own.
     """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -166,9 +164,7 @@ def build_predictor(
         name = content["init_args"]["configuration"]
         trainer = content["trainer_name"]
         plans_json = PlansJson.read(model / "plans.json")
-        network, channels = plans_json.build_network(
-            name, built_by or trainer, deep_supervision=False
-        )
+        network, channels = plans_json.build_network(name, trainer, deep_supervision=False)
         weights = content["network_weights"]
         network.load_state_dict(weights)
         plans = PlansManager(plans_json.content)

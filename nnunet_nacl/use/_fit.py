@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate import FOLD_CHECKPOINT, split_cases
 from nnunet_nacl.cases import Skipped
@@ -127,27 +129,26 @@ class ReviewFit:
             for one in self.held_out
             if one.structure != ALL and one.spearman is not None
         ]
-        told = "the rank correlation on other cases is unknown"
+        quality = "the rank correlation on other cases is unknown"
         if ranks:
-            told = (
+            quality = (
                 "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
                 f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
-        return [f"The fit uses {self.size}; {told}.", *self.shortfalls()]
+        return [f"The fit uses {self.size}; {quality}.", *self.shortfalls()]
 
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
         for judgement in self.held_out:
-            shares = {
-                "bound of the Dice": (judgement.bound_coverage, judgement.num_bounds),
-                "interval of the volume": (judgement.interval_coverage, judgement.num_intervals),
-            }
-            for what, (held, count) in shares.items():
-                if held is None or count is None or judgement.structure == ALL:
-                    continue
-                variance = self.coverage * (1 - self.coverage) / count
-                if held < self.coverage - 2 * math.sqrt(variance):
+            if judgement.structure == ALL:
+                continue
+            for what, held, count in (
+                ("bound of the Dice", judgement.bound_coverage, judgement.num_bounds),
+                ("interval of the volume", judgement.interval_coverage, judgement.num_intervals),
+            ):
+                error = math.sqrt(self.coverage * (1 - self.coverage) / (count or 1))
+                if held is not None and held < self.coverage - 2 * error:
                     notes.append(
                         f"Do not rely on the {what} of {judgement.structure}: it held in {100 * held:.0f} % of the "
                         f"held-out cases, not in {100 * self.coverage:.0f} %."
@@ -238,14 +239,13 @@ def _hold_out(
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
     from pandas import concat
 
-    row_of = {case: row for row, case in enumerate(counted.cases)}
-    rows = [[row_of[case] for case in part] for part in parts]
     outcomes = []
-    for held_out in rows:
-        others = [row for part in rows if part is not held_out for row in part]
+    for part in parts:
+        is_held_out = np.isin(counted.cases, part)
         try:
-            fits = _fit_structures(counted.take(others), coverage)
+            fits = _fit_structures(counted.take(np.flatnonzero(~is_held_out).tolist()), coverage)
         except TooFewCasesError:
             return []
-        outcomes.append(outcomes_of(counted.take(held_out), fits, coverage))
+        held_out = counted.take(np.flatnonzero(is_held_out).tolist())
+        outcomes.append(outcomes_of(held_out, fits, coverage))
     return judge_structures(concat(outcomes))

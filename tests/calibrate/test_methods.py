@@ -238,7 +238,7 @@ def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("activation", Activation)
-@pytest.mark.parametrize("keeping", [0, 10, 1000])
+@pytest.mark.parametrize("keeping", [0, 1000])
 def test_never_behind_a_temperature_where_it_is_fitted(
     activation: Activation, keeping: float, features: np.ndarray
 ) -> None:
@@ -264,14 +264,6 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     outside = np.isin(sample.case, [sample.names.index(name) for name in part])
     alone = Temperature.of(sample.take(~outside))
     assert trials.unseen[part[0]]["temperature"] == alone
-
-
-def test_the_layer_as_trained_is_flat_too() -> None:
-    """Of a 1×1 convolution without bias, as that of any other calibration."""
-    weight = np.arange(6.0).reshape(2, 3, 1, 1)
-    rows, bias = Unchanged().layer(weight, None)
-    assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert bias.tolist() == [0, 0]
 
 
 def score(nll: float, highest_change: float, dice: float) -> Score:

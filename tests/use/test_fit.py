@@ -9,7 +9,7 @@ import pytest
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.metrics import THRESHOLDS
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
 from nnunet_nacl.use import (
     ReviewFit,
     decode_folder,
@@ -247,14 +247,3 @@ def test_a_fit_to_argmax_is_not_for_decoded_segmentations(new: tuple[Path, Path]
     with pytest.raises(ValueError, match=r"that are not decoded; these are predictions that are decoded \(dice\)"):
         review_folder(tmp_path / "decoded", fit=fitted)
     decode_folder(tmp_path / "decoded", tmp_path / "again", fit=fitted, alpha=0.2)  # of the same probabilities
-
-
-@pytest.mark.parametrize("missing", ["metric", "alpha"])
-def test_a_damaged_mark_is_named(new: tuple[Path, Path], fitted: Path, tmp_path: Path, missing: str) -> None:
-    decode_folder(new[1], tmp_path / "decoded")
-    file = tmp_path / "decoded" / DECODED_NAME
-    mark = json.loads(file.read_text())
-    del mark[missing]
-    file.write_text(json.dumps(mark))
-    with pytest.raises(ValueError, match=rf"decoded\.json is not as expected: {missing}: "):
-        review_folder(tmp_path / "decoded", fit=fitted)

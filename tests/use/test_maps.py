@@ -77,14 +77,6 @@ def test_maps_that_would_replace_each_other(tmp_path: Path) -> None:
     write_maps(folder, tmp_path / "out", what=["structures"], as_one=True)
 
 
-def test_into_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    random_folder(tmp_path / "in", "a")
-    (tmp_path / "out").mkdir()
-    monkeypatch.chdir(tmp_path / "out")
-    write_maps("../in", ".", what=["confidence"])
-    assert names(tmp_path / "out") == {"a_confidence.nii.gz", "maps.json"}
-
-
 def test_regions_show_the_least_sure_region(tmp_path: Path) -> None:
     p, folder = random_case(0, regions=True), random_folder(tmp_path / "in", "a", regions=True)
     write_maps(folder, tmp_path / "out", what=["confidence", "entropy", "structure:core"])

@@ -88,10 +88,3 @@ def test_volumes_are_fitted_to_the_cases_that_are_labelled_as_a_whole(tmp_path: 
         assert fit.volume == whole.structures[structure].volume is not None
     with pytest.raises(ValueError, match=r"^4 calibration cases are too few: a coverage of 0.9 needs at least 19"):
         fit_review(Predictions.of_folder(*sparse(write_folder(tmp_path / "few", "abcd"), "abcd")))
-
-
-def test_without_ignored_voxels_nothing_is_said(tmp_path: Path) -> None:
-    truth, predictions = sparse(write_folder(tmp_path, "abcd"), "")
-    review = review_folder(predictions, gt_folder=truth)
-    assert WARNED not in review.summary()
-    assert review.table.true_ml.notna().all()

@@ -29,6 +29,7 @@ from nnunet_nacl.metrics._loops import (
     count_class,
     count_region,
     follow,
+    logarithms,
 )
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import confusion_matrix
@@ -308,6 +309,7 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         sums.entropy[channel] += count_class(
             channel,
             p,
+            logarithms(p),
             p_0_at[part.start],
             truth[part],
             segmentation[part],

@@ -71,16 +71,23 @@ def _reached(p: float, log_p: float, thresholds: Floats) -> int:
     return row
 
 
+def logarithms(p: Floats) -> Floats:
+    """Return float64 ln p (n,), with a finite one of 0; where it can, NumPy computes several at a time."""
+    exact = np.maximum(p, _SMALLEST, dtype=np.float64)
+    return np.log(exact, out=exact)
+
+
 @compiled
 def count_class(
-    k: int, p: Floats, background: Floats, truth: Labels, segmentation: Labels, cells: Bytes, edges: Floats,
-    thresholds: Floats, sums: Floats, nll: Floats, missed: NDArray[np.int64],
+    k: int, p: Floats, logs: Floats, background: Floats, truth: Labels, segmentation: Labels, cells: Bytes,
+    edges: Floats, thresholds: Floats, sums: Floats, nll: Floats, missed: NDArray[np.int64],
 ) -> float:  # fmt: skip
     """Add the voxels (n,) of class k, and return Σ −p ln p of those near.
 
     Args:
         k: the class; a hit is where it is the truth.
         p: (n,) its probabilities.
+        logs: (n,) ln p, see ``logarithms``.
         background: (n,) p_0.
         truth: (n,) labels.
         segmentation: (n,) labels, too.
@@ -95,19 +102,15 @@ def count_class(
     for i in range(p.size):
         cell = cells[i]
         exact = np.float64(p[i])
-        is_hit = truth[i] == k
-        log = 0.0
-        if exact < 1 and (is_hit or cell & NEAR):
-            log = np.log(max(exact, _SMALLEST))
         if cell & NEAR:
-            entropy -= exact * log
+            entropy -= exact * logs[i]
         if segmentation[i] == k:
             cell += TOP
-        if is_hit:
+        if truth[i] == k:
             cell += HIT
-            nll[cell] -= max(log, _LOWEST_LOG)
+            nll[cell] -= max(logs[i], _LOWEST_LOG)
             if k > 0:
-                missed[_reached(exact, log, thresholds)] += 1
+                missed[_reached(exact, logs[i], thresholds)] += 1
         _add(sums, cell, edges, exact, 1 - np.float64(background[i]))
     return entropy
 

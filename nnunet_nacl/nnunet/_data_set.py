@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import check_input, read_json, whole_file, write_json
+from nnunet_nacl.files import check_input, printable, read_json, whole_file, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -78,7 +78,13 @@ class PlansJson:
         if size := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
             command += f" -pl nnUNetPlannerResEnc{size[1]}"
         check_input(file, f". Plan and preprocess the data set with: {command}")
-        return cls.read(file)
+        found = cls.read(file)
+        for key, expected in (("plans_name", plans), ("dataset_name", name)):
+            if (own := found.content.get(key)) != expected:
+                raise ValueError(
+                    f"{file}: its {key} is {own!r}; expected {expected!r}, since nnU-Net names models by it."
+                )
+        return found
 
     def resolved(self, configuration: str) -> ByName:
         """Return a configuration with all that it inherits."""
@@ -341,6 +347,10 @@ def _write_scaled(image: Any, file: Path, step: float) -> None:
 def _check_length(file: Path) -> None:
     """Check that a NIfTI file is as long as its header says: what is cut off, ITK takes for zeros."""
     check_input(file)
+    if printable(str(file)) != str(file):
+        raise ValueError(
+            f"{printable(str(file))}: ITK ends the process at a name that is not UTF-8; rename it."
+        )
     if not file.name.endswith(_NIFTI):
         return
     import nibabel

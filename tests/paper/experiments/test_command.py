@@ -166,7 +166,7 @@ def test_data_sets_one_after_the_other(nnunet: NNUNet, capsys: pytest.CaptureFix
     at = command.index("901")
     assert cli.main([*command[:at], "901", "77", "905", *command[at + 1 :]]) == 1
     printed, said = capsys.readouterr()
-    assert "77 is left out: Data set '77': Could not find a dataset with the ID 77" in said
+    assert "77 is left out: Could not find a dataset with the ID 77" in said
     trained = [line.split()[1] for line in printed.splitlines() if line.startswith("nnUNetv2_train")]
     assert trained == [NAME, NAME, "Dataset905_Other", "Dataset905_Other"]
     assert "# Dataset905_Other: NACL l2, fold 0: train" in printed

@@ -64,9 +64,9 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
     copy = copy_of(model, tmp_path / "copy")
     with pytest.raises(FileExistsError, match=r"copy exists\."):
         compare_logits([model], tmp_path / "copy")
-    with pytest.raises(ValueError, match=r"^images and labels go together; got labels alone\.$"):
+    with pytest.raises(ValueError, match="images and labels go together"):
         compare_logits([model], tmp_path / "out", labels=tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"nothing is not a folder"):
+    with pytest.raises(FileNotFoundError, match="nothing"):
         compare_logits([model], tmp_path / "out", images=tmp_path / "nothing", labels=tmp_path)
     with pytest.raises(FileNotFoundError, match="fold_1"):
         compare_logits([copy], tmp_path / "out", folds=[1])
@@ -109,4 +109,4 @@ def test_test_images_and_folds_by_the_command(model: Path, tmp_path: Path, capsy
     of_all_classes = written["voxels"].groupby(written["logit"]).sum()
     assert set(of_all_classes) == {2 * 20 * 24 * 24}  # an image, by two folds
     assert main(["paper", "logits", str(copy), *images[:2], "-o", str(tmp_path / "other")]) == 1
-    assert "images and labels go together; got images alone" in capsys.readouterr().err
+    assert "images and labels go together." in capsys.readouterr().err

@@ -23,13 +23,14 @@ from nnunet_nacl.metrics import (
     PAPER_METRICS,
     SEGMENTATION_METRICS,
     VOXEL_SETS,
+    Estimate,
     MetricDefinition,
     Voxels,
 )
 from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.nnunet import calibration_of
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report._statistics import Compared
+from nnunet_nacl.report._statistics import Order, order
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
@@ -55,25 +56,15 @@ class Metric:
     def head(self) -> str:
         """The title, its unit, and an arrow in the better direction."""
         unit = self.definition.unit
-        arrow = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        arrow = {True: " ↑", False: " ↓", None: ""}[self.definition.higher_is_better]
         return f"{self.title} ({unit}){arrow}" if unit else f"{self.title}{arrow}"
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """None if neither direction is."""
-        return self.definition.higher_is_better
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
-        return self.definition.is_pooled(self.voxels)
 
     @property
     def axis(self) -> str:
         """The title, and over which voxels: plots and tables show the same value."""
         if self.definition.over_cases == "sums":
             return self.title
-        return f"{self.title}, {'pooled' if self.is_pooled else 'mean over cases'}"
+        return f"{self.title}, {'pooled' if self.definition.is_pooled(self.voxels) else 'mean over cases'}"
 
 
 DICE = Metric("Dice")
@@ -115,11 +106,6 @@ class Comparison:
             )
         return replace(self, asked=voxels)
 
-    def of_methods(self, names: Collection[str]) -> "Comparison":
-        """Return the comparison of some of the methods, on the same cases."""
-        results = {name: result for name, result in self.results.items() if name in names}
-        return replace(self, results=results)
-
     def of_case(self, case: str) -> "Comparison":
         """Return the comparison of all methods on a single case."""
         row = self.cases.index(case)
@@ -148,20 +134,21 @@ class Comparison:
         return {name: result.counted[row][1] for name, result in self.results.items()}
 
     @cached_property
-    def by_metric(self) -> dict[Metric, Compared]:
-        """Each metric, of all methods."""
+    def estimates(self) -> dict[Metric, dict[str, Estimate]]:
+        """Metric -> method -> its estimate."""
         metrics = [Metric(name, one) for one in self.voxels for name in CALIBRATION_METRICS]
         metrics += [Metric(name) for name in SEGMENTATION_METRICS]
         return {
-            metric: Compared(
-                {
-                    name: result.estimate(metric.name, metric.voxels, self.patients)
-                    for name, result in self.results.items()
-                },
-                metric.higher_is_better,
-            )
+            metric: {
+                name: result.estimate(metric.name, metric.voxels, self.patients)
+                for name, result in self.results.items()
+            }
             for metric in metrics
         }
+
+    def order(self, metric: Metric) -> Order:
+        """Sort the methods by a metric."""
+        return order(self.estimates[metric], metric.definition.higher_is_better)
 
     @cached_property
     def reliability(self) -> dict[Voxels, dict[str, Reliability]]:

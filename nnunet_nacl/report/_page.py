@@ -21,7 +21,7 @@ from nnunet_nacl.report import _reliability as reliability
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import DICE, Comparable, Comparison, compare_all, voxels_text
 from nnunet_nacl.report._slices import LOWEST_CONFIDENCE, SURE, case_pictures, confidence_colors
-from nnunet_nacl.report._statistics import LEVEL
+from nnunet_nacl.report._statistics import LEVEL, differences
 from nnunet_nacl.report.plots import (
     Panel,
     draw_panels,
@@ -35,6 +35,8 @@ from nnunet_nacl.typing import ByName
 _ALL_NAMED = 4
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
+_JSON = {"null": "–", "[]": "–", "{}": "–", "true": "True", "false": "False"}
+"""How the page writes these."""
 _TEMPLATE = "report/templates/report.html.j2"
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
@@ -82,8 +84,7 @@ def write_report(
     content = {
         "sections": [
             {
-                **_section(f"d{number}", comparison, images),
-                "reviews": _reviews(comparison, file.parent),
+                **_section(f"d{number}", comparison, file.parent, images),
                 "more": None if parts is None else parts.of_data_set(comparison),
             }
             for number, comparison in enumerate(comparisons, start=1)
@@ -126,66 +127,61 @@ def write_report(
         write_page(file, template, content, filters)
 
 
-def _section(section_id: str, comparison: Comparison, images: Path | None) -> ByName:
-    """Everything that is shown of a data set; the page draws the panels."""
-    first = first_screen(comparison)
-    settings = _settings(comparison)
+def _section(section_id: str, comparison: Comparison, folder: Path, images: Path | None) -> ByName:
+    """Everything that a page in this folder shows of a data set; the page draws the panels."""
     main = comparison.main
     over = {
         one: comparison if one == main else comparison.over(one)
         for one in _SWITCHED
         if one in comparison.voxels
     }
-    of_case = {case: comparison.of_case(case) for case in comparison.chosen_cases}
     # Diagrams of the image would show little besides the easy background
     drawn = [one for one in over if one != "image" or one == main]
     overlaid = {one: reliability_panels(over[one], overlaid=True) for one in drawn}
     single = {one: reliability_panels(over[one]) for one in drawn}
     lead = overlaid[main].pop(0)
-    curves = {
-        case: reliability_panels(own, overlaid=True, title=case) for case, own in of_case.items()
-    }
     several = len(comparison.names) > 1
-    tradeoff = tradeoff_panels(comparison) if several else []
-    pictures = {case: case_pictures(comparison, case, images) for case in of_case}
-
-    def table(name: str, shown: Comparison = comparison) -> tables.Table:
-        (made,) = tables.TABLES[name]([shown])
-        return made
-
+    made = {
+        name: tables.TABLES[name]([comparison])[0] for name in ("methods", "structures", "cases")
+    }
+    if several:
+        (made["differences"],) = tables.TABLES["differences"]([comparison])
+    if comparison.paper_metrics and comparison.judging_metrics:
+        (made["paper"],) = tables.TABLES["expected"]([comparison])
     results = comparison.results
-    needs_paper = comparison.paper_metrics and comparison.judging_metrics
+    pages = {name: one.origin.pred_folders[0] / "review.html" for name, one in results.items()}
     return {
         "id": section_id,
         "comparison": comparison,
         "main": main,
         "colors": results[comparison.names[0]].meaning.smallest_names,
         "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
-        "first": first,
-        "settings": settings,
-        "methods": table("methods"),
-        "paper": table("expected") if needs_paper else None,
-        "structures": table("structures"),
-        "differences": table("differences") if several else None,
-        "cases": table("cases"),
+        "first": first_screen(comparison),
+        "settings": _settings(comparison),
+        "tables": {"paper": None, "differences": None, **made},
         "lead": lead,
         "sets": [
             {
                 "voxels": voxels,
-                "scores": table("scores", shown),
+                "scores": tables.TABLES["scores"]([shown])[0],
                 "overlaid": overlaid.get(voxels, []),
                 "single": single.get(voxels, []),
                 "by_label": voxels in BY_LABEL,
             }
             for voxels, shown in over.items()
         ],
-        "tradeoff": tradeoff,
+        "tradeoff": tradeoff_panels(comparison) if several else [],
+        "reviews": {
+            name: quote(Path(os.path.relpath(page, folder)).as_posix())
+            for name, page in pages.items()
+            if page.is_file()
+        },
         "shown_cases": {
             case: {
                 "id": f"{section_id}-case-{number}",
                 "title": title,
-                "curves": curves[case],
-                "pictures": pictures[case],
+                "curves": reliability_panels(comparison.of_case(case), overlaid=True, title=case),
+                "pictures": case_pictures(comparison, case, images),
             }
             for number, (case, title) in enumerate(comparison.chosen_cases.items(), start=1)
         },
@@ -202,29 +198,32 @@ def first_screen(comparison: Comparison) -> ByName:
       which it is significantly better and worse.
     """
     names = comparison.names
-    by_metric = comparison.by_metric
     error_set = comparison.judging_set or comparison.main
     order = None
     assessments = []
     judging = comparison.judging_metrics  # Without near and image, nothing is judged
     if judging:
-        order = by_metric[judging[0]].order
+        order = comparison.order(judging[0])
         names = order.names or names
         assessments = [comparison.reliability[error_set][name] for name in names]
     named = names
     if len(names) > _ALL_NAMED:
         kept = {comparison.names[0], names[0], *comparison.calibrated}
         named = [name for name in names if name in kept]
+    gaps = {
+        metric: differences(comparison.estimates[metric])
+        for metric in [DICE, *judging, *comparison.paper_metrics]
+    }
+    gaps_in_dice = gaps.pop(DICE)
     against = {}
-    for name, dice in by_metric[DICE].differences.items():
-        if name not in named:
-            continue
-        gaps = {
-            metric: by_metric[metric].differences[name]
-            for metric in judging + comparison.paper_metrics
-        }
-        told = [metric for metric, gap in gaps.items() if gap.is_told_apart()]
-        better = [metric for metric in told if (gaps[metric].value > 0) == metric.higher_is_better]
+    for name in (name for name in gaps_in_dice if name in named):
+        dice = gaps_in_dice[name]
+        told = [metric for metric, gap in gaps.items() if gap[name].is_told_apart()]
+        better = [
+            metric
+            for metric in told
+            if (gaps[metric][name].value > 0) == metric.definition.higher_is_better
+        ]
         against[name] = {
             "dice": None if np.isnan(dice.value) else dice,
             "better": [metric.title for metric in better],
@@ -241,34 +240,19 @@ def first_screen(comparison: Comparison) -> ByName:
     }
 
 
-def _reviews(comparison: Comparison, folder: Path) -> dict[str, str]:
-    """Method -> address of its review's page, seen from a folder, if ``review.html`` lies beside its predictions."""
-    pages = {
-        name: result.origin.pred_folders[0] / "review.html"
-        for name, result in comparison.results.items()
-    }
-    return {
-        name: quote(Path(os.path.relpath(page, folder)).as_posix())
-        for name, page in pages.items()
-        if page.is_file()
-    }
-
-
 def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
-    """Method -> its calibration, settings and versions as texts."""
-    settings = {}
+    """Method -> its calibration, settings and versions as texts: ``background: 0, whole: [1, 2]``; – for nothing."""
+    settings: dict[str, dict[str, str]] = {}
     for name, result in comparison.results.items():
         values = {
             "calibrated by": comparison.calibrated.get(name),
             **result.origin.settings_json(),
             "versions": result.origin.versions,
         }
-        settings[name] = {key: _setting_text(value) for key, value in values.items()}
+        shown = settings[name] = {}
+        for key, value in values.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            if text != value:
+                text = _JSON.get(text) or re.sub(r'^[\[{]|[\]}]$|"', "", text)
+            shown[key] = text
     return settings
-
-
-def _setting_text(value: object) -> str:
-    """``background: 0, whole: [1, 2]``; – for nothing."""
-    if isinstance(value, (dict, list, tuple)):
-        value = re.sub(r'^[\[{]|[\]}]$|"', "", json.dumps(value, ensure_ascii=False)) or None
-    return "–" if value is None else str(value)

@@ -36,7 +36,13 @@ def read_results(
     found: dict[str, dict[str, list[FolderResult]]] = {}
     methods: dict[tuple[str, str], Path] = {}
     for file, name in zip(files, map(printable, given), strict=True):
-        result = _read(file)
+        if not file.is_file():
+            expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
+            raise FileNotFoundError(f"{file} does not exist; {expected}.")
+        result = read_result(file)
+        if stale := result.stale_cases():
+            changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
+            raise ValueError(f"{changed}. Evaluate again.")
         truth = os.path.normpath(result.origin.folders[0].gt_folder)
         data_set = printable(dataset_in(truth) or "")
         method = model_in(unresolved(file)) or file
@@ -46,30 +52,16 @@ def read_results(
                 f"{other}, {method} would both be called {name!r}; name them with --names."
             )
         found.setdefault(data_set, {}).setdefault(name, []).append(result)
-    return {
-        data_set: {name: _merged(name, results) for name, results in by_name.items()}
-        for data_set, by_name in found.items()
-    }
-
-
-def _read(file: Path) -> FolderResult:
-    if not file.is_file():
-        expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
-        raise FileNotFoundError(f"{file} does not exist; {expected}.")
-    result = read_result(file)
-    if stale := result.stale_cases():
-        changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-        raise ValueError(f"{changed}. Evaluate again.")
-    return result
-
-
-def _merged(name: str, results: Sequence[FolderResult]) -> FolderResult:
+    merged: dict[str, dict[str, FolderResult]] = {data_set: {} for data_set in found}
     try:
-        return FolderResult.merged(results)
+        for data_set, by_name in found.items():
+            for name, results in by_name.items():
+                merged[data_set][name] = FolderResult.merged(results)
     except ValueError as error:
         raise ValueError(
             f"{name}: {error} Give methods names of their own with --names."
         ) from error
+    return merged
 
 
 def default_name(file: Path) -> str:

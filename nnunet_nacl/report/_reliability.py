@@ -160,35 +160,28 @@ class Reliability:
         """Compare ECE and accuracy where stated with what the limits above and chance allow.
 
         1. Few cases do not tell.
-        2. The confidences are off if the ECE is above what chance alone could give, and not close to 0.
+        2. The confidences are off if the ECE is above what chance alone could give, and not close to 0:
+           a. nearly right, if ECE and accuracy where stated are nearly so;
+           b. in both directions, if mean confidence and accuracy differ by much less than the ECE, or the other way
+              round than where stated;
+           c. otherwise in that of mean confidence minus accuracy.
         3. They are off, too, if the interval of the accuracy lies on one side of all that is close to the stated one.
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
         if len(self.tables.nll) < _FEWEST:
             return Verdict.UNTOLD
         accuracy, low, high = self.furthest_off.accuracy_where_stated
-        if self.pooled["ECE"] > max(self.by_chance[1], CLOSE):
-            return self._verdict_on_error(accuracy)
-        if high < STATED - CLOSE_STATED:
-            return Verdict.TOO_SURE
-        if low > STATED + CLOSE_STATED:
-            return Verdict.NOT_SURE_ENOUGH
-        return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD
-
-    def _verdict_on_error(self, accuracy: float) -> Verdict:
-        """Judge confidences whose ECE is not due to chance.
-
-        1. Nearly right, if ECE and accuracy where stated are nearly so.
-        2. In both directions, if mean confidence and accuracy differ by much less than the ECE, or the other way round
-           than where stated.
-        3. Otherwise in that of mean confidence minus accuracy.
-        """
         error = self.pooled["ECE"]
-        over_confidence = self.pooled["over_confidence"]
-        above = accuracy - STATED  # NaN is neither far off nor on a side
-        if error <= NEARLY and not abs(above) > NEARLY:
-            return Verdict.NEARLY
-        is_opposite = abs(above) > CLOSE_STATED and above * over_confidence > 0
-        if is_opposite or abs(over_confidence) < _ONE_SIDED * error:
-            return Verdict.MIXED
-        return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
+        if error > max(self.by_chance[1], CLOSE):
+            over_confidence = self.pooled["over_confidence"]
+            above = accuracy - STATED  # NaN is neither far off nor on a side
+            if error <= NEARLY and not abs(above) > NEARLY:
+                return Verdict.NEARLY
+            is_opposite = abs(above) > CLOSE_STATED and above * over_confidence > 0
+            if is_opposite or abs(over_confidence) < _ONE_SIDED * error:
+                return Verdict.MIXED
+            return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
+        is_below = high < STATED - CLOSE_STATED
+        if is_below or low > STATED + CLOSE_STATED:
+            return Verdict.TOO_SURE if is_below else Verdict.NOT_SURE_ENOUGH
+        return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD

@@ -183,9 +183,12 @@ def slice_layers(data: Slices, row: int) -> ByName:
         segmentation = segmentations[row]
         confidence = confidences[row]
         wrong = (segmentation != truth) & counted & (confidence >= SURE)
+        share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
+        steps = (share * (_STEPS - 1)).round()
+        shown = np.where(wrong, _STEPS, steps)[small].astype(np.uint8)
         methods[name] = {
             "segmentation": _label_layer(segmentation[small]),
-            "confidence": _confidence_layer(confidence[small], wrong[small]),
+            "confidence": png(shown, [*confidence_colors(), (*_WRONG, 255)]),
             "share_wrong": float(wrong.mean()),
         }
     return {
@@ -207,9 +210,3 @@ def _label_layer(labels: Labels) -> str:
     shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
     colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
     return png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
-
-
-def _confidence_layer(confidence: Floats, wrong: Mask) -> str:
-    share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
-    shown = np.where(wrong, _STEPS, (share * (_STEPS - 1)).round()).astype(np.uint8)
-    return png(shown, [*confidence_colors(), (*_WRONG, 255)])

@@ -20,7 +20,7 @@ from nnunet_nacl.report._comparison import (
     of_each,
     voxels_text,
 )
-from nnunet_nacl.report._statistics import LEVEL
+from nnunet_nacl.report._statistics import LEVEL, differences
 
 _BOLD = "Bold: significantly better than all others on these cases."
 _EXPECTED = (
@@ -122,21 +122,17 @@ class Table:
     def values(self) -> pd.DataFrame:
         """Return the unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
         found = {}
-        for head, cells in self.frame.items():
-            title = str(head).rstrip(" ↑↓")
-            found[title] = cells.map(lambda cell: cell.number)
+        for head, cells in self.columns.items():
+            title = head.rstrip(" ↑↓")
+            found[title] = [cell.number for cell in cells]
             further = {
-                f"{title} low": cells.map(lambda cell: cell.interval[0]),
-                f"{title} high": cells.map(lambda cell: cell.interval[1]),
-                f"{title} p": cells.map(lambda cell: cell.p),
+                f"{title} low": [cell.interval[0] for cell in cells],
+                f"{title} high": [cell.interval[1] for cell in cells],
+                f"{title} p": [cell.p for cell in cells],
             }
-            if not cells.iloc[0].is_short:
-                found |= {name: own for name, own in further.items() if not own.isna().all()}
-        return pd.DataFrame(found, dtype=np.float64)
-
-    def bold(self) -> pd.DataFrame:
-        """Find the bold cells."""
-        return self.frame.map(lambda cell: cell.is_bold)
+            if not any(cell.is_short for cell in cells):
+                found |= {name: own for name, own in further.items() if not np.isnan(own).all()}
+        return pd.DataFrame(found, self.frame.index, dtype=np.float64)
 
 
 def to_markdown(table: Table) -> str:
@@ -146,7 +142,8 @@ def to_markdown(table: Table) -> str:
         return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
 
     texts = table.frame.map(str).map(escaped)
-    texts = texts.mask(table.bold(), "**" + texts + "**").rename(escaped).reset_index()
+    is_bold = table.frame.map(lambda cell: cell.is_bold)
+    texts = texts.mask(is_bold, "**" + texts + "**").rename(escaped).reset_index()
     rows = [
         [escaped(head) for head in texts.columns],
         ["---"] * len(texts.columns),
@@ -160,7 +157,8 @@ def to_latex(table: Table) -> str:
     r"""Return a LaTeX table for ``\usepackage{booktabs}``."""
     style = table.frame.map(str).style.format(escape="latex")
     style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
-    style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
+    bold = table.frame.map(lambda cell: "textbf:--rwrap;" if cell.is_bold else "")
+    style = style.apply(lambda _: bold, axis=None)
     caption = f"{table.heading}. {table.caption}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.heading.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
@@ -200,20 +198,16 @@ def metric_columns(
     rows = rows or comparison.names
     columns = {}
     for metric in metrics:
-        compared = comparison.by_metric[metric]
-        best = compared.order.best
+        estimates = comparison.estimates[metric]
+        best = comparison.order(metric).best
+        digits = metric.definition.digits
         columns[metric.head] = [
-            Cell(
-                compared.estimates[name].value,
-                compared.estimates[name].interval,
-                digits=metric.definition.digits,
-                is_bold=name == best,
-            )
-            for name in rows
+            Cell(own.value, own.interval, digits=digits, is_bold=name == best)
+            for name, own in ((name, estimates[name]) for name in rows)
         ]
         if expected and metric.voxels in BY_LABEL:
             if_calibrated = replace(metric, name=f"{metric.name}_expected")
-            means = [comparison.by_metric[if_calibrated].estimates[name].value for name in rows]
+            means = [comparison.estimates[if_calibrated][name].value for name in rows]
             if not np.isnan(means).all():
                 columns[if_calibrated.title] = column(means)
     return columns
@@ -222,7 +216,7 @@ def metric_columns(
 def methods_table(comparison: Comparison) -> Table:
     """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
     metrics = comparison.leading_metrics
-    ordered = comparison.by_metric[(comparison.judging_metrics or metrics)[0]].order.names
+    ordered = comparison.order((comparison.judging_metrics or metrics)[0]).names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=True)
     notes = [f"Cases: {len(comparison.cases)}."]
@@ -242,7 +236,9 @@ def methods_table(comparison: Comparison) -> Table:
 def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
     """Return a table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = comparison.segmentation_metrics + comparison.paper_metrics
-    is_pooled = any(metric.is_pooled for metric in comparison.paper_metrics)
+    is_pooled = any(
+        metric.definition.is_pooled(metric.voxels) for metric in comparison.paper_metrics
+    )
     how = "of all cases pooled" if is_pooled else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
@@ -258,7 +254,7 @@ def differences_table(comparison: Comparison) -> Table:
     columns = {
         metric.head: [
             Cell(gap.value, gap.interval, gap.p_holm, metric.definition.digits, signed=True)
-            for gap in comparison.by_metric[metric].differences.values()
+            for gap in differences(comparison.estimates[metric]).values()
         ]
         for metric in comparison.leading_metrics + comparison.paper_metrics
     }
@@ -279,7 +275,7 @@ def structures_table(comparison: Comparison) -> Table:
         title = f"class {head}" if metric.voxels else head
         for name, values in comparison.of_structures(metric).items():
             columns[f"{title} {name} {arrow}"] = column(values, digits=metric.definition.digits)
-    pooled = " of all cases together" if error.is_pooled else ""
+    pooled = " of all cases together" if error.definition.is_pooled(error.voxels) else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(error.voxels)}{pooled}."
     rows = comparison.structures
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
@@ -298,7 +294,7 @@ def scores_table(comparison: Comparison) -> Table:
             columns[head] = column(values, signed=metric.signed)
     for metric in CALIBRATION_METRICS.values():
         if metric.further == "mean":
-            estimates = comparison.by_metric[Metric(metric.name, voxels)].estimates.values()
+            estimates = comparison.estimates[Metric(metric.name, voxels)].values()
             columns[metric.titled()] = column(estimate.value for estimate in estimates)
     for score in ("NLL", "Brier"):
         for part, arrow in (("calibration", "↓"), ("discrimination", "↑")):
@@ -366,13 +362,14 @@ def table_text(
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."
         )
-
-    def styled(cell: Cell) -> Cell:
-        shown = cell.digits if digits is None else digits
-        return replace(cell, digits=shown, is_short=not intervals)
-
+    style: dict[str, Any] = {"is_short": not intervals}
+    if digits is not None:
+        style["digits"] = digits
     texts = []
     for table in made:
-        columns = {head: [*map(styled, cells)] for head, cells in table.columns.items()}
+        columns = {
+            head: [replace(cell, **style) for cell in cells]
+            for head, cells in table.columns.items()
+        }
         texts.append(FORMATS[form](replace(table, columns=columns)))
     return printable("\n".join(texts))

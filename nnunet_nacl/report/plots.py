@@ -39,7 +39,6 @@ __all__ = [
     "draw_point",
     "labelled",
     "legend_below",
-    "method_color",
     "plot_style",
     "reach",
     "reliability_panels",
@@ -79,15 +78,10 @@ _PARAMETERS: Any = {
 }
 
 
-def method_color(names: Sequence[str], name: str) -> str:
-    """Color of a method, by its position among all names."""
-    return COLORS[names.index(name) % len(COLORS)]
-
-
 def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
     """Color and marker of a method, by its position among all names."""
-    marker = _MARKERS[names.index(name) % len(_MARKERS)]
-    return {"color": method_color(names, name), "marker": marker}
+    number = names.index(name)
+    return {"color": COLORS[number % len(COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
 
 
 def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
@@ -160,43 +154,39 @@ def save_plot(figure: Figure, file: Path) -> None:
         figure.savefig(partial, dpi=200)
 
 
-def described(figure: Figure) -> str:
-    """Join titles, axes and legends for screen readers; legends have the numbers."""
-    said = []
-    for ax in figure.axes:
-        said += [ax.get_title(), " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))]
-        if (legend := ax.get_legend()) is not None:
-            said += [text.get_text() for text in (legend.get_title(), *legend.get_texts())]
-    return ". ".join(" ".join(text.replace("\u200b", "").split()) for text in said if text)
-
-
 def to_svg(figure: Figure) -> str:
-    """Return an ``<svg>`` element in a page's colors and fonts, whose ids no other has."""
+    """Return an ``<svg>`` element in a page's colors and fonts, whose ids no other has.
+
+    Its label for screen readers joins titles, axes and legends, which have the numbers.
+    """
     prefix = f"f{next(_numbers)}-"
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
         # The browser has its own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(stream, format="svg", transparent=True, dpi=110, metadata={"Date": None})
-    text = stream.getvalue().partition("</metadata>")[2]
+
+    def adapted(match: re.Match[str]) -> str:
+        """Return a tag with the page's color and font, hundredths of a point, and ids of its own."""
+        tag = re.sub(r"(\.\d\d)\d+", r"\1", match[0].replace(INK, "currentColor"))
+        font = r"(font(?:-family)?: [^;\"']*)[^;\"]*"
+        tag = re.sub(font, r"\1system-ui, sans-serif", tag)
+        return re.sub(r'( id="|url\(#|href="#)', rf"\1{prefix}", tag)
+
     # Texts between tags stay as they are
-    text = re.sub(r"<[^>]*>", lambda tag: _adapted(tag[0], prefix), text)
+    drawn = re.sub(r"<[^>]*>", adapted, stream.getvalue().partition("</metadata>")[2])
+    texts = []
+    for ax in figure.axes:
+        axes = (ax.get_ylabel(), ax.get_xlabel())
+        texts += [ax.get_title(), " against ".join(filter(None, axes))]
+        if (legend := ax.get_legend()) is not None:
+            texts += [text.get_text() for text in (legend.get_title(), *legend.get_texts())]
+    label = ". ".join(" ".join(text.replace("\u200b", "").split()) for text in texts if text)
     width, height = figure.get_size_inches()
     return (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {72 * width:g} {72 * height:g}" role="img" '
-        f'aria-label="{escape(described(figure))}" style="max-width:{width * 1.25:.1f}in">{text}'
+        f'aria-label="{escape(label)}" style="max-width:{width * 1.25:.1f}in">{drawn}'
     )
-
-
-def _adapted(tag: str, prefix: str) -> str:
-    """Return a tag with the page's color, hundredths of a point, and ids of its own."""
-    tag = re.sub(r"(\.\d\d)\d+", r"\1", tag.replace(INK, "currentColor"))
-    tag = re.sub(
-        r"font(-family)?: [^;\"]*",
-        lambda font: font[0].split("'")[0] + "system-ui, sans-serif",
-        tag,
-    )
-    return re.sub(r'( id="|url\(#|href="#)', rf"\1{prefix}", tag)
 
 
 def reliability_curves(
@@ -215,7 +205,8 @@ def reliability_curves(
     if any(curve.expected is None for curve in curves):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in curves:
-        color = method_color(names, curve.name)
+        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
+        color = style["color"]
         solid = ~curve.is_faint
         if curve.expected is not None:
             x, y = curve.expected
@@ -229,7 +220,6 @@ def reliability_curves(
         confidence = curve.confidence[filled]
         accuracy = curve.accuracy[filled]
         faint = curve.is_faint[filled]
-        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
@@ -249,8 +239,8 @@ def reliability_curves(
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
-    dices = comparison.by_metric[DICE].estimates
-    for name, error in comparison.by_metric[metric].estimates.items():
+    dices = comparison.estimates[DICE]
+    for name, error in comparison.estimates[metric].items():
         dice = dices[name]
         if not np.isnan(error.value + dice.value):
             style = style_of(comparison.names, name)

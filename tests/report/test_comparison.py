@@ -13,6 +13,7 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import METRICS, Settings
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, compare_all, table_text
+from nnunet_nacl.report._statistics import differences
 from tests.report.generated import NAMED, make_blurred, make_result, with_dice, with_origin
 
 
@@ -99,9 +100,9 @@ def test_fold_all_is_said_to_be_no_test() -> None:
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = comparison.by_metric[DICE].estimates.values()
+    careful, eager = comparison.estimates[DICE].values()
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert comparison.by_metric[DICE].differences["0.0"].value == 0
+    assert differences(comparison.estimates[DICE])["0.0"].value == 0
 
 
 def test_the_values_are_those_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:

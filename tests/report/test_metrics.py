@@ -6,6 +6,7 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, each_column
 from nnunet_nacl.report import Comparison, Metric, compare
+from nnunet_nacl.report._statistics import differences
 from tests.report.generated import NAMED, make_result, table_of
 
 NEAR = Metric("ECE", "near")
@@ -16,7 +17,7 @@ REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
 def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     """In what is divided and in what is pooled, but a resample of such cases alone has no score."""
     result = make_result(cases=NAMED[:2], empty=NAMED[:1])
-    estimate = compare({"one": result}).by_metric[Metric(name, voxels)].estimates["one"]
+    estimate = compare({"one": result}).estimates[Metric(name, voxels)]["one"]
     assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)
     assert estimate.num_known == 2
     note = "1 of 2 cases have no foreground: ECE and CECE over the foreground are means over the others."
@@ -35,7 +36,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     drawn = np.random.default_rng(0).integers(0, len(NAMED), (50, len(NAMED)))
     of_regions = make_result(labels=REGIONS, settings=Settings())
     for result in (*results.values(), of_regions):
-        estimate = compare({"one": result}).by_metric[Metric(name, voxels)].estimates["one"]
+        estimate = compare({"one": result}).estimates[Metric(name, voxels)]["one"]
         tables = result.counts.calibration[voxels]
         pooled = [each_column(lambda column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
@@ -47,7 +48,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
 
 def test_a_difference_in_a_pooled_error() -> None:
     close = compare({"base": make_result(1.0), "other": make_result(0.95)})
-    found = close.by_metric[NEAR].differences["other"]
+    found = differences(close.estimates[NEAR])["other"]
     tables = [one.tables.top for one in close.reliability["near"].values()]
     gaps = []
     for drawn in np.random.default_rng(0).integers(0, len(NAMED), (2000, len(NAMED))):
@@ -61,7 +62,7 @@ def test_a_difference_in_a_pooled_error() -> None:
     assert found.p_holm == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
     few = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
-    assert few.by_metric[NEAR].differences["other"].p_holm == 2**-3
+    assert differences(few.estimates[NEAR])["other"].p_holm == 2**-3
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:

@@ -52,7 +52,7 @@ def test_the_expected_curve_by_hand() -> None:
 
 def test_tradeoff(comparison: Comparison, axes: Axes) -> None:
     metric = Metric("CECE", "union")
-    errors, dices = (comparison.by_metric[one].estimates.values() for one in (metric, DICE))
+    errors, dices = (comparison.estimates[one].values() for one in (metric, DICE))
     values = [(error.value, dice.value) for error, dice in zip(errors, dices, strict=True)]
     tradeoff_panels(comparison.over("union"))[1](ax=axes)
     assert [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers] == values

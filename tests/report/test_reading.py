@@ -11,7 +11,7 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
-from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot
+from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot, write_report
 from nnunet_nacl.report._slices import read_slices
 from tests.report.generated import NAMED, make_result, write_summary
 
@@ -145,6 +145,8 @@ def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None
     results = read_results([folder])
     assert "caf\ufffd" in table_text(results)
     write_plot(results, "tradeoff", tmp_path / "a.svg")
+    write_report(results, tmp_path / "a.html")
+    assert "caf\ufffd" in (tmp_path / "a.html").read_text()
 
 
 @pytest.mark.parametrize("command", [["report"], ["table"], ["plot", "reliability"]])

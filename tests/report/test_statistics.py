@@ -15,18 +15,18 @@ from nnunet_nacl.report import (
     compare,
     metric_columns,
 )
-from nnunet_nacl.report._statistics import Difference, Order
+from nnunet_nacl.report._statistics import Difference, Order, differences
 from tests.report.generated import make_blurred, make_result, twice, with_dice
 
 ECE = Metric("ECE", "foreground")
 
 
 def differences_in(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
-    return comparison.by_metric[metric].differences
+    return differences(comparison.estimates[metric])
 
 
 def order_in(comparison: Comparison, metric: Metric) -> Order:
-    return comparison.by_metric[metric].order
+    return comparison.order(metric)
 
 
 def compared(*gaps: Sequence[float]) -> list[Difference]:
@@ -65,16 +65,16 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     assert p == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * p)
     assert found["right"].is_told_apart()
-    assert comparison.by_metric[ECE].estimates is comparison.by_metric[ECE].estimates  # made once
+    assert comparison.estimates[ECE] is comparison.estimates[ECE]  # made once
 
 
 def test_means_over_structures_of_means_over_cases() -> None:
     nan = float("nan")
-    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).by_metric[DICE].estimates["one"]
+    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).estimates[DICE]["one"]
     assert found.value == pytest.approx((0.6 + 0.2) / 2)
     np.testing.assert_allclose(found.by_case, [0.35, 0.7, nan])
     np.testing.assert_allclose(found.resampled(np.array([[2.0, 1, 0], [0, 1, 2]])), [((1.0 + 0.7) / 3 + 0.2) / 2, 0.7])
-    one = compare({"one": with_dice([[0.5], [nan]])}).by_metric[DICE].estimates["one"]
+    one = compare({"one": with_dice([[0.5], [nan]])}).estimates[DICE]["one"]
     assert np.isnan(one.interval).all()  # of fewer than two cases
 
 
@@ -140,16 +140,17 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
     doubled = {name: twice(result) for name, result in once.items()}
     one, by_patient, naive = compare(once), compare(doubled, by_patient=True), compare(doubled)
     assert by_patient.notes == ["Resampled and tested are 8 patients, not 16 cases."]
-    for metric, of_once in one.by_metric.items():
-        for name, difference in of_once.differences.items():
-            found = by_patient.by_metric[metric].differences[name]
+    for metric in one.estimates:
+        found_of = differences_in(by_patient, metric)
+        for name, difference in differences_in(one, metric).items():
+            found = found_of[name]
             np.testing.assert_allclose(
                 [found.value, *found.interval, found.p_holm],
                 [difference.value, *difference.interval, difference.p_holm],
                 atol=1e-9,
             )
-        assert by_patient.by_metric[metric].order == of_once.order
-    narrow, wide = (there.by_metric[DICE].differences["other"] for there in (naive, by_patient))
+        assert by_patient.order(metric) == one.order(metric)
+    narrow, wide = (differences_in(there, DICE)["other"] for there in (naive, by_patient))
     assert narrow.interval[1] - narrow.interval[0] < 0.8 * (wide.interval[1] - wide.interval[0])
     assert narrow.p_holm < wide.p_holm
     for voxels, of_once_all in one.reliability.items():

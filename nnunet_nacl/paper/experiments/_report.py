@@ -37,11 +37,26 @@ def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
         folder = folder.parents[1] / folder.name
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    test = "test" if first.options.checkpoint == "final" else "test_best"
-    for cases, results_of in ((test, _of_test_cases), ("validation", _of_validation_cases)):
-        results: _Results = {}
-        for experiment in experiments:
-            results |= results_of(experiment)
+    best = first.options.checkpoint == "best"
+    # Test cases: each fold is a data set, since its models predict the same ones, whose pooling would make intervals
+    # too narrow. Validation cases: all folds together are one, since each case belongs to one of them.
+    tested: _Results = defaultdict(dict)
+    validated: _Results = defaultdict(dict)
+    for experiment in experiments:
+        name = experiment.data.name
+        folds = {job.of_fold for job in experiment.jobs}
+        files: dict[str, list[Path]] = defaultdict(list)
+        for job in experiment.jobs:
+            files[job.method].append(job.validation / SUMMARY_NAME)
+            fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
+            if (file := job.test / SUMMARY_NAME).is_file():
+                title = f"{name}{', best checkpoint' if best else ''}{fold}"
+                tested[title][job.method] = read_result(file)
+        for method, of_folds in files.items():
+            if all(file.is_file() for file in of_folds):
+                merged = FolderResult.merged([read_result(file) for file in of_folds])
+                validated[f"{name}, validation"][method] = merged
+    for cases, results in (("test_best" if best else "test", tested), ("validation", validated)):
         if not results:
             continue
         page = folder / f"{cases}.html"
@@ -52,29 +67,3 @@ def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
             print(f"\n{data_set}\n{format_table(by_method)}")
         print(f"\nOpen {page.resolve().as_uri()} in a browser")
     return written
-
-
-def _of_test_cases(experiment: Experiment) -> _Results:
-    """Each fold is a data set: its models predict the same cases, whose pooling would make intervals too narrow."""
-    folds = {job.of_fold for job in experiment.jobs}
-    best = ", best checkpoint" if experiment.options.checkpoint == "best" else ""
-    results: _Results = defaultdict(dict)
-    for job in experiment.jobs:
-        file = job.test / SUMMARY_NAME
-        if file.is_file():
-            fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
-            results[f"{experiment.data.name}{best}{fold}"][job.method] = read_result(file)
-    return results
-
-
-def _of_validation_cases(experiment: Experiment) -> _Results:
-    """All folds together are one data set: each case belongs to one of them."""
-    files: dict[str, list[Path]] = defaultdict(list)
-    for job in experiment.jobs:
-        files[job.method].append(job.validation / SUMMARY_NAME)
-    merged = {
-        method: FolderResult.merged([read_result(file) for file in of_folds])
-        for method, of_folds in files.items()
-        if all(file.is_file() for file in of_folds)
-    }
-    return {f"{experiment.data.name}, validation": merged} if merged else {}

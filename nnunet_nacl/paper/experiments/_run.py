@@ -13,7 +13,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
@@ -55,14 +55,20 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     jobs = _jobs(experiments)
     for number, job in enumerate(jobs, start=1):
         prefix = f"[{number}/{len(jobs)}] {job}: "
+        file = job.fold_folder.with_name(f".fold_{job.fold}.lock")
+        lock = FileLock(file)
         try:
-            with _locked(job):
-                _run(job, prefix)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(NotImplementedError):  # of a file system without locks
+                lock.acquire(timeout=0)
+            _run(job, prefix)
         except Timeout:
             print(f"{prefix}another process is at it", flush=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
             print(f"{prefix}failed: {error}", flush=True)
             failures[job] = str(error) or repr(error)
+        finally:
+            lock.release()
     return failures
 
 
@@ -93,16 +99,6 @@ def _jobs(experiments: Sequence[Experiment]) -> list[Job]:
             write_json(file, splits)
     jobs = {job.fold_folder: job for experiment in experiments for job in experiment.jobs}
     return list(jobs.values())
-
-
-def _locked(job: Job) -> AbstractContextManager[object]:
-    """Hold the job's lock, if the file system has locks; a Timeout if another process holds it."""
-    file = job.fold_folder.with_name(f".fold_{job.fold}.lock")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return FileLock(file).acquire(timeout=0)
-    except NotImplementedError:
-        return nullcontext()
 
 
 def _variables(options: Options) -> dict[str, str]:
@@ -158,8 +154,16 @@ def run_command(
         encoding="utf-8",
         errors="replace",
     )
+
+    def copy(printed: IO[str]) -> None:
+        with printed, log.open("a", buffering=1, encoding="utf-8") as file:
+            for line in printed:
+                file.write(line)
+                if progress := _PROGRESS.search(line.rstrip()):
+                    print(prefix + re.sub(r"np\.float32\((.*?)\)", r"\1", progress[0]), flush=True)
+
     # In a thread: worker processes that outlive a command killed for lack of memory hold the pipe open
-    reader = threading.Thread(target=_copy, args=(process.stdout, log, prefix), daemon=True)
+    reader = threading.Thread(target=copy, args=(process.stdout,), daemon=True)
     reader.start()
     try:
         process.wait()
@@ -173,14 +177,6 @@ def run_command(
             f"{shlex.join(command)} failed with status {process.returncode}. Everything that it printed is in {log}, "
             f"which ends with:\n{last}"
         )
-
-
-def _copy(printed: IO[str], log: Path, prefix: str) -> None:
-    with printed, log.open("a", buffering=1, encoding="utf-8") as file:
-        for line in printed:
-            file.write(line)
-            if progress := _PROGRESS.search(line.rstrip()):
-                print(prefix + re.sub(r"np\.float32\((.*?)\)", r"\1", progress[0]), flush=True)
 
 
 def steps_left(job: Job) -> dict[str, list[str]]:

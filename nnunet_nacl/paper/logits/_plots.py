@@ -9,7 +9,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nnunet_nacl.report.plots import method_color, plot_style
+from nnunet_nacl.report.plots import plot_style, style_of
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES
 
 _COLUMNS = 4
@@ -54,7 +54,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     bars = pd.DataFrame(
         {name: frame.set_index(index)["mean_absolute"] for name, frame in means.items()}
     )
-    colors = [method_color(names, name) for name in names]
+    colors = [style_of(names, name)["color"] for name in names]
     with plot_style():
         figure, panels = _panels(len(true_classes), 3.1, 2.6, ("logit of", "mean |logit|"))
         for true_class, axes in zip(true_classes, panels, strict=True):

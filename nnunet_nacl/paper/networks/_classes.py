@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import timm
 import torch
@@ -49,11 +49,12 @@ class Adapter(nn.Module):
         return [outputs[min(number, len(outputs) - 1)] for number in range(self.num_outputs)]
 
 
-class _MonaiNetwork(Adapter):
-    build: ClassVar[Callable[..., nn.Module]]
+class MonaiNetwork(Adapter):
+    """A network of MONAI, with its further ``settings``."""
 
     def __init__(
         self,
+        build: Callable[..., nn.Module],
         input_channels: int,
         num_classes: int,
         deep_supervision: bool = False,
@@ -62,7 +63,7 @@ class _MonaiNetwork(Adapter):
         **settings: Any,
     ) -> None:
         super().__init__(deep_supervision, strides)
-        self.network = self.build(
+        self.network = build(
             spatial_dims=len(strides[0]),
             in_channels=input_channels,
             out_channels=num_classes,
@@ -70,38 +71,25 @@ class _MonaiNetwork(Adapter):
         )
 
 
-class AttentionUNet(_MonaiNetwork):
-    """U-Net whose skip connections are gated by attention.
+# nnU-Net calls them with keywords, by the names in the plans
 
-    ``channels`` are the features of the five levels; each level but the first halves the resolution.
+AttentionUNet = partial(MonaiNetwork, partial(nets.AttentionUnet, strides=(2, 2, 2, 2)))
+"""U-Net whose skip connections are gated by attention: Oktay et al., Attention U-Net, MIDL 2018, arXiv 1804.03999.
 
-    References:
-        Oktay et al., Attention U-Net, MIDL 2018, arXiv 1804.03999.
-    """
+``channels`` are the features of the five levels; each level but the first halves the resolution.
+"""
+UNetPlusPlus = partial(MonaiNetwork, partial(nets.BasicUNetPlusPlus, deep_supervision=True))
+"""U-Net with nested, dense skip connections, supervised at the four nodes of full resolution, the deepest first.
 
-    build = partial(nets.AttentionUnet, strides=(2, 2, 2, 2))
+Zhou et al., UNet++, IEEE Transactions on Medical Imaging 2020, arXiv 1912.05074.
 
+``features`` are those of the five levels, then of the last node; ``strides`` six times 1, for four outputs.
+"""
+SwinUNETR = partial(MonaiNetwork, nets.SwinUNETR)
+"""Swin transformer as the encoder of a U-Net: Hatamizadeh et al., Swin UNETR, BrainLes 2021, arXiv 2201.01266.
 
-class UNetPlusPlus(_MonaiNetwork):
-    """U-Net with nested, dense skip connections, supervised at the four nodes of full resolution, the deepest first.
-
-    ``features`` are those of the five levels, then of the last node; ``strides`` six times 1, for four outputs.
-
-    References:
-        Zhou et al., UNet++, IEEE Transactions on Medical Imaging 2020, arXiv 1912.05074.
-    """
-
-    build = partial(nets.BasicUNetPlusPlus, deep_supervision=True)
-
-
-class SwinUNETR(_MonaiNetwork):
-    """Swin transformer as the encoder of a U-Net; ``feature_size`` features of the first level, a multiple of 12.
-
-    References:
-        Hatamizadeh et al., Swin UNETR, BrainLes 2021, arXiv 2201.01266.
-    """
-
-    build = nets.SwinUNETR
+``feature_size`` is the number of features of the first level, a multiple of 12.
+"""
 
 
 class TransUNet(Adapter):

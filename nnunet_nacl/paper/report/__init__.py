@@ -3,7 +3,7 @@
 >>> from nnunet_nacl.paper.report import page_parts  # write_report(results, "page.html", parts=page_parts())
 """
 
-from nnunet_nacl.paper.report._figures import radar, rank_heatmap, study_panels
+from nnunet_nacl.paper.report._figures import radar, rank_heatmap, study_figure
 from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts
 from nnunet_nacl.paper.report._published import published
 from nnunet_nacl.paper.report._ranks import (
@@ -28,5 +28,5 @@ __all__ = [
     "radar",
     "rank_heatmap",
     "rank_methods",
-    "study_panels",
+    "study_figure",
 ]

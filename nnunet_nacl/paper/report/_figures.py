@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import combinations, product
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.paper.report._ranks import Ranking
+from nnunet_nacl.paper.report._ranks import SUM_RANK, Ranking
 from nnunet_nacl.paper.studies import FigureKind, Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.plots import (
@@ -22,7 +22,6 @@ from nnunet_nacl.report.plots import (
     draw_point,
     labelled,
     legend_below,
-    method_color,
     reach,
     style_of,
     wrapped,
@@ -30,6 +29,7 @@ from nnunet_nacl.report.plots import (
 from nnunet_nacl.typing import Floats
 
 Pair = tuple[Method, Method]
+DrawStudy = Callable[[Comparison, Study, Metric, Axes], None]
 _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 
 
@@ -41,7 +41,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
     dice, error = (
-        [estimate.value for estimate in comparison.by_metric[one].estimates.values()]
+        [estimate.value for estimate in comparison.estimates[one].values()]
         for one in (DICE, metric)
     )
     # Which closes the lines
@@ -84,7 +84,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
-    digits = 0 if np.allclose(values, values.round()) else ranking.scheme.digits
+    digits = 0 if np.allclose(values, values.round()) else 1 if ranking.scheme == SUM_RANK else 2
     # Paths, not imshow: they stay sharp and small in an SVG file.
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values):
@@ -99,12 +99,12 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"{ranking.scheme.name}, {ranking.whose}")
+    ax.set_title(f"{ranking.scheme}, {ranking.whose}")
 
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
     """Return a row for each compared method; ``place`` is that among the group's values, from 0."""
-    estimates = comparison.by_metric[metric].estimates
+    estimates = comparison.estimates[metric]
     rows = []
     for method in study.compared(estimates):
         estimate = estimates[method.name]
@@ -137,12 +137,14 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     low = 0.0
     high = 1.1 * most or 1.0
     # Dice, whose differences are small: from the tenth below to the tenth above
-    if metric.higher_is_better:
+    if metric.definition.higher_is_better:
         low = max(math.floor(10 * least - 0.5) / 10, 0)
         high = math.ceil(10 * most) / 10 or 1.0
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.set_title(f"{metric.title} (better: {'out' if metric.higher_is_better else 'in'})", pad=14)
+    ax.set_title(
+        f"{metric.title} (better: {'out' if metric.definition.higher_is_better else 'in'})", pad=14
+    )
     legend_below(ax, 0.1, ncols=1)
 
 
@@ -176,7 +178,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     if slanted:
         ax.set_xticklabels(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
     ax.margins(0.12)
-    title = f"{metric.title} (better: {'up' if metric.higher_is_better else 'down'})"
+    title = f"{metric.title} (better: {'up' if metric.definition.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)
     legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
@@ -212,10 +214,10 @@ def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Draw (first − second) / first in % at each value, in the color of the better one: the paper's figure 7."""
-    estimates = comparison.by_metric[metric].estimates
+    estimates = comparison.estimates[metric]
     groups = list(study.groups)
     pairs = compared_pairs(study, estimates)
-    left, right = groups[::-1] if metric.higher_is_better else groups
+    left, right = groups[::-1] if metric.definition.higher_is_better else groups
     widest = 0.0
     for number, pair in enumerate(pairs):
         relative = relative_difference(*(estimates[method.name] for method in pair))
@@ -226,7 +228,7 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
             number,
             percent,
             0.6,
-            color=method_color(groups, right if percent > 0 else left),
+            color=style_of(groups, right if percent > 0 else left)["color"],
             alpha=0.85,
         )
         ax.errorbar(percent, number, xerr=reach(relative), color=INK, linewidth=0.8, capsize=2)
@@ -247,8 +249,8 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
 
 def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
-    estimates = comparison.by_metric[metric].estimates
-    dices = comparison.by_metric[DICE].estimates
+    estimates = comparison.estimates[metric]
+    dices = comparison.estimates[DICE]
     for pair in compared_pairs(study, estimates):
         x0, x1 = (estimates[method.name] for method in pair)
         y0, y1 = (dices[method.name] for method in pair)
@@ -256,7 +258,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue
-        color = method_color(list(study.groups), pair[0].group)
+        color = style_of(list(study.groups), pair[0].group)["color"]
         draw_point(ax, x0, y0, color=color, marker="x")
         label = f"{pair[0].group}: {pair[0].label} → {pair[1].label}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
@@ -272,69 +274,59 @@ def radar_panels(comparison: Comparison) -> list[Panel]:
     return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
-class StudyFigure(NamedTuple):
-    """A kind of a study's plots, one for each metric.
-
-    Attributes:
-        caption: what the page says of them; ``{setting}`` and ``{groups}`` are the study's.
-        draw: draws a comparison of the study's methods by a metric.
-        left_out: the name of a metric without a plot of its own.
-    """
-
-    caption: str
-    draw: Callable[[Comparison, Study, Metric, Axes], None]
-    left_out: str = ""
-
-
-FIGURES: dict[FigureKind, StudyFigure] = {
-    "radar": StudyFigure(
-        "Each method has an axis. One line joins the methods' first values (HP1), another their second values (HP2), "
-        "and so on; the legend names the values. Where the lines lie close together, the value matters little. For "
-        "Dice (whose axis need not begin at 0), further out is better; for ECE, further in.",
+FIGURES: dict[FigureKind, tuple[str, DrawStudy, str]] = {
+    "radar": (
+        (
+            "Each method has an axis. One line joins the methods' first values (HP1), another their second values "
+            "(HP2), and so on; the legend names the values. Where the lines lie close together, the value matters "
+            "little. For Dice (whose axis need not begin at 0), further out is better; for ECE, further in."
+        ),
         study_radar,
-        left_out="CECE",
+        "CECE",
     ),
-    "differences": StudyFigure(
-        "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows above "
-        "each plot show on which side each loss is better; bars have the color of the better loss. Lines: 95 % paired "
-        "bootstrap intervals.",
+    "differences": (
+        (
+            "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows "
+            "above each plot show on which side each loss is better; bars have the color of the better loss. Lines: "
+            "95 % paired bootstrap intervals."
+        ),
         study_differences,
+        "",
     ),
-    "curves": StudyFigure(
-        "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so that "
-        "none hides another. For Dice higher is better, for calibration errors lower.",
+    "curves": (
+        (
+            "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so "
+            "that none hides another. For Dice higher is better, for calibration errors lower."
+        ),
         study_curves,
+        "",
     ),
-    "arrows": StudyFigure(
-        "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
-        "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals.",
+    "arrows": (
+        (
+            "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
+            "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals."
+        ),
         study_arrows,
-        left_out=DICE.name,
+        DICE.name,
     ),
 }
-"""Caption and drawing function of each kind of a study's plots."""
+"""Kind of a study's plots -> caption, with ``{setting}`` and ``{groups}``; what draws one; the metric without."""
 
 
-def study_figure(comparison: Comparison, study: Study) -> StudyFigure | None:
-    """Return the figure of a study; None if it has none, or no two of its methods can be compared."""
-    if study.figure is None:
-        return None
-    figure = FIGURES[study.figure]
-    groups = {method.group for method in study.compared(comparison.names)}
+def study_figure(comparison: Comparison, study: Study) -> tuple[str, list[Panel]]:
+    """Return the caption of a study's plots, and these, one for each metric.
+
+    There are none if the study has no figure, or no two of its methods can be compared.
+    """
+    kind = study.figure
+    if kind is None or not compared_pairs(study, comparison.names):
+        return "No plot: no two variants here can be compared with each other.", []
     # A radar of two axes is a line
-    if study.figure == "radar" and len(groups) < 3:
-        figure = FIGURES["curves"]
-    return figure if compared_pairs(study, comparison.names) else None
-
-
-def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
-    """Make a study's plots, one for each metric; none if it has no figure, or no two methods can be compared."""
-    figure = study_figure(comparison, study)
-    if figure is None:
-        return []
+    if kind == "radar" and len({one.group for one in study.compared(comparison.names)}) < 3:
+        kind = "curves"
+    caption, draw, left_out = FIGURES[kind]
     metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
-    return [
-        partial(figure.draw, comparison, study, metric)
-        for metric in metrics
-        if metric.name != figure.left_out
+    panels: list[Panel] = [
+        partial(draw, comparison, study, metric) for metric in metrics if metric.name != left_out
     ]
+    return caption.format(setting=study.setting, groups=list(study.groups)), panels

@@ -1,6 +1,7 @@
 """The paper's additions to the report: tables, plots, and parts of the page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from nnunet_nacl import report
@@ -8,7 +9,6 @@ from nnunet_nacl.paper.report._figures import (
     radar_panels,
     rank_heatmap,
     study_figure,
-    study_panels,
 )
 from nnunet_nacl.paper.report._published import (
     published_data_set,
@@ -54,8 +54,8 @@ def _heatmaps(comparisons: Sequence[Comparison]) -> list[list[Panel]]:
 TABLES = report.TABLES | {
     "published": of_each(published_table),
     "ranks": _rank_tables,
-    SUM_RANK.name: partial(_rank_tables, scheme=SUM_RANK),
-    MEAN_CASE_RANK.name: partial(_rank_tables, scheme=MEAN_CASE_RANK),
+    SUM_RANK: partial(_rank_tables, scheme=SUM_RANK),
+    MEAN_CASE_RANK: partial(_rank_tables, scheme=MEAN_CASE_RANK),
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
@@ -73,14 +73,11 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
     """Make the additions to a data set's section: a study's plots, and radar and ranks of three methods or more."""
     more: ByName = {"study": None, "radar": [], "rankings": []}
     if study is not None and study.figure is not None:
-        figure = study_figure(comparison, study)
-        caption = "No plot: no two variants here can be compared with each other."
-        if figure is not None:
-            caption = figure.caption.format(setting=study.setting, groups=list(study.groups))
+        caption, panels = study_figure(comparison, study)
         more["study"] = {
             "title": study.title,
             "caption": caption,
-            "panels": study_panels(comparison, study),
+            "panels": panels,
             "missing": [one.name for one in study.methods if one.name not in comparison.names],
         }
     if len(comparison.names) > 2:
@@ -100,7 +97,10 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     if len(comparisons) > 1 and len(names) > 1 and voxels:
-        alike = [comparison.of_methods(names) for comparison in comparisons]
+        alike = [
+            replace(one, results={name: own for name, own in one.results.items() if name in names})
+            for one in comparisons
+        ]
         more["rankings"] = _shown_ranks(alike)
         if len(names) > 2:
             more["radar"] = [panel for one in alike for panel in radar_panels(one)]

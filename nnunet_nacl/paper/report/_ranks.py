@@ -1,7 +1,8 @@
 """The paper's rankings of methods, over one or several data sets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -29,24 +30,11 @@ from nnunet_nacl.typing import Floats
 _RESAMPLES = 1000
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """A rule for ranking methods.
-
-    Attributes:
-        name: in tables and plots.
-        places: from a metric, the methods' estimates of it, and weights (resamples, cases) to places
-            (resamples, methods) on a data set, from 1 for the best.
-        combine: the places by metrics and on data sets.
-        digits: of combined places, after the decimal point.
-        note: the sentence that explains it under a table.
-    """
-
-    name: str
-    places: Callable[[Metric, Sequence[Estimate], Floats], Floats]
-    combine: Callable[..., Floats]
-    digits: int
-    note: str
+Scheme = Literal["sum-rank", "mean-case-rank"]
+SUM_RANK: Scheme = "sum-rank"
+"""Methods are ranked by each metric's value, and the ranks added up."""
+MEAN_CASE_RANK: Scheme = "mean-case-rank"
+"""Methods are ranked in each case, and the ranks averaged."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +54,20 @@ class Ranking:
 
     def table(self) -> Table:
         """Return the ranks, and how often a method comes first when cases are resampled."""
-        digits = self.scheme.digits
+        digits = 2
+        how = "ranks in each case, averaged"
+        if self.scheme == SUM_RANK:
+            digits = 1
+            how = "ranks by the value of each metric, added up"
         columns = {
             str(title): column(values, digits=digits) for title, values in self.ranks.items()
         }
         columns["first in resamples (%)"] = column(100 * self.first, digits=0)
         *metrics, _ = self.ranks.columns
-        title = f"{self.scheme.name.capitalize()} by {', '.join(metrics)}"
+        title = f"{self.scheme.capitalize()} by {', '.join(metrics)}"
         note = (
-            f"Low is good. {self.scheme.note} First in resamples: how often a method is first when cases are "
-            "resampled; ties share the count."
+            f"Low is good. {self.scheme.capitalize()}: {how}. First in resamples: how often a method is first when "
+            "cases are resampled; ties share the count."
         )
         datasets = ", ".join(filter(None, self.datasets))
         return Table(title, datasets, note, list(self.ranks.index), columns)
@@ -125,17 +117,18 @@ def _rank_by(
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
+    place, combine = (_by_value, np.sum) if scheme == SUM_RANK else (_by_case, np.mean)
     on_data_sets = []
     for seed, comparison in enumerate(comparisons):
         drawn = case_weights(comparison.patients, _RESAMPLES, seed)
         weights = np.vstack([np.ones(len(comparison.cases)), drawn])  # first of all cases
         places = []
         for metric in metrics:
-            estimates = comparison.by_metric[metric].estimates
-            places.append(scheme.places(metric, [estimates[name] for name in names], weights))
+            estimates = comparison.estimates[metric]
+            places.append(place(metric, [estimates[name] for name in names], weights))
         on_data_sets.append(np.stack(places, axis=-1))
-    combined = scheme.combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
-    overall = scheme.combine(combined, axis=-1)
+    combined = combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
+    overall = combine(combined, axis=-1)
     table = pd.DataFrame(combined[0], names, [metric.title for metric in metrics])
     table["overall"] = overall[0]
     # Sums of the same ranks in another order may differ in their last bit
@@ -149,7 +142,7 @@ def _rank_by(
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
     """Rank by the values over each resample: (resamples, methods)."""
     values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
-    return _places(values, metric.higher_is_better)
+    return _places(values, metric.definition.higher_is_better)
 
 
 def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
@@ -167,7 +160,7 @@ def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> 
         of_methods.append(estimate.by_case)
     values = np.column_stack(of_methods)
     known = np.isfinite(values).all(axis=1)
-    sums = weights[:, known] @ _places(values[known], metric.higher_is_better)
+    sums = weights[:, known] @ _places(values[known], metric.definition.higher_is_better)
     means = ratio(sums, weights[:, known].sum(1, keepdims=True))
     return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 
@@ -180,19 +173,3 @@ def _places(values: Floats, higher_is_better: bool | None) -> Floats:
     """
     signed = -values if higher_is_better else values
     return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))
-
-
-SUM_RANK = Scheme(
-    "sum-rank",
-    _by_value,
-    np.sum,
-    digits=1,
-    note="Sum-rank: ranks by the value of each metric, added up.",
-)
-MEAN_CASE_RANK = Scheme(
-    "mean-case-rank",
-    _by_case,
-    np.mean,
-    digits=2,
-    note="Mean-case-rank: ranks in each case, averaged.",
-)

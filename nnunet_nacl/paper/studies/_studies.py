@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
@@ -107,17 +107,6 @@ class Study:
         return [method for method in self.methods if method.name in names]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key that occurs twice is an error: PyYAML takes the last, so a list of methods would be lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key) for key, _ in node.value]
-        if len({*keys}) < len(keys):
-            raise yaml.YAMLError(f"a key occurs twice: {', '.join(map(str, keys))}")
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
-
-
 def study_file(study: str) -> Path:
     """Return the file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""
     file = Path(__file__).with_name(f"{study}.yaml") if study in STUDIES else Path(study)
@@ -129,7 +118,7 @@ def read_study(study: str) -> Study:
     """Read one of ``STUDIES``, or ``FILE.yaml``; raises a ValueError that says what is wrong and where."""
     file = study_file(study)
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
         # JSON's lists may be tuples, in strict types, too
         as_json = json.dumps({"name": file.stem, **content})
         return TypeAdapter(Study).validate_json(as_json)

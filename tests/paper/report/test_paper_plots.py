@@ -10,7 +10,7 @@ def test_radar(comparison: Comparison) -> None:
     figure, metric = Figure(), Metric("ECE", "near")
     radar(comparison, metric, figure.add_subplot())
     for line, of in zip(figure.axes[0].lines, (DICE, metric), strict=True):
-        values = [one.value for one in comparison.by_metric[of].estimates.values()]
+        values = [one.value for one in comparison.estimates[of].values()]
         assert list(line.get_ydata()) == [*values, values[0]]
 
 

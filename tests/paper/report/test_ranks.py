@@ -49,7 +49,7 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 def test_a_table_explains_its_own_scheme(comparison: Comparison) -> None:
     notes = {scheme: rank_methods([comparison], scheme).table().note for scheme in (SUM_RANK, MEAN_CASE_RANK)}
     for scheme, note in notes.items():
-        assert note.startswith(f"Low is good. {scheme.name.capitalize()}: ranks ")
+        assert note.startswith(f"Low is good. {scheme.capitalize()}: ranks ")
         assert note.count("-rank: ") == 1
 
 
@@ -67,8 +67,8 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
     ranking = rank_methods([comparison.over("union")], MEAN_CASE_RANK)
     assert list(ranking.ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall"]
     for metric in (DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")):
-        values = np.stack([one.by_case for one in comparison.by_metric[metric].estimates.values()], axis=1)
-        rows = [ranks_by_scipy(row, metric.higher_is_better) for row in values]
+        values = np.stack([one.by_case for one in comparison.estimates[metric].values()], axis=1)
+        rows = [ranks_by_scipy(row, metric.definition.higher_is_better) for row in values]
         np.testing.assert_allclose(ranking.ranks[metric.title], np.mean(rows, axis=0))
     np.testing.assert_allclose(ranking.ranks["overall"], ranking.ranks.iloc[:, :-1].mean(axis=1))
 
@@ -86,8 +86,8 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     metrics = [DICE, Metric("HD95"), Metric("ECE", "foreground"), Metric("CECE", "foreground")]
     generator = np.random.default_rng(1)
     drawn = np.stack([np.bincount(generator.integers(0, 8, 8), minlength=8) for _ in range(1000)]).astype(float)
-    values = [[one.resampled(drawn) for one in comparison.by_metric[metric].estimates.values()] for metric in metrics]
-    total = sum(ranks_by_scipy(row, m.higher_is_better) for row, m in zip(values, metrics, strict=True))
+    values = [[one.resampled(drawn) for one in comparison.estimates[metric].values()] for metric in metrics]
+    total = sum(ranks_by_scipy(row, m.definition.higher_is_better) for row, m in zip(values, metrics, strict=True))
     first = total == total.min(0)
     expected = (first / first.sum(0)).mean(1)
     np.testing.assert_allclose(rank_methods([comparison], SUM_RANK).first, expected, atol=0.06)
@@ -110,7 +110,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
         rank_methods([comparison.over("near")], MEAN_CASE_RANK)
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
-    assert [one.scheme.name for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
     (only,) = all_rankings([image])
     assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]
 

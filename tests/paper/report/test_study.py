@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
-from nnunet_nacl.paper.report import page_parts, study_panels
-from nnunet_nacl.paper.report._figures import FIGURES, relative_difference, study_figure
+from nnunet_nacl.paper.report import page_parts, study_figure
+from nnunet_nacl.paper.report._figures import relative_difference
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
-from nnunet_nacl.report.plots import draw_panels, method_color
+from nnunet_nacl.report.plots import draw_panels, style_of
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
 
@@ -60,12 +60,12 @@ def without(results: dict[str, FolderResult], *names: str) -> Comparison:
 
 def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
     figure = Figure()
-    study_panels(comparison, study)[panel](ax=figure.add_subplot())
+    study_figure(comparison, study)[1][panel](ax=figure.add_subplot())
     return figure.axes[0]
 
 
 def mean(comparison: Comparison, method: str, metric: Metric) -> float:
-    return comparison.by_metric[metric].estimates[method].value
+    return comparison.estimates[metric][method].value
 
 
 def legend(ax: Axes) -> list[str]:
@@ -93,25 +93,23 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
 
 def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> None:
     two_groups = without(runs_of_losses, *(one.name for one in RADAR.groups["LS"]))
-    assert study_figure(two_groups, RADAR) is FIGURES["curves"]
-    figure = study_figure(losses, SIGMA)
-    assert figure is FIGURES["differences"]
+    assert study_figure(two_groups, RADAR)[0].startswith("Each metric against hyper-parameter, with")
     parts: Any = page_parts(SIGMA).of_data_set(losses)
     assert parts["study"]["caption"].startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
-    assert study_panels(losses, replace(RADAR, figure=None)) == []
+    assert study_figure(losses, replace(RADAR, figure=None))[1] == []
 
 
 def test_a_relative_difference_is_over_what_both_have() -> None:
     """One finds a structure that is not there (a Dice of 0), the other does not (no Dice)."""
     comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = comparison.by_metric[DICE].estimates.values()
+    careful, eager = comparison.estimates[DICE].values()
     assert eager.value < careful.value
     assert relative_difference(careful, eager).value == 0
 
 
 def test_nothing_is_cut(losses: Comparison) -> None:
     for study in ALL:
-        figure = draw_panels(study_panels(losses, study)[:1])
+        figure = draw_panels(study_figure(losses, study)[1][:1])
         figure.draw_without_rendering()
         low, high = figure.get_tightbbox().get_points()
         assert (low > -0.01).all(), study
@@ -127,7 +125,7 @@ def test_differences(losses: Comparison) -> None:
             expected.append(100 * (base - held) / base)
         np.testing.assert_allclose([bar.get_width() for bar in ax.patches], expected, rtol=1e-12)
         if metric is DICE:  # intervals are paired
-            base, held = (losses.by_metric[metric].estimates[name] for name in ("FL 1", "LS 0.1"))
+            base, held = (losses.estimates[metric][name] for name in ("FL 1", "LS 0.1"))
             drawn = [one.resampled(resample_weights(len(NAMED))) for one in (base, held)]
             segment = ax.containers[1].lines[2][0].get_segments()[0]
             ends = np.percentile(100 * (drawn[0] - drawn[1]) / drawn[0], [2.5, 97.5])
@@ -135,7 +133,7 @@ def test_differences(losses: Comparison) -> None:
         sides = ("NACL", "SVLS") if metric is DICE else ("SVLS", "NACL")  # a larger Dice is better, a larger ECE is not
         assert [text.get_text() for text in ax.texts] == [f"← {sides[0]}\nbetter", f"{sides[1]} →\nbetter"]
         for bar in ax.patches:
-            color = method_color(["SVLS", "NACL"], sides[int(bar.get_width() > 0)])
+            color = style_of(["SVLS", "NACL"], sides[int(bar.get_width() > 0)])["color"]
             assert bar.get_facecolor()[:3] == pytest.approx([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
 
 
@@ -148,7 +146,7 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
         assert list(lines[group][0].get_ydata()) == [mean(losses, one.name, metric) for one in own]
         np.testing.assert_allclose(lines[group][0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
         ends = [segment[:, 1] for segment in lines[group][2][0].get_segments()]
-        np.testing.assert_allclose(ends, [losses.by_metric[metric].estimates[one.name].interval for one in own])
+        np.testing.assert_allclose(ends, [losses.estimates[metric][one.name].interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
 
 
@@ -169,11 +167,11 @@ def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
     """A single variant is said to be alone on the page; metrics that are not defined leave a gap."""
     few = make_result(cases=NAMED[:3], settings=QUICK)
     names = [one.name for one in study.methods]
-    assert study_panels(compare({names[0]: few}), study) == []
+    assert study_figure(compare({names[0]: few}), study)[1] == []
     empty = with_dice(np.full((3, 2), np.nan), NAMED[:3])
     comparison = compare({**dict.fromkeys(names, with_dice(np.full((3, 2), 0.5), NAMED[:3])), names[0]: empty})
     assert np.isnan(mean(comparison, names[0], DICE))
-    for number in range(len(study_panels(comparison, study))):
+    for number in range(len(study_figure(comparison, study)[1])):
         draw(comparison, study, number).figure.draw_without_rendering()
     if study is ARROWS:
         write_report({"": {names[0]: few}}, tmp_path / "page.html", parts=page_parts(study))

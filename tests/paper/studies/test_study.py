@@ -77,8 +77,6 @@ def rows(*variants: str) -> str:
         ("title: [", "is not as expected"),
         (f"title: T\nepochs: 3\nmethods: [{ROW}}}]", "epochs\n"),
         (f"title: T\nmethods: [{ROW}}}, {ROW}}}]", "methods of the same name: A, A"),
-        (f"title: T\nmethods: [{ROW}}}]\nmethods: [{ROW}, group: B}}]", "a key occurs twice: title, methods, methods"),
-        (f"title: T\nmethods: [{ROW}, trainer: nnUNetTrainerCE}}]", "a key occurs twice: name, trainer, trainer"),
         (f"title: T\nmethods: [{ROW}, training_cases: 0%}}]", "should match pattern"),
         (f"title: T\nfigure: curves\nmethods: [{ROW}}}]", "every method needs group and value"),
         (f"title: T\nfigure: differences\nmethods: [{rows('A 1', 'B 1', 'C 1')}]", "compares two groups"),

@@ -41,7 +41,7 @@ def test_who_keeps_the_promise() -> None:
     assert dice_ce["Dice"] - rows.loc["DiceACECE", "Dice"] == pytest.approx(0.009, abs=1e-3)
     hard_bins = rows.loc["DiceACECE, hard bins"]
     assert hard_bins["Dice"] > dice_ce["Dice"]
-    assert dice_ce["ECE_near"] - hard_bins["ECE_near"] == pytest.approx(0.002, abs=5e-4)
+    assert 0 < dice_ce["ECE_near"] - hard_bins["ECE_near"] < 0.002
     assert rows.loc["CRaC", "over_confidence"] < 0
     assert rows.loc["CRaC", "NLL"] > dice_ce["NLL"]
     for name in ("FLSD", "DualFL", "FCL", "SoftDiceLS"):

@@ -32,11 +32,14 @@ def main() -> None:
     for number, loss in enumerate(rows.index.unique("loss")):
         points = rows.loc[loss].reindex(STAGES)[["Dice", "NLL"]].to_numpy()
         color = f"C{number % 10}"
-        ax.plot(*points[0], "o", color=color, label=loss)
+        ax.plot(*points[0], "o" if number < 10 else "s", color=color, label=loss)
         for start, end in itertools.pairwise(points):
             ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color})
     least_dice = rows.loc[("DiceCE", "as trained"), "Dice"] - PROMISE["Dice"]
     most_nll = rows.loc[("CE", "as trained"), "NLL"] + PROMISE["NLL"]
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("{x:g}")
     (low, high), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     ax.fill_between([least_dice, high], bottom, most_nll, color="0.9", zorder=0)
     ax.set(xlim=(low, high), ylim=(bottom, top), xlabel="Dice", ylabel="NLL per foreground voxel")

@@ -29,6 +29,7 @@ from loss_tables import (
     losses_long,
     losses_paired,
     losses_since,
+    losses_since_acdc,
     losses_usgra,
     paper_ablations,
     paper_acdc,
@@ -38,6 +39,7 @@ from loss_tables import (
     paper_sigma,
     paper_statements,
     since_calibrated,
+    since_decoded,
 )
 from models import loss_name
 
@@ -172,7 +174,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-samples": paper_samples,
     "losses-dice": losses_dice,
     "losses-since": losses_since,
+    "losses-since-acdc": losses_since_acdc,
     "since-calibrated": since_calibrated,
+    "since-decoded": since_decoded,
     "yardstick": yardstick,
     "use": use,
     "logits": logits,

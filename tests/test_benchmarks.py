@@ -63,6 +63,8 @@ def of_trained_model(run: Run, folder: Path) -> None:
     model = "901", "2d_small", TRAINER, "0"
     run("losses", folder / "losses.csv", folder / "predictions", *model)
     assert TRAINER in (folder / "losses.csv").read_text()
+    run("rankseg", folder / "rankseg.csv", folder / "predictions", *model)
+    assert "Dice_rankseg" in (folder / "rankseg.csv").read_text()
     run("checkpoints", folder / "checkpoints.csv", folder / "work", *model)
     assert (folder / "checkpoints.csv").read_text().count(TRAINER) == 3
     for number in range(8):  # of ten, the ensemble is fitted to five
@@ -106,7 +108,7 @@ def generated(run: Run, folder: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
-    "train, losses, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
+    "train, losses, rankseg, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
     "before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),
@@ -118,6 +120,7 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train_step": lambda run, _: train_steps(run),
     "generated_cases": generated,
     "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 64, 160, 160),
+    "since": lambda run, folder: run("since", "-o", folder / "since.png"),
     "steps": lambda run, folder: run("steps", "-o", folder / "steps.png"),
     "weights": lambda run, folder: run("weights", "-o", folder / "weights.png"),
     "yardstick": lambda run, folder: run("yardstick", "-o", folder / "yardstick.png"),

@@ -1,0 +1,76 @@
+"""Dice of the most probable class against RankSEG's segmentation: rows of docs/results/data/rankseg_cases.csv.
+
+    python benchmarks/rankseg.py docs/results/data/rankseg_cases.csv PREDICTIONS DATASET CONFIGURATION TRAINER FOLD
+
+PREDICTIONS holds what benchmarks/losses.py predicted of the test cases. ``nnunet_nacl decode`` lets the library rankseg
+choose the segmentations with the highest expected Dice, and nnU-Net's own evaluation compares both with the ground
+truth. A row is a case; Dice is its mean over structures. Rows replace those of the same training.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from losses import KEY, put
+from models import add_model
+from nnunetv2.evaluation.evaluate_predictions import compute_metrics_on_folder2
+from nnunetv2.paths import nnUNet_raw
+
+from nnunet_nacl.nnunet import model_folder
+
+
+def dice(labels: Path, segmentations: Path, predictions: Path, summary: Path) -> dict[str, float]:
+    """Mean Dice over structures of each case, by nnU-Net."""
+    described = [str(predictions / name) for name in ("dataset.json", "plans.json")]
+    compute_metrics_on_folder2(
+        str(labels), str(segmentations), *described, str(summary), num_processes=1, chill=True
+    )
+    cases = json.loads(summary.read_text())["metric_per_case"]
+    return {
+        Path(case["prediction_file"]).name.split(".")[0]: float(
+            np.nanmean([structure["Dice"] for structure in case["metrics"].values()])
+        )
+        for case in cases
+    }
+
+
+def main() -> None:
+    """Decode, measure, write the rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("predictions", type=Path)
+    add_model(parser)
+    options = parser.parse_args()
+    data_set = model_folder(
+        options.data_set, options.configuration, trainer=options.trainer
+    ).parent.name
+    model = f"{options.trainer}__{options.configuration}"
+    fold = f"fold_{options.fold}_training_{options.training}"
+    predictions = options.predictions / data_set / model / fold
+    labels = Path(nnUNet_raw) / data_set / "labelsTs"
+    with tempfile.TemporaryDirectory() as working:
+        decoded = Path(working) / "decoded"
+        command = ["nnunet_nacl", "decode", str(predictions), "-o", str(decoded)]
+        subprocess.run(command, check=True, env={**os.environ, "nnUNet_def_n_proc": "1"})
+        argmax = dice(labels, predictions, predictions, Path(working) / "argmax.json")
+        rankseg = dice(labels, decoded, predictions, Path(working) / "rankseg.json")
+    names = [data_set, options.configuration, options.trainer, options.fold, options.training]
+    identity = {**dict(zip(KEY, names, strict=True)), "date": time.strftime("%Y-%m-%d")}
+    put(
+        options.csv,
+        [
+            {**identity, "case": case, "Dice_argmax": argmax[case], "Dice_rankseg": rankseg[case]}
+            for case in argmax
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

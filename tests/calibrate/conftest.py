@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nnunet_nacl.calibrate import TrainedFold, _head
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
@@ -64,4 +65,5 @@ def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, t
     """Write fold 0's checkpoint with other weights."""
     file = model / "fold_0" / "checkpoint_final.pth"
     content = read_checkpoint(file)
-    torch.save({**content, "network_weights": change(content["network_weights"])}, file)
+    with whole_file(file) as partial:  # the content is mapped from the file
+        torch.save({**content, "network_weights": change(content["network_weights"])}, partial)

@@ -63,7 +63,7 @@ def of_trained_model(run: Run, folder: Path) -> None:
     model = "901", "2d_small", TRAINER, "0"
     run("losses", folder / "losses.csv", folder / "predictions", *model)
     assert TRAINER in (folder / "losses.csv").read_text()
-    run("rankseg", folder / "rankseg.csv", folder / "predictions", *model)
+    run("decoded", folder / "rankseg.csv", folder / "predictions", *model)
     assert "Dice_rankseg" in (folder / "rankseg.csv").read_text()
     run("checkpoints", folder / "checkpoints.csv", folder / "work", *model)
     assert (folder / "checkpoints.csv").read_text().count(TRAINER) == 3
@@ -108,7 +108,7 @@ def generated(run: Run, folder: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
-    "train, losses, rankseg, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
+    "train, losses, decoded, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
     "before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),

@@ -1,6 +1,6 @@
 """Dice of the most probable class against RankSEG's segmentation: rows of docs/results/data/rankseg_cases.csv.
 
-    python benchmarks/rankseg.py docs/results/data/rankseg_cases.csv PREDICTIONS DATASET CONFIGURATION TRAINER FOLD
+    python benchmarks/decoded.py docs/results/data/rankseg_cases.csv PREDICTIONS DATASET CONFIGURATION TRAINER FOLD
 
 PREDICTIONS holds what benchmarks/losses.py predicted of the test cases. ``nnunet_nacl decode`` lets the library rankseg
 choose the segmentations with the highest expected Dice, and nnU-Net's own evaluation compares both with the ground

@@ -73,13 +73,13 @@ PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 """How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
 
 
-def since_rows(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:
-    """The losses of the study ``since``, 6,000 steps of Adam on fold 0: means over trainings, and the verdict."""
+def since_rows(data_set: str = "Dataset004_Hippocampus", steps: int = 6000) -> pd.DataFrame:
+    """The losses of the study ``since``, trained with Adam on fold 0: means over trainings, and the verdict."""
     methods = [loss_name(method.trainer) for method in read_study("since").methods]
     rows = read(
         "losses",
         f"data_set == '{data_set}' and configuration == '2d_bs8' and optimizer == 'Adam' "
-        "and steps == 6000 and fold == '0'",
+        f"and steps == {steps} and fold == '0'",
     )
     grouped = rows.groupby("method")
     means = grouped.mean(numeric_only=True)
@@ -104,7 +104,12 @@ def losses_since_acdc() -> str:
     return _since_table("Dataset027_ACDC")
 
 
-def _since_table(data_set: str) -> str:
+def losses_since_long() -> str:
+    """The same on Hippocampus after 25,000 steps."""
+    return _since_table("Dataset004_Hippocampus", 25000)
+
+
+def _since_table(data_set: str, steps: int = 6000) -> str:
     columns = {
         "loss": "{method}",
         "trainings": "{trainings}",
@@ -118,7 +123,7 @@ def _since_table(data_set: str) -> str:
         "Brier": "{Brier:.3f}",
         "HD95 (mm)": "{HD95:.2f}",
     }
-    return table(since_rows(data_set), columns)
+    return table(since_rows(data_set, steps), columns)
 
 
 def calibrated_since(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:

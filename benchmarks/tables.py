@@ -30,6 +30,7 @@ from loss_tables import (
     losses_paired,
     losses_since,
     losses_since_acdc,
+    losses_since_long,
     losses_usgra,
     paper_ablations,
     paper_acdc,
@@ -44,7 +45,7 @@ from loss_tables import (
 from models import loss_name
 
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01"]
+README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01", "DicePPCE"]
 
 
 def readme() -> str:
@@ -175,6 +176,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-dice": losses_dice,
     "losses-since": losses_since,
     "losses-since-acdc": losses_since_acdc,
+    "losses-since-long": losses_since_long,
     "since-calibrated": since_calibrated,
     "since-decoded": since_decoded,
     "yardstick": yardstick,

@@ -25,7 +25,7 @@ def test_what_readme_says() -> None:
         "NACL with the paper's λ = 0.1 about halves DiceCE's ECE over the union, on Hippocampus also over the "
         "foreground. But it is under-confident: its NLL is higher than DiceCE's, on Hippocampus also its ECE near, and "
         "on regions every ECE. On USGRA NLL and ECE near both fall.",
-        "Plain cross-entropy gets most of this gain, at the lowest NLL. NACL with λ = 0.01 comes close, at CE's Dice. "
+        "Plain cross-entropy gets most of this gain, at a lower NLL. NACL with λ = 0.01 comes close, at CE's Dice. "
         f"All three raise CECE over the foreground, and lose {lost.min():.3f} to {lost.max():.3f} Dice on ACDC.",
         "`calibrate` gives a DiceCE model most of cross-entropy's gain, and hardly changes segmentations.",
     )

@@ -38,6 +38,11 @@ def test_who_keeps_the_promise() -> None:
         f"(DiceCE {acdc_dice_ce['ECE_near']:.3f}).",
         "DicePPCE is one training in each of the three (DiceCE: five, three and two; CE: four, two and two).",
     )
+    said(
+        "../README.md",
+        "has DiceCE's Dice and nearly CE's NLL, in one training on each data set. On ACDC it is still slightly",
+    )
+    assert acdc_best["over_confidence"] > PROMISE["ECE_near"]
     assert acdc_best["Dice"] >= acdc_dice_ce["Dice"] - PROMISE["Dice"]
     assert acdc_best["NLL"] <= acdc_ce["NLL"] + PROMISE["NLL"]
     assert acdc_best["ECE_near"] > PROMISE["ECE_near"]

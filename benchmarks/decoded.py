@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from losses import KEY, put
+from losses import KEY, predictions_folder, put
 from models import add_model
 from nnunetv2.evaluation.evaluate_predictions import compute_metrics_on_folder2
 from nnunetv2.paths import nnUNet_raw
@@ -51,9 +51,7 @@ def main() -> None:
     data_set = model_folder(
         options.data_set, options.configuration, trainer=options.trainer
     ).parent.name
-    model = f"{options.trainer}__{options.configuration}"
-    fold = f"fold_{options.fold}_training_{options.training}"
-    predictions = options.predictions / data_set / model / fold
+    predictions = predictions_folder(options, data_set)
     labels = Path(nnUNet_raw) / data_set / "labelsTs"
     with tempfile.TemporaryDirectory() as working:
         decoded = Path(working) / "decoded"

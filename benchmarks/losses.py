@@ -31,6 +31,13 @@ KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 SUMMARY = "calibration_summary.json"
 
 
+def predictions_folder(options: argparse.Namespace, data_set: str) -> Path:
+    """Where the predictions of a training lie."""
+    model = f"{options.trainer}__{options.configuration}"
+    folder: Path = options.predictions / data_set / model
+    return folder / f"fold_{options.fold}_training_{options.training}"
+
+
 def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -> FolderResult:
     """The test cases' predictions, evaluated."""
     done = output / "predict_from_raw_data_args.json"
@@ -171,9 +178,7 @@ def main() -> None:
     parser.add_argument("-np", default="1", help="number of processes (default: 1)")
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
-    name = f"{options.trainer}__{options.configuration}"
-    of_training = f"fold_{options.fold}_training_{options.training}"
-    output = options.predictions / model.parent.name / name / of_training
+    output = predictions_folder(options, model.parent.name)
     result = predict_and_evaluate(options, Path(nnUNet_raw) / model.parent.name, output)
     known = about(options, model)
     put(options.csv, [{**known, **row(result)}])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 from cells import DOCS
-from loss_tables import PROMISE, calibrated_since
+from since_tables import PROMISE, calibrated_since
 
 STAGES = ("as trained", "temperature", "head")
 

@@ -28,9 +28,6 @@ from loss_tables import (
     losses_lambda_paired,
     losses_long,
     losses_paired,
-    losses_since,
-    losses_since_acdc,
-    losses_since_long,
     losses_usgra,
     paper_ablations,
     paper_acdc,
@@ -39,10 +36,15 @@ from loss_tables import (
     paper_samples,
     paper_sigma,
     paper_statements,
+)
+from models import loss_name
+from since_tables import (
+    losses_since,
+    losses_since_acdc,
+    losses_since_long,
     since_calibrated,
     since_decoded,
 )
-from models import loss_name
 
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01", "DicePPCE"]

@@ -1,0 +1,127 @@
+"""Tables of docs/results/since.md, from losses.csv, calibrate.csv and rankseg_cases.csv: see tables.py."""
+
+import numpy as np
+import pandas as pd
+from cells import ECE_NEAR, crossed, difference, markdown, read, table
+from models import loss_name
+
+from nnunet_nacl.metrics import case_weights
+from nnunet_nacl.paper.studies import read_study
+
+PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
+"""How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
+
+
+def since_rows(data_set: str = "Dataset004_Hippocampus", steps: int = 6000) -> pd.DataFrame:
+    """The losses of the study ``since``, trained with Adam on fold 0: means over trainings, and the verdict."""
+    methods = [loss_name(method.trainer) for method in read_study("since").methods]
+    rows = read(
+        "losses",
+        f"data_set == '{data_set}' and configuration == '2d_bs8' and optimizer == 'Adam' "
+        f"and steps == {steps} and fold == '0'",
+    )
+    grouped = rows.groupby("method")
+    means = grouped.mean(numeric_only=True)
+    means["trainings"] = grouped.size()
+    found = means.loc[[method for method in methods if method in means.index]]
+    keeps = (
+        (found["Dice"] >= found.loc["DiceCE", "Dice"] - PROMISE["Dice"])
+        & (found["NLL"] <= found.loc["CE", "NLL"] + PROMISE["NLL"])
+        & (found["ECE_near"] <= PROMISE["ECE_near"])
+    )
+    found["keeps"] = keeps.map({True: "**yes**", False: "no"})
+    return found.reset_index()
+
+
+def losses_since() -> str:
+    """Losses since the paper on Hippocampus, by the rule of since.md."""
+    return _since_table("Dataset004_Hippocampus")
+
+
+def losses_since_acdc() -> str:
+    """The same on ACDC."""
+    return _since_table("Dataset027_ACDC")
+
+
+def losses_since_long() -> str:
+    """The same on Hippocampus after 25,000 steps."""
+    return _since_table("Dataset004_Hippocampus", 25000)
+
+
+def _since_table(data_set: str, steps: int = 6000) -> str:
+    columns = {
+        "loss": "{method}",
+        "trainings": "{trainings}",
+        "Dice": "{Dice:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+        "keeps the promise": "{keeps}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "ECE union": "{ECE_union:.3f}",
+        "Brier": "{Brier:.3f}",
+        "HD95 (mm)": "{HD95:.2f}",
+    }
+    return table(since_rows(data_set, steps), columns)
+
+
+def calibrated_since(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:
+    """The same models as trained, with one temperature and with a refitted last layer, those that were calibrated."""
+    models = since_rows(data_set)["method"].tolist()
+    rows = read("calibrate", "method in ['as trained', 'temperature', 'head'] and folds == '0'")
+    rows = rows[
+        (rows["data_set"] == data_set) & rows["trainer"].str.endswith("_paperSchedule_24epochs")
+    ]
+    rows = rows.assign(loss=rows["trainer"].map(loss_name))
+    rows = rows[rows["loss"].isin(models)]
+    return rows.sort_values("loss", key=lambda names: names.map(models.index), kind="stable")
+
+
+def since_calibrated() -> str:
+    """NLL, ECE near and Dice of each loss on Hippocampus, as trained and calibrated."""
+    columns = {method: f"method == '{method}'" for method in ("as trained", "temperature", "head")}
+    return crossed(calibrated_since(), columns, "{NLL:.3f}, {ECE:.3f}, {Dice:.3f}", by="loss")
+
+
+def decoded_since() -> pd.DataFrame:
+    """Dice by argmax and by rankseg of each model, and the gain, with intervals of a bootstrap over cases.
+
+    ``interaction`` is the gain minus that of DiceCE, of the same cases.
+    """
+    cases = read("rankseg_cases", "data_set == 'Dataset004_Hippocampus'")
+    cases["gain"] = cases["Dice_rankseg"] - cases["Dice_argmax"]
+    gains = cases.pivot_table(index="case", columns="trainer", values="gain")
+    weights = case_weights(np.arange(len(gains)))
+    found = cases.groupby("trainer")[["Dice_argmax", "Dice_rankseg"]].mean()
+    for name, of_cases in (
+        ("gain", gains),
+        ("interaction", gains.sub(gains["nnUNetTrainerDiceCE_paperSchedule_24epochs"], axis=0)),
+    ):
+        drawn = weights @ of_cases.to_numpy() / weights.sum(1)[:, None]
+        found[name] = of_cases.mean()
+        for side, percentile in (("low", 2.5), ("high", 97.5)):
+            found[f"{name}_{side}"] = pd.Series(
+                np.percentile(drawn, percentile, axis=0), gains.columns
+            )
+    identity = ["data_set", "trainer", "training"]
+    rows = read("losses").merge(cases[identity].drop_duplicates(), on=identity)
+    found = rows[["trainer", "method", "NLL", "Brier", "ECE_near"]].merge(found, on="trainer")
+    order = since_rows()["method"].tolist()
+    return found.sort_values("method", key=lambda names: names.map(order.index))
+
+
+def since_decoded() -> str:
+    """RankSEG's question: does its gain depend on the loss?"""
+    lines = [
+        ["loss", "argmax", "rankseg", "gain", "gain − DiceCE's", "NLL", "Brier", "ECE near"],
+    ]
+    for row in decoded_since().to_dict("records"):
+        changes = [
+            difference(row[name], row[f"{name}_low"], row[f"{name}_high"], 4)
+            for name in ("gain", "interaction")
+        ]
+        changes[1] = "" if row["method"] == "DiceCE" else changes[1]
+        dice = [f"{row[f'Dice_{by}']:.4f}" for by in ("argmax", "rankseg")]
+        scores = [f"{row[name]:.3f}" for name in ("NLL", "Brier", "ECE_near")]
+        lines.append([row["method"], *dice, *changes, *scores])
+    return markdown(lines)

@@ -138,8 +138,6 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
     # Diagrams of the image would show little besides the easy background
     drawn = [one for one in over if one != "image" or one == main]
     overlaid = {one: reliability_panels(over[one], overlaid=True) for one in drawn}
-    single = {one: reliability_panels(over[one]) for one in drawn}
-    lead = overlaid[main].pop(0)
     several = len(comparison.names) > 1
     made = {
         name: tables.TABLES[name]([comparison])[0] for name in ("methods", "structures", "cases")
@@ -147,7 +145,8 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
     if several:
         (made["differences"],) = tables.TABLES["differences"]([comparison])
     if comparison.paper_metrics and comparison.judging_metrics:
-        (made["paper"],) = tables.TABLES["expected"]([comparison])
+        rows = made["methods"].rows
+        made["paper"] = tables.paper_table(comparison, expected=True, rows=rows)
     results = comparison.results
     pages = {name: one.origin.pred_folders[0] / "review.html" for name, one in results.items()}
     return {
@@ -159,13 +158,13 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
         "first": first_screen(comparison),
         "settings": _settings(comparison),
         "tables": {"paper": None, "differences": None, **made},
-        "lead": lead,
+        "lead": overlaid[main][0],
         "sets": [
             {
                 "voxels": voxels,
                 "scores": tables.TABLES["scores"]([shown])[0],
                 "overlaid": overlaid.get(voxels, []),
-                "single": single.get(voxels, []),
+                "single": reliability_panels(shown) if several and voxels in drawn else [],
                 "by_label": voxels in BY_LABEL,
             }
             for voxels, shown in over.items()
@@ -204,7 +203,7 @@ def first_screen(comparison: Comparison) -> ByName:
     judging = comparison.judging_metrics  # Without near and image, nothing is judged
     if judging:
         order = comparison.order(judging[0])
-        names = order.names or names
+        names = order.names or [name for name in names if name not in comparison.finds_nothing]
         assessments = [comparison.reliability[error_set][name] for name in names]
     named = names
     if len(names) > _ALL_NAMED:

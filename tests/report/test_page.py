@@ -1,8 +1,10 @@
 """The page as a file: complete, self-contained, escaped; and what its first screen says."""
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -262,24 +264,24 @@ def test_settings_read_as_text(runs: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path, read_results([runs["soft"]])["Dataset004_Demo"])
     shown = settings_of(tmp_path / "page.html")
     assert shown["pred_folder"] == str(runs["soft"])
-    assert shown["voxels"] == "foreground, union, near, image"
-    assert (shown["num_bins"], shown["margin_mm"], shown["surface"]) == ("15", "5.0", "True")
-    assert shown["calibrated by"] == "–"
-    assert (shown["labels"], shown["regions"]) == ("background: 0, cortex: 1, medulla: 2, core: 3", "–")
-    assert re.fullmatch(r"python: 3\S+, nnunet-nacl: \S+, nnunetv2: \S+, numpy: \S+, scipy: \S+", shown["versions"])
+    assert json.loads(shown["voxels"]) == ["foreground", "union", "near", "image"]
+    assert (shown["num_bins"], shown["margin_mm"], shown["surface"]) == ("15", "5.0", "true")
+    assert shown["calibrated by"] == shown["regions"] == "null"
+    assert json.loads(shown["labels"]) == {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
+    assert [*json.loads(shown["versions"])] == ["python", "nnunet-nacl", "nnunetv2", "numpy", "scipy"]
     labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
     folds = tuple(FolderPair("labelsTr", f"fold_{fold}/validation") for fold in range(2))
     write(tmp_path, {"one": with_origin(make_result(labels=labels, settings=QUICK), folders=folds)})
     shown = settings_of(tmp_path / "page.html")
-    assert (shown["gt_folder"], shown["pred_folder"]) == ("labelsTr", "fold_0/validation, fold_1/validation")
-    assert shown["labels"] == "background: 0, whole: [1, 2, 3], core: [2, 3], inner: [3]"
-    assert shown["regions"] == "[1, 2, 3], [2, 3], [3]"
+    assert shown["gt_folder"] == "labelsTr"
+    assert json.loads(shown["pred_folder"]) == ["fold_0/validation", "fold_1/validation"]
+    assert json.loads(shown["regions"]) == [[1, 2, 3], [2, 3], [3]]
 
 
 def settings_of(file: Path) -> dict[str, str]:
     """What stands under "How it was made", of the first method."""
     listed = file.read_text().partition('<dl class="settings">')[2].partition("</dl>")[0]
-    return dict(re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed))
+    return {key: unescape(value) for key, value in re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed)}
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
 
 from nnunet_nacl.calibrate import (
+    AS_TRAINED,
     Head,
     Sample,
     Temperature,
     TrainedFold,
-    Unchanged,
     calibrated_logits,
     judge,
     nll_of_cases,
@@ -268,7 +268,7 @@ def write(
             ratio(draws @ nll[method], draws @ foreground), num_cases=len(sample.names)
         )
         score |= {"NLL_low": low, "NLL_high": high}
-        for other in (Unchanged.method, "temperature"):
+        for other in (AS_TRAINED.method, "temperature"):
             change = ratio(draws @ (nll[method] - nll[other]), draws @ foreground)
             name = f"NLL_minus_{other.replace(' ', '_')}"
             score[name] = score["NLL"] - nll[other].sum() / foreground.sum()

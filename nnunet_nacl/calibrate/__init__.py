@@ -7,7 +7,7 @@ from nnunet_nacl.calibrate._fold import (
     calibrate_model,
 )
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._methods import Calibration, Temperature, Unchanged
+from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Temperature
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.calibrate._trials import (
     Fit,
@@ -23,6 +23,7 @@ from nnunet_nacl.calibrate._trials import (
 )
 
 __all__ = [
+    "AS_TRAINED",
     "FOLD_CHECKPOINT",
     "Calibration",
     "Fit",
@@ -32,7 +33,6 @@ __all__ = [
     "Temperature",
     "TrainedFold",
     "Trials",
-    "Unchanged",
     "apply_folder",
     "calibrate_folder",
     "calibrate_model",

@@ -1,4 +1,4 @@
-"""The interface of calibrations, temperature scaling, and no calibration."""
+"""The interface of calibrations, and temperature scaling."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -53,34 +53,11 @@ class Calibration(Protocol):
 
 
 @dataclass(frozen=True)
-class Unchanged:
-    """The identity: what every calibration must beat."""
-
-    method: Literal["as trained"] = "as trained"
-    remark: ClassVar[str] = ""
-    keeps_labels: ClassVar[bool] = True
-    needs_features: ClassVar[bool] = False
-
-    @classmethod
-    def of(cls, _: Sample, __: Layer | None = None) -> "Unchanged":
-        """There is nothing to fit."""
-        return cls()
-
-    def logits(self, inputs: Floats) -> Floats:
-        """Return the same logits (C, n)."""
-        return inputs
-
-    def layer(self, weight: Array, bias: Array) -> Layer:
-        """Return the last layer as trained: see ``flat_layer``."""
-        return flat_layer(weight, bias)
-
-
-@dataclass(frozen=True)
 class Temperature:
     """softmax(l / T), or sigmoid (Platt 1999; Guo et al., ICML 2017). Keeps each voxel's label."""
 
-    temperature: float
-    method: Literal["temperature"] = "temperature"
+    temperature: float = 1.0
+    method: Literal["temperature", "as trained"] = "temperature"
     keeps_labels: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
@@ -122,6 +99,10 @@ class Temperature:
         """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
         rows, offset = flat_layer(weight, bias)
         return Layer(rows / self.temperature, offset / self.temperature)
+
+
+AS_TRAINED = Temperature(1.0, "as trained")
+"""What every calibration must beat."""
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._methods import Calibration, Layer, Temperature, Unchanged
+from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Layer, Temperature
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
@@ -145,7 +145,7 @@ class Fit:
         skipped: cases that could not be used.
     """
 
-    calibration: Annotated[Unchanged | Temperature | Head, Discriminator("method")]
+    calibration: Annotated[Temperature | Head, Discriminator("method")]
     provenance: Provenance
     tried: dict[str, Score]
     settings: ByName
@@ -231,14 +231,14 @@ class Trials:
             for method, calibration in self.fitted.items()
             if not shortcomings(calibration, self.scores)
         ]
-        candidates: list[str] = [Unchanged.method, *qualified]
+        candidates: list[str] = [AS_TRAINED.method, *qualified]
         return self.fitted[wanted or min(candidates, key=lambda method: self.scores[method].NLL)]
 
 
 def shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list[str]:
     """List why ``Trials.best`` does not choose a method: phrases such as "does NOT lower the held-out NLL …"."""
     score = scores[calibration.method]
-    as_trained = scores[Unchanged.method]
+    as_trained = scores[AS_TRAINED.method]
     found = []
     if score.NLL_change[1] >= 0:
         found.append("does NOT lower the held-out NLL significantly")
@@ -264,7 +264,7 @@ def try_methods(
     kinds = [kind for kind in methods if layer is not None or not kind.needs_features]
 
     def fit_all(part: Sample) -> Calibrations:
-        fitted = [Unchanged(), *(kind.of(part, layer) for kind in kinds)]
+        fitted = [AS_TRAINED, *(kind.of(part, layer) for kind in kinds)]
         return {calibration.method: calibration for calibration in fitted}
 
     parts = split_cases(sample.names, sample.by_patient)

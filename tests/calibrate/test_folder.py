@@ -10,9 +10,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax as softmax_along
 
 from nnunet_nacl.calibrate import (
+    AS_TRAINED,
     Fit,
     Temperature,
-    Unchanged,
     apply_folder,
     calibrate_folder,
 )
@@ -218,7 +218,7 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     assert Fit.read(tmp_path / "fit.json").provenance.cases == list("acdef")
     main([*command, "--overwrite"])
     assert "No method lowered the held-out NLL significantly and kept the Dice: the" in capfd.readouterr().out
-    assert Fit.read(tmp_path / "fit.json").calibration == Unchanged()
+    assert Fit.read(tmp_path / "fit.json").calibration == AS_TRAINED
     new = write_folder(tmp_path / "new", "xy", first=100)[1]
     apply_folder(tmp_path / "fit.json", new, tmp_path / "applied")
     assert probabilities(tmp_path / "applied", "x") == pytest.approx(probabilities(new, "x"), abs=1e-6)

@@ -12,7 +12,7 @@ import SimpleITK as sitk
 import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
-from nnunet_nacl.calibrate import Fit, Score, Unchanged, _trials, apply_folder, calibrate_model
+from nnunet_nacl.calibrate import AS_TRAINED, Fit, Score, _trials, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
@@ -128,7 +128,7 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
     # Where nothing improves for certain, there is a checkpoint all the same, of the layer as trained.
     monkeypatch.setattr(_trials, "shortcomings", lambda *_: ["does not improve"])
     ((fit, written),) = calibrate(copy.model, 0, overwrite=True)
-    assert fit.calibration == Unchanged()
+    assert fit.calibration == AS_TRAINED
     assert written == fold / "checkpoint_calibrated.pth"
     image = torch.zeros(1, 1, 16, 16)
     as_trained = forward(copy.model, "checkpoint_final.pth", image)
@@ -431,7 +431,7 @@ def test_a_cascade_predicts_after_its_first_stage(
 ) -> None:
     """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
     score = Score(NLL=1.0, NLL_change=(0.0, 0.0), ECE=0.1, over_confidence=0.1, Dice=0.9, changed=0.0)
-    fit = Fit(Unchanged(), Provenance({}, None), {"as trained": score}, {}, [])
+    fit = Fit(AS_TRAINED, Provenance({}, None), {"as trained": score}, {}, [])
     done = fit, Path("fold_0", "checkpoint_calibrated.pth")
     monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))

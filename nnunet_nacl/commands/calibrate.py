@@ -135,7 +135,7 @@ def _tell(what: str, fit: "Fit", written: object) -> None:
             "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
         )
     else:
-        for problem in shortcomings(fit.calibration, fit.tried):
+        for problem in shortcomings(fit.method, fit.tried):
             print(f"{what}: {fit.method} {problem}.", file=sys.stderr)
     print(f"Wrote {written}")
 

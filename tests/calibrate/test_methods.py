@@ -163,7 +163,6 @@ class Scaled:
     factor: float
     method: str = "scaled"
     remark: str = "of two factors"
-    keeps_labels: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
     @classmethod

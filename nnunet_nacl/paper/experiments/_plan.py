@@ -40,7 +40,7 @@ class Options:
     Attributes:
         plans: such as ``nnUNetPlans``.
         folds: the folds to train, one after the other with each method.
-        suffix: added to the name of each trainer, see ``nnunet_nacl.trainers.schedule_suffix``.
+        suffix: added to the name of each trainer, such as ``_paperSchedule_5epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         by_patient: reports resample patients, and shares of the training cases count them, see
             ``nnunet_nacl.names.cases_of_patients``.

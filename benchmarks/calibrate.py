@@ -41,10 +41,10 @@ from nnunet_nacl.calibrate import (
     calibrated_logits,
     judge,
     nll_of_cases,
-    split_cases,
     try_methods,
 )
 from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
+from nnunet_nacl.names import split_cases
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)

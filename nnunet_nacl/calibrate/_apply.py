@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nnunet_nacl.calibrate._fold import FOLD_CHECKPOINT
 from nnunet_nacl.calibrate._methods import Calibration, Temperature
 from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
@@ -17,7 +16,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
 from nnunet_nacl.metrics import Activation, ratio, segment
-from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, DataSet, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, FOLD_CHECKPOINT, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time

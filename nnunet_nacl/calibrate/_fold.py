@@ -29,6 +29,7 @@ from nnunet_nacl.files import FileState, check_output, whole_file
 from nnunet_nacl.metrics import canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
+    FOLD_CHECKPOINT,
     FOLD_VALIDATION,
     DataSet,
     LabelledImages,
@@ -44,7 +45,6 @@ from nnunet_nacl.typing import ByName, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
-FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
 _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""

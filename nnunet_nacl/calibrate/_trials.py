@@ -27,7 +27,7 @@ from nnunet_nacl.metrics import (
     ratio,
     segment,
 )
-from nnunet_nacl.names import cases_of_patients, shuffled
+from nnunet_nacl.names import cases_of_patients, split_cases
 from nnunet_nacl.nnunet import Provenance
 from nnunet_nacl.typing import Array, ByName, Floats
 
@@ -324,14 +324,3 @@ def compare(
         raise ValueError("cases: expected two or more, so that some can be held out; got one.")
     scores = try_methods(sample, methods=methods).scores
     return pd.DataFrame(list(scores.values()), index=list(scores))
-
-
-def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:
-    """Five parts of nearly equal size, or one per case or patient if there are fewer; drawn by their names."""
-    patients = cases_of_patients(cases, by_patient)
-    drawn = shuffled(patients)
-    parts = min(5, len(drawn))
-    return [
-        [case for patient in drawn[number::parts] for case in patients[patient]]
-        for number in range(parts)
-    ]

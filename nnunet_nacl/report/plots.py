@@ -30,6 +30,7 @@ from nnunet_nacl.report._comparison import (
 )
 from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._tables import number_text
+from nnunet_nacl.typing import Floats
 
 __all__ = [
     "INK",
@@ -220,6 +221,8 @@ def reliability_curves(
         confidence = curve.confidence[filled]
         accuracy = curve.accuracy[filled]
         faint = curve.is_faint[filled]
+        # A mark on the frame, such as one at a confidence of 1, is drawn whole
+        style["clip_on"] = False
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
@@ -261,13 +264,11 @@ def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
     ax.errorbar(x.value, y.value, reach(y), reach(x), **style)
 
 
-def reach(estimate: Estimate) -> list[list[float]] | None:
-    """Return the interval's reach below and above the value, as Matplotlib's error bars; None if it is NaN."""
+def reach(estimate: Estimate) -> Floats:
+    """Return how far the interval reaches below and above the value, as Matplotlib's error bars: (2, 1)."""
     low, high = estimate.interval
-    if np.isnan(low):
-        return None
     # A percentile interval need not contain the value; error bars may not be negative.
-    return [[max(estimate.value - low, 0)], [max(high - estimate.value, 0)]]
+    return np.maximum([[estimate.value - low], [high - estimate.value]], 0)
 
 
 def reliability_panels(

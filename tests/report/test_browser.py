@@ -35,8 +35,8 @@ def test_it_fits_and_says_nothing(browser: Any, page_file: Path, width: int, hei
     sizes = page.evaluate(
         "[...document.querySelectorAll('svg')].filter(s => s.clientWidth).map(s => [s.clientWidth, s.clientHeight])"
     )
-    # Of one voxel set: curves, 3 methods; 2 trade-offs, radar, 3 rankings; 4 cases, each with its reliability.
-    assert len(sizes) == 1 + 3 + 2 + 1 + 3 + 4 * (1 + 2 + 2 * 3)
+    # On top, curves; of one voxel set, curves and 3 methods; 2 trade-offs, radar, 3 rankings; 4 cases with reliability.
+    assert len(sizes) == 1 + 1 + 3 + 2 + 1 + 3 + 4 * (1 + 2 + 2 * 3)
     assert all(100 < one_width <= width and one_height > 100 for one_width, one_height in sizes)
     ink, paper = (
         page.evaluate(f"getComputedStyle(document.body).{one}").removeprefix("rgb(").removesuffix(")").split(", ")

@@ -9,8 +9,8 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Cell, Comparison, Metric, Table, compare, compare_all, table_text
-from nnunet_nacl.report._tables import FORMATS
+from nnunet_nacl.report import Comparison, Metric, Table, compare, compare_all, table_text
+from nnunet_nacl.report._tables import FORMATS, Cell
 from tests.report.generated import FOREGROUND, NAMED, make_result, table_of
 
 NAN = float("nan")

@@ -27,7 +27,7 @@ class DecodedCase:
 
     Attributes:
         thresholds: one per class k ≥ 1, or region.
-        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
+        shared_voxels: in which a structure that reaches its threshold does not get the label, unless decoded for Dice.
     """
 
     thresholds: list[float]

@@ -5,7 +5,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from html import escape
 from itertools import count
@@ -40,7 +39,6 @@ __all__ = [
     "draw_point",
     "labelled",
     "legend_below",
-    "plot_style",
     "reach",
     "reliability_panels",
     "save_plot",
@@ -64,7 +62,7 @@ _COLUMNS = 3
 _SIZE = 3.4  # of a panel, in inches
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 _numbers = count()  # of plots
-_PARAMETERS: Any = {
+_STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.spines.top": False,
@@ -119,16 +117,11 @@ def legend_below(ax: Axes, gap: float = 0.17, *, of: Axes | None = None, **style
         ax.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -gap), **style)
 
 
-def plot_style() -> AbstractContextManager[None]:
-    """Within this context, plots have our style. Outside, a notebook's own style stays."""
-    return matplotlib.rc_context(_PARAMETERS)
-
-
 def draw_panels(panels: Sequence[Panel]) -> Figure:
     """Draw panels in rows of three, each as high as its legend needs."""
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
-    with plot_style():
+    with matplotlib.rc_context(_STYLE):
         figure = Figure(layout="constrained")
         below = 0.0
         for number, panel in enumerate(panels, start=1):
@@ -151,7 +144,7 @@ def draw_panels(panels: Sequence[Panel]) -> Figure:
 
 def save_plot(figure: Figure, file: Path) -> None:
     """Write a figure, completely or not at all, in the format that the file's ending says."""
-    with plot_style(), whole_file(file) as partial:
+    with matplotlib.rc_context(_STYLE), whole_file(file) as partial:
         figure.savefig(partial, dpi=200)
 
 
@@ -162,7 +155,7 @@ def to_svg(figure: Figure) -> str:
     """
     prefix = f"f{next(_numbers)}-"
     stream = io.StringIO()
-    with plot_style(), warnings.catch_warnings():
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # The browser has its own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(stream, format="svg", transparent=True, dpi=110, metadata={"Date": None})

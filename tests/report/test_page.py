@@ -113,19 +113,6 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     assert page_file.stat().st_size < 2e6
 
 
-def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], page_file: Path) -> None:
-    page = page_of(page_file)
-    title = "Segmentation and calibration, as in papers: Dataset004_Demo"
-    assert list(page.is_folded)[:2] == ["Methods: Dataset004_Demo", title]
-    assert not page.is_folded[title]
-    assert page.is_folded["Structures: Dataset004_Demo"]  # on request
-    comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).frame.map(str).columns]
-    assert columns[1:4] == ["HD95 (mm)\u00a0↓", "ECE foreground\u00a0↓", "ECE foreground if perfectly calibrated"]
-    above = page.text.partition("Further tables")[0]
-    assert all(one in above for one in columns[1:])
-
-
 def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path], page_file: Path) -> None:
     """The paper's figure 11: the legend has the ECE of that case."""
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])

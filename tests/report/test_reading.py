@@ -12,7 +12,6 @@ from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
 from nnunet_nacl.report import compare, read_results, table_text, write_plot, write_report
-from nnunet_nacl.report._slices import read_slices
 from tests.report.generated import NAMED, make_result, write_summary
 
 
@@ -143,25 +142,6 @@ def test_changed_predictions_are_an_error(copied: Path, runs: dict[str, Path]) -
     assert list(read_results([soft])["Dataset004_Copy"]) == ["soft"]
 
 
-def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[str, Path]) -> None:
-    """As one does to predict anew into a folder of the same name; the mark of a calibration goes with them."""
-    soft, old = copied / "predictions" / "soft", copied / "predictions" / "old"
-    Fit(Temperature(2.0), Provenance(LABELS, None), {}, {}, []).write(soft / CALIBRATED_NAME, applied_to=soft)
-    soft.rename(old)
-    shutil.copytree(runs["sharp"], soft)
-    evaluate(Predictions.of_folder(copied / "labelsTs", soft))
-    (results,) = read_results([soft, old]).values()
-    comparison = compare(results)
-    assert (comparison.names, comparison.calibrated) == (
-        ["soft", "old (calibrated)"],
-        {"old (calibrated)": "temperature"},
-    )
-    assert read_slices(comparison, "case_00").missing == []
-    shutil.copyfile(soft / "case_01.npz", old / "case_01.npz")
-    with pytest.raises(ValueError, match=rf"old/{SUMMARY_NAME}: cases have changed"):
-        read_results([old])
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
@@ -189,22 +169,11 @@ def test_commands_count_patients(
     assert "by_patient: all 8 cases, such as case_00, are of the patient 'case'; expected a" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report", "{missing}"], "{missing} does not exist; expected a folder of predictions that nnunet_nacl"),
-        (["report", "{soft}", "{soft}"], "soft: the case case_00 is in two parts. Give methods names of their own"),
-    ],
-)
-def test_errors(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    places = {**{name: str(folder) for name, folder in runs.items()}, "missing": str(tmp_path / "missing.json")}
-    assert cli.main([argument.format(**places) for argument in arguments]) == 1
-    assert message.format(**places) in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+def test_errors(runs: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing does not exist; expected a folder of predictions that"):
+        read_results(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"soft: the case case_00 is in two parts\. Give methods names of their own"):
+        read_results([runs["soft"], runs["soft"]])
 
 
 def test_a_data_set_is_named_by_where_its_ground_truth_lies(

@@ -79,29 +79,6 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
     assert "case_01.nii.gz does not exist" in pictures["problems"][0]
 
 
-def test_a_ground_truth_of_links_is_shown(copied: Path, tmp_path: Path) -> None:
-    """As of DVC or git-annex: what they lead to has no name of its own; a link that leads elsewhere has changed."""
-    store = tmp_path / "store"
-    store.mkdir()
-    for number, file in enumerate((copied / "labelsTs").iterdir()):
-        file.rename(store / f"blob{number}")
-        file.symlink_to(store / f"blob{number}")
-    soft = copied / "predictions" / "soft"
-    evaluate(Predictions.of_folder(copied / "labelsTs", soft), overwrite=True)
-    data = read_slices(read(soft), "case_01")
-    assert (data.missing, list(data.methods)) == ([], ["soft"])
-    assert data.image is not None
-    linked = tmp_path / "gt"
-    linked.symlink_to(copied / "labelsTs")
-    evaluate(Predictions.of_folder(linked, soft), overwrite=True)
-    assert read_slices(read(soft), "case_01").image is not None
-    link = copied / "labelsTs" / "case_01.nii.gz"
-    link.unlink()
-    link.symlink_to(copied / "labelsTs" / "case_02.nii.gz")
-    with pytest.raises(ValueError, match="cases have changed since they were evaluated"):
-        read(soft)
-
-
 def test_a_colored_image_is_shown_as_the_mean_of_its_channels(copied: Path) -> None:
     soft, truth = copied / "predictions" / "soft", copied / "labelsTs"
     for file in [*soft.glob("*.nii.gz"), *truth.glob("*.nii.gz")]:

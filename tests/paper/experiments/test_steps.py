@@ -157,23 +157,6 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_folds_that_were_evaluated_with_and_without_surface_distances(
-    job: Job, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Fold 0 before --no_surface, fold 1 with it: neither is evaluated again, and the page has what both have."""
-    jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
-    for one, surface in zip(jobs, (True, False), strict=True):
-        finish_training(one)
-        summary(one.validation, one.split["val"], surface=surface)
-        assert "evaluate_validation" not in steps(one)
-    (page,) = report_experiments([experiment(jobs)])
-    assert "HD95 (mm)" not in page.read_text()
-    printed = capsys.readouterr().out
-    assert "Dataset901_Labels, validation" in printed
-    assert "HD95" not in printed
-
-
 def test_probabilities_that_were_removed(job: Job) -> None:
     """To save space; what was evaluated of them stays."""
     finish_training(job)

@@ -125,18 +125,7 @@ def review_folder(
         check_output(one, overwrite=replaces)
     if page is not None:
         check_output(page, overwrite=overwrite)
-    if len(members) == 1:
-        raise ValueError(
-            "--members: expected two or more folders, whose agreement counts; got one."
-        )
-    member_folders = [Predictions.of_folder(None, folder) for folder in members]
-    for member in member_folders:
-        # They may be trained differently
-        own, like = (replace(one.provenance, **_MAY_DIFFER) for one in (member, predictions))
-        if mismatch := own.mismatch(like):
-            raise ValueError(
-                f"{member.home} is no member for {predictions.home}: it has {mismatch}."
-            )
+    of_members = _open_members(members, predictions)
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
     ]
@@ -156,7 +145,7 @@ def review_folder(
             partial(
                 _look,
                 data_set=data_set,
-                members=member_folders,
+                members=of_members,
                 images=None if images is None else Path(images).resolve(),
                 slices=0 if page is None else _SLICES,
             ),
@@ -184,6 +173,22 @@ def review_folder(
     if page is not None:
         _write_page(page, review, looks, data_set.meaning, predictions.home.resolve())
     return review
+
+
+def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> list[Predictions]:
+    """Open other predictions of the same cases, perhaps of other trainings."""
+    if len(folders) == 1:
+        raise ValueError(
+            "--members: expected two or more folders, whose agreement counts; got one."
+        )
+    members = [Predictions.of_folder(None, folder) for folder in folders]
+    for member in members:
+        own, like = (replace(one.provenance, **_MAY_DIFFER) for one in (member, predictions))
+        if mismatch := own.mismatch(like):
+            raise ValueError(
+                f"{member.home} is no member for {predictions.home}: it has {mismatch}."
+            )
+    return members
 
 
 class _Look(NamedTuple):

@@ -211,8 +211,8 @@ def first_screen(comparison: Comparison) -> ByName:
     for name, dice in gaps.pop(DICE).items():
         if name not in names:
             continue
-        better = []
-        worse = []
+        better: list[str] = []
+        worse: list[str] = []
         for metric, gap in gaps.items():
             if gap[name].is_significant():
                 is_better = (gap[name].value > 0) == metric.definition.higher_is_better

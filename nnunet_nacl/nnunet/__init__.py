@@ -40,6 +40,7 @@ from nnunet_nacl.nnunet._probabilities import NpzChannels
 from nnunet_nacl.nnunet._provenance import (
     CALIBRATED_NAME,
     DECODED_NAME,
+    FOLD_CHECKPOINT,
     FOLD_VALIDATION,
     Provenance,
     calibration_of,
@@ -51,6 +52,7 @@ __all__ = [
     "CHECKPOINTS",
     "DECODED_NAME",
     "DEFAULT_TRAINER",
+    "FOLD_CHECKPOINT",
     "FOLD_VALIDATION",
     "SPLITS_NAME",
     "CaseFiles",

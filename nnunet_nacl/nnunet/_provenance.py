@@ -17,6 +17,7 @@ CALIBRATED_NAME = "calibration_applied.json"
 DECODED_NAME = "decoded.json"
 # In a folder that was made of predictions: the names of their model
 PROVENANCE_NAME = "provenance.json"
+FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_VALIDATION = "validation_calibrated"
 """The validation cases of a fold, each calibrated by a fit that has not seen it."""
 

@@ -29,7 +29,7 @@ from nnunet_nacl.paper.studies import read_study
 
 def experiment(*jobs: Job) -> Experiment:
     first = jobs[0]
-    return Experiment(read_study("penalty"), first.data, first.options, jobs, first.data.splits, first.output)
+    return Experiment(read_study("penalty"), first.data, first.options, jobs, first.data.splits)
 
 
 def test_whatever_goes_wrong_is_that_runs_failure_alone(

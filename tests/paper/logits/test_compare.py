@@ -59,19 +59,6 @@ def test_figures_and_numbers_read_back(
     pd.testing.assert_frame_equal(history, max_logit_history(model, 0).rename(columns=str))
 
 
-def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_measures, "_sums", lambda *_, **__: pytest.fail("this takes hours"))
-    copy = copy_of(model, tmp_path / "copy")
-    with pytest.raises(FileExistsError, match=r"copy exists\."):
-        compare_logits([model], tmp_path / "copy")
-    with pytest.raises(ValueError, match="images and labels go together"):
-        compare_logits([model], tmp_path / "out", labels=tmp_path)
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        compare_logits([model], tmp_path / "out", images=tmp_path / "nothing", labels=tmp_path)
-    with pytest.raises(FileNotFoundError, match="fold_1"):
-        compare_logits([copy], tmp_path / "out", folds=[1])
-
-
 def test_models_that_cannot_be_compared(model: Path, tmp_path: Path) -> None:
     """Of other labels, or on another grid, which has other voxels."""
     raw = model.parents[2] / "raw" / model.parent.name

@@ -101,7 +101,7 @@ class TrainedFold:
                 "trained."
             )
         predictor = build_predictor(model_folder, content, device, use_mirroring=mirroring)
-        data_set = DataSet.of_model(model_folder)
+        data_set = DataSet.read(model_folder / "dataset.json")
         state = FileState.of(source)
         settings: ByName = {
             "model_folder": str(model_folder),
@@ -122,7 +122,7 @@ class TrainedFold:
         settings["fold"] = str(fold)
         return cls(
             folder=model_folder / f"fold_{fold}",
-            provenance=Provenance.read(model_folder, model_folder / "plans.json", data_set),
+            provenance=Provenance.read(model_folder, data_set),
             data_set=data_set,
             settings=settings,
             cases=cases,

@@ -149,13 +149,13 @@ class CalibratedLossMixin(LiveCurvesMixin):
             return
         from nnunet_nacl.evaluation import USUAL_SETTINGS, evaluate  # it imports what takes seconds
 
-        folders = self.output_folder_base, self.preprocessed_dataset_folder_base
         try:
-            result = evaluate(
-                Predictions.of_validation(*folders, [self.fold]),
-                USUAL_SETTINGS,
-                num_processes=default_num_processes,
+            predictions = Predictions.of_model(
+                self.output_folder_base,
+                [self.fold],
+                preprocessed=self.preprocessed_dataset_folder_base,
             )
+            result = evaluate(predictions, USUAL_SETTINGS, num_processes=default_num_processes)
         # The model is trained; nothing of it may be lost
         except (OSError, RuntimeError, ValueError) as error:
             self.print_to_log_file(

@@ -19,7 +19,7 @@ from nnunet_nacl.calibrate import (
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import NLL_CLIP
-from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of, decoding_of
+from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of
 from nnunet_nacl.use import decode_folder
 from tests.generated import (
     ENDING,
@@ -124,7 +124,7 @@ def test_what_postprocessing_removed_stays_removed(regions: bool, fit_file: Path
 def test_decoded_segmentations_become_the_argmax(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     decode_folder(new[1], tmp_path / "decoded", thresholds={"one": 0.9})
     apply_folder(fit_file, tmp_path / "decoded", tmp_path / "calibrated")
-    assert decoding_of(tmp_path / "calibrated") is None
+    assert Predictions.of_folder(None, tmp_path / "calibrated").provenance.decoded is None
     labels = read(tmp_path / "calibrated" / f"x{ENDING}")
     assert (labels == probabilities(tmp_path / "calibrated", "x").argmax(0)).all()
     assert (labels != read(tmp_path / "decoded" / f"x{ENDING}")).any()

@@ -21,10 +21,10 @@ from typing import IO
 from filelock import FileLock, Timeout
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
-from nnunet_nacl.files import write_json
+from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.linking import search_path
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import CHECKPOINTS, SPLITS_NAME, nnunet_folder, read_splits
+from nnunet_nacl.nnunet import CHECKPOINTS, SPLITS_NAME, Split, nnunet_folder
 from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
 # What nnU-Net and our trainers print about their progress
@@ -88,7 +88,7 @@ def _prepare(experiments: Sequence[Experiment]) -> list[Job]:
         file = experiment.data.folder / SPLITS_NAME
         splits = experiment.splits
         # Another study may have appended its own
-        if not file.is_file() or read_splits(file)[: len(splits)] != splits:
+        if not file.is_file() or read_json(file, list[Split])[: len(splits)] != splits:
             write_json(file, splits)
     jobs = {job.fold_folder: job for experiment in experiments for job in experiment.jobs}
     return list(jobs.values())

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.nnunet import load_predictor
+from nnunet_nacl.nnunet import build_predictor
 from nnunet_nacl.paper.logits import _measures, max_logit_history, mean_logits
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
 from tests.conftest import TRAINER
@@ -26,16 +26,16 @@ def test_figures_and_numbers_read_back(
     opened: list[Path] = []
     predictors: list[weakref.ref[Any]] = []
 
-    def load(folder: Path, fold: str, device: str) -> Any:
+    def build(folder: Path, content: Any, device: str) -> Any:
         assert device == "cpu"
         gc.collect()
         assert sum(one() is not None for one in predictors) <= 1  # of many models, too
         opened.append(folder)
-        predictor = load_predictor(folder, fold, device)
+        predictor = build_predictor(folder, content, device)
         predictors.append(weakref.ref(predictor))
         return predictor
 
-    monkeypatch.setattr(_measures, "load_predictor", load)
+    monkeypatch.setattr(_measures, "build_predictor", build)
     other = copy_of(model, tmp_path).rename(tmp_path / "nnUNetTrainer_5epochs__nnUNetPlans__2d_small")
     change_checkpoint(other, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     out = tmp_path / "out"

@@ -49,7 +49,7 @@ def data_set(folder: Path, **described: object) -> DataSet:
     """As ``dataset.json`` describes it, read by nnU-Net."""
     file = folder / "dataset.json"
     file.write_text(json.dumps({"file_ending": ".nii.gz", "channel_names": {"0": "MRI"}, **described}))
-    return DataSet.read(file, None)
+    return DataSet.read(file)
 
 
 def test_sums_by_hand(tmp_path: Path) -> None:

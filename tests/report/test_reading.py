@@ -11,7 +11,7 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
-from nnunet_nacl.report import compare, read_results, table_text, write_plot, write_report
+from nnunet_nacl.report import compare, read_results
 from tests.report.generated import NAMED, make_result, write_summary
 
 MODEL = "Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d"
@@ -127,17 +127,6 @@ def test_changed_predictions_are_an_error(copied: Path, runs: dict[str, Path]) -
         read_results([soft])
     (soft / "case_01.npz").unlink()  # what is gone shows nothing else than the numbers
     assert list(read_results([soft])["Dataset004_Copy"]) == ["soft"]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None:
-    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
-    shutil.copytree(runs["soft"], folder)
-    results = read_results([folder])
-    assert "caf\ufffd" in table_text(results)
-    write_plot(results, "tradeoff", tmp_path / "a.svg")
-    write_report(results, tmp_path / "a.html")
-    assert "caf\ufffd" in (tmp_path / "a.html").read_text()
 
 
 @pytest.mark.parametrize("command", [["report"], ["table"], ["plot", "reliability"]])

@@ -216,7 +216,7 @@ def test_every_metric_by_hand(count: int) -> None:
     tables = of_equal_voxels(count, 1)
     expected = {
         "ECE": 0.25, "CECE": 0.5 / 3, "CECE_fg": 0.25 / 2, "CECE_sum": 0.5, "MCE": 0.25, "ACE": 0.25,
-        "NLL": np.log(4 / 3), "Brier": 0.125, "over_confidence": -0.25, "ECE_expected": 0.25,
+        "CACE_fg": 0.25 / 2, "NLL": np.log(4 / 3), "Brier": 0.125, "over_confidence": -0.25, "ECE_expected": 0.25,
         "CECE_expected": 0.5 / 3, "share": count / (count + 1),
     }  # fmt: skip
     assert set(tables["foreground"].metrics()) == set(expected)

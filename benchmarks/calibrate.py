@@ -41,10 +41,10 @@ from nnunet_nacl.calibrate import (
     calibrated_logits,
     judge,
     nll_of_cases,
-    split_cases,
     try_methods,
 )
 from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
+from nnunet_nacl.names import split_cases
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)
@@ -160,7 +160,9 @@ def measure(options: argparse.Namespace) -> None:
         image, labels, properties = cases.load(name)
         features = [fold.reader.features(image) for fold in opened]
         trained = [
-            layer_of(fold).logits(of_fold.flatten(1).numpy()).reshape(-1, *of_fold.shape[1:])
+            fold.reader.output_layer.logits(of_fold.flatten(1).numpy()).reshape(
+                -1, *of_fold.shape[1:]
+            )
             for of_fold, fold in zip(features, opened, strict=True)
         ]
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)
@@ -208,12 +210,6 @@ def measure(options: argparse.Namespace) -> None:
     }
     joined = {method: np.concatenate(parts, axis=1) for method, parts in logits.items()}
     write(options.csv, about, Sample.join(samples), joined, held_out)
-
-
-def layer_of(fold: TrainedFold) -> Head:
-    """The last layer as trained."""
-    weight, bias = fold.reader.output_layer
-    return Head(weight.tolist(), bias.tolist())
 
 
 def of_training(opened: list[TrainedFold]) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from models import add_model, loss_name, of_model
 from nnunetv2.paths import nnUNet_preprocessed, nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
-from nnunet_nacl.nnunet import SPLITS_NAME, model_folder, read_splits
+from nnunet_nacl.files import read_json
+from nnunet_nacl.nnunet import SPLITS_NAME, Split, model_folder
 
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 SUMMARY = "calibration_summary.json"
@@ -141,7 +142,7 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
     for unit in length:
         if found := re.search(rf"_(\d+){unit}", options.trainer):
             length[unit] = int(found[1])
-    splits = read_splits(Path(nnUNet_preprocessed) / model.parent.name / SPLITS_NAME)
+    splits = read_json(Path(nnUNet_preprocessed) / model.parent.name / SPLITS_NAME, list[Split])
     fold = model / f"fold_{options.fold}"
     training = json.loads((fold / "training_time.json").read_text())
     # Of our own training

@@ -38,7 +38,6 @@ def main() -> None:
         os.environ.setdefault("nnUNet_n_proc_DA", "0")
     LiveCalibration.add = _timed(LiveCalibration.add)  # type: ignore[method-assign]
     LiveCalibration.values = _timed(LiveCalibration.values)  # type: ignore[method-assign]
-    LiveCalibration.histogram = _timed(LiveCalibration.histogram)  # type: ignore[method-assign]
     _live.plot_progress = _timed(_live.plot_progress)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["nnUNet_results"] = folder

@@ -83,7 +83,7 @@ _ONLY = {
         "read_result",
         "write_result",
     ],
-    "nnunet_nacl.report.plots": ["draw_panels", "plot_style", "save_plot", "to_svg"],
+    "nnunet_nacl.report.plots": ["draw_panels", "save_plot", "to_svg"],
     "nnunet_nacl.paper.experiments": [
         "Experiment",
         "Job",

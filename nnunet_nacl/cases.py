@@ -2,9 +2,10 @@
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,12 +60,14 @@ def each_case(
         outcomes = ((name, _attempt(name, work, case)) for name, case in cases.items())
     results: dict[str, Result] = {}
     skipped: list[Skipped] = []
-    progress = tqdm(outcomes, total=len(cases), desc=doing, unit="case", disable=not cases)
-    for name, outcome in progress:
-        if isinstance(outcome, Skipped):
-            skipped.append(outcome)
-        else:
-            results[name] = outcome
+    # Closed: an interrupt in this loop ends the processes, too, though its traceback keeps the generator
+    with closing(outcomes):
+        progress = tqdm(outcomes, total=len(cases), desc=doing, unit="case", disable=not cases)
+        for name, outcome in progress:
+            if isinstance(outcome, Skipped):
+                skipped.append(outcome)
+            else:
+                results[name] = outcome
     return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
 
 
@@ -79,7 +82,7 @@ def _attempt(name: str, work: Callable[[Item], Result], case: Item) -> Result | 
 
 def _in_processes(
     cases: Mapping[str, Item], work: Callable[[Item], Result], num_processes: int
-) -> Iterator[tuple[str, Result | Skipped]]:
+) -> Generator[tuple[str, Result | Skipped]]:
     left = dict(cases)
     try:
         for name, outcome in _in_pool(cases, work, num_processes):
@@ -97,7 +100,7 @@ def _in_processes(
 
 def _in_pool(
     cases: Mapping[str, Item], work: Callable[[Item], Result], num_processes: int
-) -> Iterator[tuple[str, Result | Skipped]]:
+) -> Generator[tuple[str, Result | Skipped]]:
     # Spawn: forking a process with threads is not safe. Ctrl-C goes to all processes; this one ends the others.
     pool = ProcessPoolExecutor(
         num_processes,

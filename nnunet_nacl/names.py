@@ -1,9 +1,9 @@
-"""The order in which cases are drawn, and the patients that they belong to, both from their names alone."""
+"""The order in which cases are drawn, their patients, and parts of them, from their names alone."""
 
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 
@@ -48,3 +48,14 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
                 "expected a regular expression whose first group differs between patients."
             )
     return dict(patients)
+
+
+def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:
+    """Five parts of nearly equal size, or one per case or patient if there are fewer; drawn by their names."""
+    patients = cases_of_patients(cases, by_patient)
+    drawn = shuffled(patients)
+    parts = min(5, len(drawn))
+    return [
+        [case for patient in drawn[number::parts] for case in patients[patient]]
+        for number in range(parts)
+    ]

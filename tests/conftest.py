@@ -178,6 +178,13 @@ def trainer_on_cpu(trainer_class: Any, folder: Path, configuration: str, **chang
     return trainer_class({**plans, "continue_training": False}, configuration, 0, described, torch.device("cpu"))
 
 
+def load_predictor(model: Path, checkpoint: str = "checkpoint_final.pth", *, use_mirroring: bool = True) -> Any:
+    """Of fold 0, on the CPU."""
+    from nnunet_nacl.nnunet import build_predictor, read_checkpoint
+
+    return build_predictor(model, read_checkpoint(model / "fold_0" / checkpoint), "cpu", use_mirroring=use_mirroring)
+
+
 def once(done: Path, make: Callable[[], object]) -> None:
     """Call ``make``, unless a process of this test run has done so; the file ``done`` says so."""
     done.parent.mkdir(parents=True, exist_ok=True)

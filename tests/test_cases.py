@@ -1,11 +1,16 @@
 """The loop over cases: bad ones are skipped. That an interrupt ends it: tests/evaluation."""
 
 import errno
+import multiprocessing
 import os
 import signal
+import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from nnunet_nacl import cases
 from nnunet_nacl.cases import Skipped, each_case
 
 CASES = {name: f"item {name}" for name in "cab"}
@@ -26,6 +31,12 @@ def fail_at_b(case: str) -> str:
 def die_at_b(case: str) -> str:
     if case == "item b":
         os.kill(os.getpid(), signal.SIGKILL)
+    return case
+
+
+def sleep_at_b(case: str) -> str:
+    if case == "item b":
+        time.sleep(3600)
     return case
 
 
@@ -55,3 +66,15 @@ def test_a_case_that_kills_its_process_takes_no_other_with_it() -> None:
 def test_a_full_disk_ends_the_loop(num_processes: int) -> None:
     with pytest.raises(OSError, match="No space left"):
         each_case(CASES, fill_the_disk, doing="x", num_processes=num_processes)
+
+
+def test_an_interrupt_while_a_result_is_taken_ends_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(outcomes: Iterator[Any], **_: object) -> Iterator[Any]:
+        yield next(outcomes)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cases, "tqdm", interrupted)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        each_case(CASES, sleep_at_b, doing="x", num_processes=2)
+    assert not multiprocessing.active_children()
+    assert raised.traceback  # which holds the loop

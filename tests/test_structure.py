@@ -38,7 +38,7 @@ IMPORTS = {
     "evaluation": _BASE,
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
     "calibrate": {*_BASE, "names", "evaluation", "folders"},
-    "use": {*_BASE, "names", "evaluation", "folders", "calibrate", "pages", "pictures"},
+    "use": {*_BASE, "names", "evaluation", "folders", "pages", "pictures"},
     "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
     "export": {"files", "nnunet"},

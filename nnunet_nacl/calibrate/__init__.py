@@ -2,7 +2,6 @@
 
 from nnunet_nacl.calibrate._apply import apply_folder, calibrate_folder
 from nnunet_nacl.calibrate._fold import (
-    FOLD_CHECKPOINT,
     TrainedFold,
     calibrate_model,
 )
@@ -18,13 +17,11 @@ from nnunet_nacl.calibrate._trials import (
     judge,
     nll_of_cases,
     shortcomings,
-    split_cases,
     try_methods,
 )
 
 __all__ = [
     "AS_TRAINED",
-    "FOLD_CHECKPOINT",
     "Calibration",
     "Fit",
     "Head",
@@ -41,6 +38,5 @@ __all__ = [
     "judge",
     "nll_of_cases",
     "shortcomings",
-    "split_cases",
     "try_methods",
 ]

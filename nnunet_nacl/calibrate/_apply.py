@@ -6,23 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from nnunet_nacl.calibrate._fold import FOLD_CHECKPOINT
-from nnunet_nacl.calibrate._methods import Calibration
+from nnunet_nacl.calibrate._methods import Calibration, Temperature
 from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
-from nnunet_nacl.metrics import ratio, segment
-from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, DataSet, Predictions
+from nnunet_nacl.metrics import Activation, ratio, segment
+from nnunet_nacl.nnunet import CALIBRATED_NAME, FOLD_CHECKPOINT, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
 _NEVER = -1e4
-"""The logit of a p of 0 that is no rounded one, as outside nnU-Net's crop: no temperature makes it plausible."""
+"""The logit of p = 0, as outside nnU-Net's crop: 0 at every temperature."""
 _COARSE = 0.01
 """From this share of rounded errors on, T was off by 5 % and more in simulations; of classes, always too low."""
 
@@ -48,10 +47,12 @@ def calibrate_folder(
 
     Raises:
         FileExistsError: ``output`` exists.
-        ValueError: the predictions are calibrated already; too few cases with a structure.
+        ValueError: another method, calibrated predictions, or too few cases with a structure.
     """
     if predictions.is_calibrated:
         raise ValueError(f"{predictions.home} is calibrated already ({CALIBRATED_NAME}).")
+    if method not in {None, Temperature.method}:
+        raise ValueError(f"method: expected {Temperature.method} for predictions; got {method!r}.")
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.data_set
     cases = {case.name: case for case in predictions.to_fit_to().cases}
@@ -67,11 +68,12 @@ def calibrate_folder(
     if any(dtype == np.float16 for _, dtype in drawn.values()):
         rounded = _share_rounded(sample)
         if rounded > _COARSE:
-            remark = (
-                f"float16 rounds p to 0 or 1 in {100 * rounded:.0f} % of the errors: T may be off"
-            )
-            scores = {name: replace(score, remark=remark) for name, score in trials.scores.items()}
-            trials = replace(trials, scores=scores)
+            score = trials.scores[Temperature.method]
+            remarks = [
+                *filter(None, [score.remark]),
+                f"float16 rounds p to 0 or 1 in {100 * rounded:.0f} % of the errors: T may be off",
+            ]
+            trials.scores[Temperature.method] = replace(score, remark="; ".join(remarks))
     fit = Fit.of(trials, method, predictions.provenance, settings, skipped)
     fit.write(file)
     return fit
@@ -82,17 +84,11 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
     case = SavedCase(files, data_set)
     meaning = data_set.meaning
     p = case.probabilities()
-    step = np.finfo(p.dtype)
-    # Beyond half a step, p is stored as 0 or 1
-    low = float(step.smallest_subnormal) / 2
-    high = 1 if meaning.activation.exclusive else 1 - float(step.epsneg) / 2
     labels, geometry = case.read_truth()
 
     def values(index: NDArray[np.intp]) -> tuple[Floats, None]:
-        stored = p.reshape(len(p), -1)[:, index].astype(np.float32).clip(low, high)
-        logits = meaning.activation.logits(stored)
-        logits[stored == 0] = _NEVER
-        return logits, None
+        drawn = p.reshape(len(p), -1)[:, index]
+        return _logits(drawn, meaning.activation, np.float32), None
 
     sample = Sample.draw(
         files.name,
@@ -104,6 +100,19 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
         values=values,
     )
     return sample, p.dtype
+
+
+def _logits(p: Floats, activation: Activation, dtype: DTypeLike) -> Floats:
+    """Return the logits (C, n) of stored probabilities, in this dtype.
+
+    Where float16 has rounded p to 0, or a region's to 1, it counts as half the smallest step from there.
+    """
+    exact = p.astype(dtype)
+    if p.dtype == np.float16:
+        exact = exact.clip(2.0**-25, 1 if activation.exclusive else 1 - 2.0**-12)
+    logits = activation.logits(exact)
+    logits[exact == 0] = _NEVER
+    return logits
 
 
 def _share_rounded(sample: Sample) -> float:
@@ -160,14 +169,16 @@ def apply_folder(
 
 
 def _apply(files: CaseFiles, *, folder: Path, calibration: Calibration, data_set: DataSet) -> None:
-    """In double precision, so that rounding does not swap two classes."""
+    """Write a case's calibrated probabilities, computed in double precision, lest rounding swap two classes."""
     activation = data_set.meaning.activation
-    probabilities = SavedCase(files, data_set).probabilities(np.float32)
-    flat = probabilities.reshape(len(probabilities), -1)
-    for start in range(0, flat.shape[1], _BLOCK):
-        part = flat[:, start : start + _BLOCK]
-        logits = activation.logits(part.astype(np.float64))
-        part[:] = activation.probabilities(calibration.logits(logits))
+    stored = SavedCase(files, data_set).probabilities()
+    probabilities = stored.astype(np.float32, copy=False)
+    before = stored.reshape(len(stored), -1)
+    after = probabilities.reshape(len(stored), -1)
+    for start in range(0, before.shape[1], _BLOCK):
+        block = slice(start, start + _BLOCK)
+        logits = _logits(before[:, block], activation, np.float64)
+        after[:, block] = activation.probabilities(calibration.logits(logits))
     # A temperature keeps the argmax, but not what thresholds gave
     labels = None if files.thresholds is None else segment(probabilities, data_set.meaning)
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)

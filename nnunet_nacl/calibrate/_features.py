@@ -29,11 +29,11 @@ def logits_in_blocks(features: "Tensor", layer: Layer) -> Iterator[tuple[slice, 
 
 
 class FeatureReader:
-    """A network in nnU-Net's predictor, and the convolution whose output is the network's output.
+    """A network in nnU-Net's predictor, and its last convolution, whose output is the network's.
 
     Attributes:
         predictor: nnU-Net's.
-        convolution: that one.
+        convolution: its last one.
         last_layer: its weight (C, F · kernel) and bias (C,).
         has_features: whether it is 1×1, so that its input can be calibrated.
         output_layer: turns features into logits: the last layer; or, for a convolution larger than 1×1, the identity,

@@ -13,6 +13,7 @@ from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,10 @@ from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough, vox
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.files import FileState, check_output, whole_file
-from nnunet_nacl.metrics import LabelMeaning, canonical_labels
+from nnunet_nacl.metrics import canonical_labels
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
+    FOLD_CHECKPOINT,
     FOLD_VALIDATION,
     DataSet,
     LabelledImages,
@@ -40,11 +42,12 @@ from nnunet_nacl.nnunet import (
 )
 from nnunet_nacl.typing import ByName, Floats
 
-FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
+if TYPE_CHECKING:
+    from torch import Tensor
+
 FOLD_FIT = "calibration.json"
 _MARK = "nnunet_nacl_calibration"
 """The key in a checkpoint for the method that calibrated it."""
-_OF_PREDICTIONS = "calibrate predictions: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,8 +57,7 @@ class TrainedFold:
     Attributes:
         folder: ``fold_X`` of the model.
         provenance: the model that the fold is of.
-        meaning: of the model's labels and channels.
-        ignore_label: None if there is none.
+        data_set: the model's labels and channels.
         settings: how the model predicts.
         cases: the fold's validation cases, or others that it has not seen.
         by_patient: how their names tell patients.
@@ -65,8 +67,7 @@ class TrainedFold:
 
     folder: Path
     provenance: Provenance
-    meaning: LabelMeaning
-    ignore_label: int | None
+    data_set: DataSet
     settings: ByName
     cases: PreprocessedCases
     by_patient: bool | str
@@ -85,11 +86,12 @@ class TrainedFold:
         unseen: LabelledImages | None = None,
         by_patient: bool | str = False,
     ) -> "TrainedFold":
-        """Look for all that a calibration needs; of it, the checkpoint is loaded, and tried on one patch."""
+        """Open a fold: look for its inputs, load the checkpoint, run the network on one patch."""
         if str(fold) == "all" and unseen is None:
             raise ValueError(
                 "fold all is validated on the cases that it was trained with: give cases that it has not seen with -i "
-                f"IMAGES -gt LABELS, or {_OF_PREDICTIONS}"
+                "IMAGES -gt LABELS, or calibrate predictions of such cases: nnunet_nacl calibrate LABELS PREDICTIONS "
+                "-o FIT.json."
             )
         source = model_folder / f"fold_{fold}" / checkpoint
         content = read_checkpoint(source)
@@ -99,7 +101,7 @@ class TrainedFold:
                 "trained."
             )
         predictor = build_predictor(model_folder, content, device, use_mirroring=mirroring)
-        data_set = DataSet.of_model(model_folder)
+        data_set = DataSet.read(model_folder / "dataset.json")
         state = FileState.of(source)
         settings: ByName = {
             "model_folder": str(model_folder),
@@ -120,9 +122,8 @@ class TrainedFold:
         settings["fold"] = str(fold)
         return cls(
             folder=model_folder / f"fold_{fold}",
-            provenance=Provenance.read(model_folder, model_folder / "plans.json", data_set),
-            meaning=data_set.meaning,
-            ignore_label=data_set.ignore_label,
+            provenance=Provenance.read(model_folder, data_set),
+            data_set=data_set,
             settings=settings,
             cases=cases,
             by_patient=by_patient,
@@ -136,59 +137,56 @@ class TrainedFold:
         return join_enough(found, skipped, self.by_patient), skipped
 
     def samples(self, keep_in: Path | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
-        """``sample`` case by case, however few they are.
+        """Draw a sample from each case, however few cases there are.
 
-        All features may be kept as files in a folder, so that no case is predicted twice. They may take half of what
-        is free on the disk; cases beyond that are predicted again.
+        Features may be kept as files in a folder, so that no case is predicted twice. They may take half of what is
+        free on the disk; cases beyond that are predicted again.
         """
+        names = self.cases.names
+        num_values = self.reader.output_layer.weight.shape[1] + self.data_set.meaning.num_channels
+        draw = partial(self._draw, most=voxels_per_case(num_values, len(names)), keep_in=keep_in)
+        doing = f"{self.folder.name}: features"
+        return each_case({name: name for name in names}, draw, doing=doing)
+
+    def _draw(self, name: str, *, most: int, keep_in: Path | None) -> Sample:
+        """Predict a case and draw voxels of it."""
         import torch
 
-        cases = self.cases
-        activation = self.meaning.activation
-        tops = self.meaning.num_tops
+        image, labels, properties = self.cases.load(name)
+        features = self.reader.features(image)
+        meaning = self.data_set.meaning
+        activation = meaning.activation
         layer = self.reader.output_layer
-        num_values = layer.weight.shape[1] + self.meaning.num_channels
-        most = voxels_per_case(num_values, len(cases.names))
-        weight, bias = (part.astype(np.float32) for part in layer)
+        flat = features.flatten(1)
+        foreground = np.empty((meaning.num_tops, flat.shape[1]))
+        for voxels, logits in logits_in_blocks(features, layer):
+            p = activation.probabilities(logits)[: meaning.num_tops]
+            foreground[:, voxels] = activation.foreground(p.cpu().numpy())
+        if not np.isfinite(foreground).all():
+            raise ValueError("the network's output is not finite.")
+        if keep_in is not None:
+            _keep(features, keep_in / name)
+        # −1: outside the crop to what is not 0
+        labels = canonical_labels(
+            np.maximum(labels, 0), meaning, self.data_set.ignore_label, "the ground truth"
+        )
 
-        def sample_of(name: str) -> Sample:
-            image, labels, properties = cases.load(name)
-            features = self.reader.features(image)
-            flat = features.flatten(1)
-            foreground = np.empty((tops, flat.shape[1]))
-            for voxels, logits in logits_in_blocks(features, layer):
-                p = activation.probabilities(logits)[:tops]
-                foreground[:, voxels] = activation.foreground(p.cpu().numpy())
-            if not np.isfinite(foreground).all():
-                raise ValueError("the network's output is not finite.")
+        def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
+            drawn = flat[:, torch.from_numpy(index).to(flat.device)].cpu().numpy()
+            return layer.logits(drawn), drawn
 
-            def values(index: NDArray[np.intp]) -> tuple[Floats, Floats]:
-                drawn = flat[:, torch.from_numpy(index).to(flat.device)].cpu().numpy()
-                return weight @ drawn + bias[:, None], drawn
-
-            sample = Sample.draw(
-                name,
-                self.meaning,
-                # −1: outside the crop to what is not 0
-                canonical_labels(
-                    np.maximum(labels, 0), self.meaning, self.ignore_label, "the ground truth"
-                ),
-                foreground=foreground.reshape(tops, *features.shape[1:]),
-                spacing_mm=self.spacing(properties),
-                most=most,
-                values=values,
-            )
-            if keep_in is not None:
-                used = sum(file.stat().st_size for file in keep_in.iterdir())
-                if features.nbytes <= (shutil.disk_usage(keep_in).free - used) / 2:
-                    # A copy without nnU-Net's padding
-                    torch.save(features.cpu().clone(), keep_in / name)
-            device = self.reader.predictor.device
-            # mps has no double precision
-            return replace(sample, device=str(device) if device.type == "cuda" else "cpu")
-
-        doing = f"{self.folder.name}: features"
-        return each_case({name: name for name in cases.names}, sample_of, doing=doing)
+        sample = Sample.draw(
+            name,
+            meaning,
+            labels,
+            foreground=foreground.reshape(-1, *features.shape[1:]),
+            spacing_mm=self.spacing(properties),
+            most=most,
+            values=values,
+        )
+        device = self.reader.predictor.device
+        # mps has no double precision
+        return replace(sample, device=str(device) if device.type == "cuda" else "cpu")
 
     def spacing(self, properties: ByName) -> list[float]:
         """Return the spacing of a preprocessed case in mm; a 2D configuration leaves the slices where they are."""
@@ -198,9 +196,9 @@ class TrainedFold:
             spacing.insert(0, properties["spacing"][across])
         return spacing
 
-    def have_structure(self) -> tuple[dict[str, bool], list[Skipped]]:
+    def cases_with_structure(self) -> tuple[dict[str, bool], list[Skipped]]:
         """Whether each case has a structure, and the cases whose labels cannot be read."""
-        structures = [label for label in self.meaning.known if label != 0]
+        structures = [label for label in self.data_set.meaning.known if label != 0]
         return each_case(
             {name: name for name in self.cases.names},
             lambda name: bool(np.isin(self.cases.labels(name), structures).any()),
@@ -221,6 +219,15 @@ class TrainedFold:
                     )
         with whole_file(file) as partial:
             torch.save({**self.checkpoint, "network_weights": weights, _MARK: method}, partial)
+
+
+def _keep(features: "Tensor", file: Path) -> None:
+    """Save features, without nnU-Net's padding, if they take at most half of the space that the kept ones leave."""
+    import torch
+
+    used = sum(kept.stat().st_size for kept in file.parent.iterdir())
+    if features.nbytes <= (shutil.disk_usage(file.parent).free - used) / 2:
+        torch.save(features.cpu().clone(), file)
 
 
 def calibrate_model(
@@ -295,12 +302,14 @@ def calibrate_model(
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
     together = None
-    labels = [fold.have_structure() for fold in opened]
+    labels = [fold.cases_with_structure() for fold in opened]
     try:
         for fold, (found, skipped) in zip(opened, labels, strict=True):
             check_enough(found, skipped, f"{fold.folder.name}: ", by_patient=by_patient)
     except ValueError as error:
-        if len(opened) == 1 or unseen is not None or method == Head.method:
+        if unseen is not None:
+            raise
+        if len(opened) == 1 or method == Head.method:
             raise ValueError(
                 f"{error}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
                 "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
@@ -337,7 +346,7 @@ def _calibrate_fold(
     method: str | None,
     save_probabilities: bool,
 ) -> tuple[Fit, Path]:
-    """Return the fit of a fold, or of all folds together, and the checkpoint that was written."""
+    """Fit a fold, or take the fit of all folds together, write its checkpoint, and return both."""
     reader = fold.reader
     checkpoint = fold.folder / FOLD_CHECKPOINT
     validation = fold.folder / FOLD_VALIDATION
@@ -379,7 +388,7 @@ def _predict_validation(fold: TrainedFold, trials: Trials, fit: Fit, kept: Path)
         else:
             features = fold.reader.features(image)
         spatial = features.shape[1:]
-        logits = np.empty((fold.meaning.num_channels, spatial.numel()), np.float32)
+        logits = np.empty((fold.data_set.meaning.num_channels, spatial.numel()), np.float32)
         for voxels, block in logits_in_blocks(features, layer):
             logits[:, voxels] = block.cpu().numpy()
         file = folder / name

@@ -29,9 +29,9 @@ class Head:
 
         Σ_i ω_i [CE(z_i, y_i) + μ max(0, max_{k ≠ ŷ_i} z_i(k) - z_i(ŷ_i))] / Σ_i ω_i + λ |w - w_T|²,    z = W f + b
 
-    over the weights w of standardized features; for regions, each has its own hinge (``Objective``). The problem
-    is convex, and the search begins at the layer of the best temperature, which changes no label. A class without a
-    voxel keeps its row of that layer.
+    over the weights w of standardized features; CE is at most 15.9, and for regions, each has its own hinge
+    (``penalized_nll``). But for that bound the problem is convex. The search begins at the layer of the best
+    temperature, which changes no label. A class without a voxel keeps its row of that layer.
 
     References:
         Crammer & Singer, JMLR 2001 (the hinge); Kirichenko et al., Last layer re-training, ICLR 2023; Rousseau et al.,
@@ -42,7 +42,6 @@ class Head:
     bias: list[float]
     method: Literal["head"] = "head"
     remark: str = ""
-    keeps_labels: ClassVar[bool] = False
     needs_features: ClassVar[bool] = True
 
     @classmethod
@@ -54,11 +53,11 @@ class Head:
             labels: (N, *spatial), whole numbers from 0 to K − 1.
             layer: its weight (K, F) or (K, F, 1, ...) and bias (K,), as trained.
         """
-        weight, bias = flat_layer(*layer)
-        logits = cls(weight.tolist(), bias.tolist()).logits(channels_first(features))
+        as_trained = flat_layer(*layer)
+        logits = as_trained.logits(channels_first(features))
         shape = np.shape(features)
         of_images = np.moveaxis(logits.reshape(len(logits), shape[0], *shape[2:]), 0, 1)
-        return cls.of(Sample.of_arrays(of_images, labels, features=features), Layer(weight, bias))
+        return cls.of(Sample.of_arrays(of_images, labels, features=features), as_trained)
 
     @classmethod
     def of(
@@ -99,7 +98,7 @@ class Head:
             pull = torch.full_like(start[0], strength)
             pull[-1] = 0  # the bias is free
             p = sample.activation.probabilities(start.float() @ inputs)
-            directions = _even_directions(p * (1 - p) * share, inputs, pull)
+            directions = _preconditioner(p * (1 - p) * share, inputs, pull)
             members = sample.activation.members(sample.truth, len(start))
             # A class without a voxel keeps its row
             directions *= sample.on_device(np.any(members, axis=1))[:, None, None]
@@ -128,19 +127,19 @@ class Head:
 
     def logits(self, inputs: Floats) -> Floats:
         """Calibrated logits of features (F, n)."""
-        weight = np.array(self.weight, np.float32)
-        return weight @ inputs + np.array(self.bias, np.float32)[:, None]
+        return self.layer().logits(inputs)
 
     def layer(self, *_: Floats) -> Layer:
         """Return the last layer that gives calibrated logits."""
         return Layer(np.array(self.weight), np.array(self.bias))
 
 
-def _even_directions(doubt: "Tensor", inputs: "Tensor", pull: "Tensor") -> "Tensor":
-    """Find coordinates for each class, (C, F + 1, F + 1), in which the loss first curves alike in all directions.
+def _preconditioner(doubt: "Tensor", inputs: "Tensor", pull: "Tensor") -> "Tensor":
+    """Return the inverse Cholesky factor of each class's block of the Hessian at the start, (C, F + 1, F + 1).
 
-    So few steps are enough. The curvature is that of the cross-entropy, of each class by itself, where a voxel counts
-    by its ``doubt`` p (1 − p) (C, n) times its weight, over inputs (F + 1, n), and of the ``pull`` (F + 1,).
+    In these coordinates the loss first curves alike in all directions, so that few steps are enough. The Hessian is
+    that of the cross-entropy, where a voxel counts by its ``doubt`` p (1 − p) (C, n) times its weight, over inputs
+    (F + 1, n), and of the ``pull`` (F + 1,).
     """
     import torch
 

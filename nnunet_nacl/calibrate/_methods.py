@@ -9,28 +9,31 @@ from scipy.special import softmax
 
 from nnunet_nacl.calibrate._sample import TEMPERATURES, Sample
 from nnunet_nacl.metrics import to_numpy
-from nnunet_nacl.typing import Array, Floats
+from nnunet_nacl.typing import Array, Floats, Singles
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 class Layer(NamedTuple):
-    """A last layer, a 1×1 convolution: logits = weight (C, F) · features + bias (C,)."""
+    """A last layer, a 1×1 convolution with weight (C, F) and bias (C,)."""
 
     weight: NDArray[Any]
     bias: NDArray[Any]
 
+    def logits(self, features: Singles) -> Singles:
+        """Logits (C, n) of features (F, n), W f + b, in single precision."""
+        rows: Singles = self.weight.astype(np.float32)
+        return rows @ features + self.bias.astype(np.float32)[:, None]
+
 
 class Calibration(Protocol):
-    """A calibration, which ``try_methods`` fits and judges, and a checkpoint holds; its class is one of the methods.
+    """What a calibration must offer to be fitted, judged and written into a checkpoint.
 
     Attributes:
-        keeps_labels: whether every voxel keeps its label.
         needs_features: whether it needs the network's features, so that logits are not enough.
     """
 
-    keeps_labels: ClassVar[bool]
     needs_features: ClassVar[bool]
 
     @property
@@ -58,7 +61,6 @@ class Temperature:
 
     temperature: float = 1.0
     method: Literal["temperature", "as trained"] = "temperature"
-    keeps_labels: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
     @classmethod

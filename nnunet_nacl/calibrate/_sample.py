@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NUM_VALUES = 4_000_000
-"""About how many logits and features are held in total: 16 MB. Each case has 1000 voxels, whatever that takes."""
+"""About how many logits and features are held in total: 16 MB. Each case has at least 1000 voxels."""
 TEMPERATURES = (0.05, 100.0)
-"""Between which the best one is searched for."""
+"""Bounds of the search for T."""
 MIN_CASES = 5
 """The number of cases with a structure that a calibration needs."""
 _FEW = 10
@@ -111,7 +111,7 @@ class Sample:
 
     @property
     def share(self) -> Singles:
-        """The weights (n,), whose sum is then 1."""
+        """The weights (n,), normalized to a sum of 1."""
         share: Singles = self.weights / self.weights.sum()
         return share
 
@@ -246,7 +246,7 @@ class Sample:
         return replace(joined, case=case, names=tuple(sample.names[0] for sample in samples))
 
     def take(self, chosen: Mask) -> "Sample":
-        """Only some of the voxels."""
+        """Only some of the voxels; names and numbers of the cases stay."""
         return each_column(lambda column: column[..., chosen], self)
 
     def structures(self, truth: Truth) -> Mask:

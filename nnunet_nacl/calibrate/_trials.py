@@ -14,11 +14,10 @@ from tqdm import tqdm
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Layer, Temperature
-from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.calibrate._sample import MOST_NLL, Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import (
-    NLL_CLIP,
     BinCounts,
     Estimate,
     Interval,
@@ -28,7 +27,7 @@ from nnunet_nacl.metrics import (
     ratio,
     segment,
 )
-from nnunet_nacl.names import cases_of_patients, shuffled
+from nnunet_nacl.names import cases_of_patients, split_cases
 from nnunet_nacl.nnunet import Provenance
 from nnunet_nacl.typing import Array, ByName, Floats
 
@@ -64,7 +63,7 @@ class Score:
         over_confidence: confidence − accuracy over the same voxels.
         Dice: of the predicted labels, mean over cases, then over structures.
         changed: number of voxels whose label differs from that as trained, as a share of the foreground as trained.
-        remark: what the fits say of themselves: at a bound, or a search that did not converge; usually nothing.
+        remark: what may be wrong with the fits, such as a search that did not converge; usually nothing.
     """
 
     NLL: float
@@ -105,7 +104,6 @@ def judge(sample: Sample, logits: Floats) -> Score:
     )
     changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
-        p = sample.activation.probabilities(logits)
         predicted = sample.meaning.masks(segment(p, sample.meaning))
     sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
     dice = dice_of_sizes(_of_cases(sample, predicted & true), sizes)  # (structures, cases)
@@ -122,7 +120,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
     """Each case's sum of −ln p of the truth, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
     nll = sample.activation.nll(logits.astype(np.float64), sample.truth)
-    return _of_cases(sample, np.minimum(nll, -np.log(NLL_CLIP)).sum(0))
+    return _of_cases(sample, np.minimum(nll, MOST_NLL).sum(0))
 
 
 def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
@@ -140,8 +138,8 @@ class Fit:
     Attributes:
         calibration: a method with its parameters.
         provenance: of the predictions that it was fitted to.
-        tried: each method's scores on held-out cases; ``as trained`` has no calibration.
-        settings: how the model predicted.
+        tried: each method's scores on held-out cases.
+        settings: how the model predicted; of predictions, their folders.
         skipped: cases that could not be used.
     """
 
@@ -168,7 +166,7 @@ class Fit:
 
     @property
     def method(self) -> str:
-        """``temperature`` or ``head``; without a fit ``as trained``."""
+        """``temperature``, ``head`` or ``as trained``."""
         return self.calibration.method
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
@@ -220,30 +218,24 @@ class Trials:
     scores: dict[str, Score]
 
     def best(self, wanted: str | None) -> Calibration:
-        """Return the calibration of the wanted method, or else of the best one.
+        """Return the calibration of the wanted method, or else of the best one; ``as trained`` if none qualifies.
 
         The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
         there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
-        foreground. A temperature changes no label.
+        foreground.
         """
-        qualified = [
-            method
-            for method, calibration in self.fitted.items()
-            if not shortcomings(calibration, self.scores)
-        ]
+        qualified = [method for method in self.fitted if not shortcomings(method, self.scores)]
         candidates: list[str] = [AS_TRAINED.method, *qualified]
         return self.fitted[wanted or min(candidates, key=lambda method: self.scores[method].NLL)]
 
 
-def shortcomings(calibration: Calibration, scores: Mapping[str, Score]) -> list[str]:
+def shortcomings(method: str, scores: Mapping[str, Score]) -> list[str]:
     """List why ``Trials.best`` does not choose a method: phrases such as "does NOT lower the held-out NLL …"."""
-    score = scores[calibration.method]
+    score = scores[method]
     as_trained = scores[AS_TRAINED.method]
     found = []
     if score.NLL_change[1] >= 0:
         found.append("does NOT lower the held-out NLL significantly")
-    if calibration.keeps_labels:
-        return found
     keeps_dice = score.Dice >= as_trained.Dice - DICE_TOLERANCE  # NaN does not
     if not keeps_dice:
         found.append(f"LOWERS the held-out Dice from {as_trained.Dice:.3f} to {score.Dice:.3f}")
@@ -318,9 +310,9 @@ def compare(
         methods: ``Temperature``, or classes of your own with the members of ``Calibration``.
 
     Returns:
-        A row for each method with the columns of ``Score``: NLL per foreground voxel and the 95 % interval of its
-        change, ECE of all voxels, confidence − accuracy, Dice, the share of labels that change, and a remark on the
-        fits, such as that a search did not converge.
+        A row for each method and for ``as trained``, with the columns of ``Score``: NLL per foreground voxel and the
+        95 % interval of its change, ECE of all voxels, confidence − accuracy, Dice, the share of labels that change,
+        and a remark on the fits, such as that a search did not converge.
 
     Raises:
         ValueError: shapes do not fit, a label is not a class, or there are fewer than two cases.
@@ -332,14 +324,3 @@ def compare(
         raise ValueError("cases: expected two or more, so that some can be held out; got one.")
     scores = try_methods(sample, methods=methods).scores
     return pd.DataFrame(list(scores.values()), index=list(scores))
-
-
-def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:
-    """Five parts of nearly equal size, or one per case if there are fewer; drawn by the names of cases or patients."""
-    patients = cases_of_patients(cases, by_patient)
-    drawn = shuffled(patients)
-    parts = min(5, len(drawn))
-    return [
-        [case for patient in drawn[number::parts] for case in patients[patient]]
-        for number in range(parts)
-    ]

@@ -53,9 +53,7 @@ class Chosen:
             "GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated]"
         )
         folder = FOLD_VALIDATION if calibrated else "validation"
-        return Predictions.of_model(
-            self.d, self.c, trainer=self.tr, plans=self.p, folds=self.f, validation=folder
-        )
+        return Predictions.of_model(self.model, self.f, validation=folder)
 
 
 def num_processes(np: int | None = None) -> int:

@@ -97,8 +97,7 @@ def calibrate(
 
 def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool) -> list[str]:
     """The commands that predict with the calibrated folds; with ``npz``, also those for their validation cases."""
-    from nnunet_nacl.calibrate import FOLD_CHECKPOINT
-    from nnunet_nacl.nnunet import PlansJson
+    from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson
 
     selected = chosen.options(done)
     predict = (
@@ -135,7 +134,7 @@ def _tell(what: str, fit: "Fit", written: object) -> None:
             "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
         )
     else:
-        for problem in shortcomings(fit.calibration, fit.tried):
+        for problem in shortcomings(fit.method, fit.tried):
             print(f"{what}: {fit.method} {problem}.", file=sys.stderr)
     print(f"Wrote {written}")
 

@@ -83,9 +83,10 @@ def experiment(
     if methods:
         studies = [one.chosen(methods) for one in studies]
     from nnunet_nacl.paper import experiments
-    from nnunet_nacl.trainers import schedule_suffix
 
-    suffix = schedule_suffix(epochs=epochs, iterations=iterations, paper_schedule=paper_schedule)
+    suffix = "_paperSchedule" if paper_schedule else ""
+    suffix += "" if epochs is None else f"_{epochs}epochs"
+    suffix += "" if iterations is None else f"_{iterations}iterations"
     options = experiments.Options(
         plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
         surface=not no_surface, device=find_device(device),

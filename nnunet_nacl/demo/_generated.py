@@ -80,10 +80,10 @@ def draw_case(generator: np.random.Generator) -> DemoCase:
 
 
 def write_data_set(folder: Path) -> None:
-    """Write ``<DATASET>/`` (imagesTr, labelsTr, imagesTs, labelsTs, posteriorTs, last dataset.json) into ``folder``.
+    """Write ``<DATASET>/`` (imagesTr, labelsTr, imagesTs, labelsTs, posteriorTs) into ``folder``.
 
-    ``posteriorTs`` looks like a folder of predictions made with ``--save_probabilities`` by a model that knows the
-    truth.
+    ``dataset.json`` is written last: with it, the data set is complete. ``posteriorTs`` looks like a folder of
+    predictions made with ``--save_probabilities`` by a model that knows the truth.
     """
     folder = folder / DATASET
     for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs", "posteriorTs"):
@@ -107,9 +107,10 @@ def write_data_set(folder: Path) -> None:
         "channel_names": {"0": "synthetic"},
         "labels": LABELS,
         "numTraining": NUM_TRAINING,
+        "file_ending": _ENDING,
     }
     for target in (folder / "posteriorTs", folder):
-        write_json(target / "dataset.json", {**description, "file_ending": _ENDING})
+        write_json(target / "dataset.json", description)
 
 
 def _write_image(pixels: NDArray[np.generic], file: Path) -> None:

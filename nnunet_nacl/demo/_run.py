@@ -9,7 +9,7 @@ from pathlib import Path
 from nnunet_nacl.demo._generated import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
+from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson, Predictions, dataset_number
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Options,
@@ -21,17 +21,17 @@ from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.report import write_report
 
-CONFIGURATION = "2d_demo"
+_CONFIGURATION = "2d_demo"
 _STAGES = 3
 # The paper's Adam schedule: three hundred steps of it are enough for both losses
-SUFFIX = "_paperSchedule_2epochs_150iterations"
+_SUFFIX = "_paperSchedule_2epochs_150iterations"
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     """Generate data, train with nnU-Net's default loss and with NACL, calibrate both models, evaluate, and report.
 
-    It uses nnU-Net's own commands, in ``folder``, one for each loss at a time. A second call resumes where the first
-    stopped. nnU-Net's variables are set in this process's environment.
+    It runs nnU-Net's own commands in ``folder``; the two losses train side by side. A second call resumes where the
+    first stopped. nnU-Net's variables are set in this process's environment.
 
     Args:
         folder: working folder; created.
@@ -70,8 +70,8 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         flush=True,
     )
     study = read_study(str(Path(__file__).with_name("demo.yaml")))
-    options = Options(suffix=SUFFIX, output=folder, device=device, num_processes=0)
-    experiment = plan_experiment(study, DATASET, CONFIGURATION, options)
+    options = Options(suffix=_SUFFIX, output=folder, device=device, num_processes=0)
+    experiment = plan_experiment(study, DATASET, _CONFIGURATION, options)
     alone = [replace(experiment, jobs=(job,)) for job in experiment.jobs]
     with ThreadPoolExecutor() as threads:  # which wait for commands
         calibrated = dict(threads.map(_train_and_calibrate, alone))
@@ -99,7 +99,7 @@ def _plan(folder: Path) -> None:
     """
     preprocessed = folder / "nnUNet_preprocessed" / DATASET
     plans_file = preprocessed / "nnUNetPlans.json"
-    if plans_file.is_file() and CONFIGURATION in PlansJson.read(plans_file).configurations:
+    if plans_file.is_file() and _CONFIGURATION in PlansJson.read(plans_file).configurations:
         return
     # nnU-Net would continue with what an interrupted run left, even half-written files.
     shutil.rmtree(preprocessed, ignore_errors=True)
@@ -115,10 +115,10 @@ def _plan(folder: Path) -> None:
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):
         network[name] = network[name][:_STAGES]
     network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: _STAGES - 1]
-    network["features_per_stage"] = [number // 2 for number in network["features_per_stage"]]
+    network["features_per_stage"] = [size // 2 for size in network["features_per_stage"]]
     architecture = {**planned, "arch_kwargs": network}
     changes = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
-    plans.add(CONFIGURATION, changes)
+    plans.add(_CONFIGURATION, changes)
 
 
 def _train_and_calibrate(experiment: Experiment) -> tuple[str, Path]:
@@ -131,12 +131,12 @@ def _train_and_calibrate(experiment: Experiment) -> tuple[str, Path]:
         raise RuntimeError(failures[job])
     name = f"{job.method}, calibrated"
     output = job.output / "predictions_calibrated" / job.trainer / job.fold_folder.name
-    if (output / SUMMARY_NAME).is_file():
+    if (output / SUMMARY_NAME).is_file():  # run_demo has evaluated them
         return name, output
-    model = ["-d", dataset_number(DATASET), "-c", CONFIGURATION, "-tr", job.trainer]
+    model = ["-d", dataset_number(DATASET), "-c", _CONFIGURATION, "-tr", job.trainer]
     model += ["-f", str(job.fold), "-device", job.options.device]
     calibrate = ["nnunet_nacl", "calibrate", *model, "--overwrite"]
-    predict = ["nnUNetv2_predict", *model, "-chk", "checkpoint_calibrated.pth"]
+    predict = ["nnUNetv2_predict", *model, "-chk", FOLD_CHECKPOINT]
     predict += ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
     predict += ["--save_probabilities", "-npp", "0", "-nps", "0"]
     for what, command in (("calibrate", calibrate), ("predict_calibrated", predict)):

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from nnunet_nacl.losses._formula import Formula
 from nnunet_nacl.losses._gradient import value_of
-from nnunet_nacl.losses._target import check_logits, check_target_shape
+from nnunet_nacl.losses._target import check_target_shape
 
 
 class Shared(TypedDict, total=False):
@@ -55,9 +55,13 @@ class SegmentationLoss(Formula):
             allowed, on any device but the CPU.
 
         Raises:
-            ValueError: wrong shapes or dtypes, or on the CPU a target value that is not allowed.
+            ValueError: wrong shapes, or on the CPU a target value that is not allowed.
         """
-        check_logits(logits, regions=self.regions)
+        if not self.regions and logits.shape[1] == 1:
+            raise ValueError(
+                "logits must have at least 2 channels (background and one class); got 1. A single sigmoid channel "
+                "needs regions=True."
+            )
         if not self.regions and target.ndim == logits.ndim - 1:
             target = target.unsqueeze(1)
         ignores = self.ignore_label is not None

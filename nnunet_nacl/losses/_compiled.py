@@ -8,7 +8,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from nnunet_nacl.losses._formula import Formula, Sums, image_term, surrounded, total, without_border
+from nnunet_nacl.losses._formula import (
+    Formula,
+    Sums,
+    canonical,
+    image_term,
+    sum_over_voxels,
+    with_neighbors,
+)
 
 BACKEND = "inductor"
 """The backend of torch.compile."""
@@ -73,18 +80,18 @@ _compiled: WeakKeyDictionary[Formula, _Compiled] = WeakKeyDictionary()
 def _sum_and_gradient(
     loss: Formula, logits: Tensor, target: Tensor, with_term: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    canonical = surrounded(loss, without_border(loss, target, logits.shape[1]))
-    count = canonical.num_valid().clamp_min(1)
+    truth = with_neighbors(loss, canonical(loss, target, logits.shape[1]))
+    count = truth.num_valid().clamp_min(1)
 
     def sum_of(leaf: Tensor) -> Tensor:
-        of_voxels = total(loss, leaf, canonical)
-        return of_voxels + count * image_term(loss, leaf, canonical) if with_term else of_voxels
+        of_voxels = sum_over_voxels(loss, leaf, truth)
+        return of_voxels + count * image_term(loss, leaf, truth) if with_term else of_voxels
 
     # Half floats do not hold the term's gradient times the number of voxels
     leaf = logits.float() if with_term and logits.dtype != torch.float64 else logits
     gradient, value = torch.func.grad_and_value(sum_of)(leaf)
     labels = None
-    if canonical.around is not None and not canonical.regions:
+    if truth.around is not None and not truth.regions:
         # What is returned is written down: Inductor would check each neighbor's label anew for each class
-        labels = canonical.around.map
+        labels = truth.around.map
     return value, count, gradient, labels

@@ -5,11 +5,10 @@ from torch import Tensor, distributed
 from typing_extensions import Unpack
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
-from nnunet_nacl.losses._checks import check_number
 from nnunet_nacl.losses._cross_entropy import cross_entropy
-from nnunet_nacl.losses._formula import surrounded, without_border
+from nnunet_nacl.losses._formula import canonical, with_neighbors
 from nnunet_nacl.losses._neighborhood import Neighborhood
-from nnunet_nacl.losses._target import Target
+from nnunet_nacl.losses._target import Target, check_number
 
 _SMALLEST = 1e-6
 """Bounds of λ."""
@@ -71,8 +70,8 @@ class CRaCLoss(SegmentationLoss):
         self.register_buffer("multipliers", torch.full((2, 1), _SMALLEST))
         self.register_buffer("rho", torch.full((2, 1), float(rho)))
         self.register_buffer("constraint", torch.full((2, 1), torch.inf))
-        self._sums: Tensor | None = None
-        self._voxels: Tensor | None = None
+        # Of each validation batch: sums of h, as multipliers are laid out, and the number of voxels
+        self._observed: list[tuple[Tensor, Tensor]] = []
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         distance, at_boundary = self._distance(logits, target)
@@ -95,28 +94,23 @@ class CRaCLoss(SegmentationLoss):
 
     @torch.no_grad()
     def observe(self, logits: Tensor, target: Tensor) -> None:
-        canonical = surrounded(self, without_border(self, target, logits.shape[1]))
-        distance, at_boundary = self._distance(logits.float(), canonical)
-        if canonical.valid is not None:
-            distance = torch.where(canonical.valid, distance, 0)
+        truth = with_neighbors(self, canonical(self, target, logits.shape[1]))
+        distance, at_boundary = self._distance(logits.float(), truth)
+        if truth.valid is not None:
+            distance = torch.where(truth.valid, distance, 0)
         axes = (0, *range(2, distance.ndim))
         inside, boundary = (
             torch.where(chosen, distance, 0).sum(axes, dtype=torch.float64)
             for chosen in (~at_boundary, at_boundary)
         )
-        sums = torch.stack([inside, boundary])
-        voxels = canonical.num_valid()
-        self._sums = sums if self._sums is None else self._sums + sums
-        self._voxels = voxels if self._voxels is None else self._voxels + voxels
+        self._observed.append((torch.stack([inside, boundary]), truth.num_valid()))
 
     @torch.no_grad()
     def end_epoch(self, epoch: int) -> None:
-        if self._sums is None or self._voxels is None:
+        if not self._observed:
             return
-        sums = self._sums
-        voxels = self._voxels
-        self._sums = None
-        self._voxels = None
+        sums, voxels = (torch.stack(each).sum(0) for each in zip(*self._observed, strict=True))
+        self._observed.clear()
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(sums)
             distributed.all_reduce(voxels)

@@ -8,9 +8,8 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
-from nnunet_nacl.losses._checks import check_choice, check_number
 from nnunet_nacl.losses._neighborhood import Neighborhood
-from nnunet_nacl.losses._target import Target
+from nnunet_nacl.losses._target import Target, check_choice, check_number
 
 ClassReduction = Literal["mean", "sum"]
 """Whether a penalty is the mean or the sum over the classes."""
@@ -181,8 +180,8 @@ class ECPLoss(SegmentationLoss):
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         sides = 2 if target.regions else logits.shape[1]
         alpha = self.alpha / sides if self.class_reduction == "mean" else self.alpha
-        surprise = cross_entropy(logits, target.map, regions=target.regions)
-        return surprise - alpha * entropy(logits, regions=target.regions)
+        nll = cross_entropy(logits, target.map, regions=target.regions)
+        return nll - alpha * entropy(logits, regions=target.regions)
 
 
 class MbLSLoss(SegmentationLoss):

@@ -6,9 +6,8 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
-from nnunet_nacl.losses._checks import check_number
 from nnunet_nacl.losses._cross_entropy import cross_entropy
-from nnunet_nacl.losses._target import Target
+from nnunet_nacl.losses._target import Target, check_number
 
 _SMALLEST = 1e-12
 """The floor of what is raised to a power: it keeps the gradient of x^γ finite at 0 for γ < 1."""
@@ -16,8 +15,8 @@ _SMALLEST = 1e-12
 
 def focal(logits: Tensor, target: Tensor, *, gamma: float, regions: bool = False) -> Tensor:
     """``-(1 - p_y)^γ log p_y`` of each voxel; over regions the mean of its binary form. See ``cross_entropy``."""
-    surprise = _surprise(logits, target, regions=regions)
-    return (_complement(surprise) ** gamma * surprise).mean(1)
+    nll = _nll(logits, target, regions=regions)
+    return (_complement(nll) ** gamma * nll).mean(1)
 
 
 def squared_error(logits: Tensor, target: Target) -> Tensor:
@@ -28,16 +27,16 @@ def squared_error(logits: Tensor, target: Target) -> Tensor:
     return (logits.softmax(1) - hot).square().sum(1)
 
 
-def _surprise(logits: Tensor, target: Tensor, *, regions: bool) -> Tensor:
+def _nll(logits: Tensor, target: Tensor, *, regions: bool) -> Tensor:
     """``-log p_y`` (b, 1, *spatial); of regions ``-log p_t`` (b, R, *spatial), p_t the right side's probability."""
     if regions:
         return F.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
     return cross_entropy(logits, target).unsqueeze(1)
 
 
-def _complement(surprise: Tensor) -> Tensor:
+def _complement(nll: Tensor) -> Tensor:
     """``1 - p``, from ``-log p``: -expm1(log p) keeps its digits near p = 1."""
-    return (-torch.expm1(-surprise)).clamp_min(_SMALLEST)
+    return (-torch.expm1(-nll)).clamp_min(_SMALLEST)
 
 
 class FocalLoss(SegmentationLoss):
@@ -85,10 +84,10 @@ class FLSDLoss(SegmentationLoss):
     """
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        surprise = _surprise(logits, target.map, regions=target.regions)
-        complement = _complement(surprise)
+        nll = _nll(logits, target.map, regions=target.regions)
+        complement = _complement(nll)
         power = torch.where(complement > 0.8, complement**5, complement**3)
-        return (power * surprise).mean(1)
+        return (power * nll).mean(1)
 
 
 class DualFocalLoss(SegmentationLoss):
@@ -119,16 +118,16 @@ class DualFocalLoss(SegmentationLoss):
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         # Logits, not probabilities, are compared: rounding would put p_y below itself
         if target.regions:
-            surprise = _surprise(logits, target.map, regions=True)
-            other = _complement(surprise)
+            nll = _nll(logits, target.map, regions=True)
+            other = _complement(nll)
             is_right = (logits > 0) == (target.map > 0.5)
             rival = torch.where(is_right & (logits != 0), other, 0)
         else:
             log_p = logits.log_softmax(1)
-            surprise = -log_p.gather(1, target.map)
+            nll = -log_p.gather(1, target.map)
             below = logits < logits.gather(1, target.map)
             rival = log_p.exp().where(below, 0).amax(1, keepdim=True)
-        return ((_complement(surprise) + rival) ** self.gamma * surprise).mean(1)
+        return ((_complement(nll) + rival) ** self.gamma * nll).mean(1)
 
 
 class FocalCalibrationLoss(SegmentationLoss):
@@ -160,5 +159,5 @@ class FocalCalibrationLoss(SegmentationLoss):
         self.weight = weight
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        surprise = focal(logits, target.map, gamma=self.gamma, regions=target.regions)
-        return surprise + self.weight * squared_error(logits, target)
+        nll = focal(logits, target.map, gamma=self.gamma, regions=target.regions)
+        return nll + self.weight * squared_error(logits, target)

@@ -50,12 +50,6 @@ class Formula(nn.Module, ABC):
         """Return the target of this loss, (b, K or R, *spatial) in [0, 1]: one-hot, unless the loss smooths it."""
         return target.one_hot(dtype)
 
-    @property
-    def learns(self) -> bool:
-        """Whether it has parameters of its own that are trained; those of ``term`` are not among them."""
-        own = (value for name, value in self.named_parameters() if not name.startswith("term."))
-        return any(parameter.requires_grad for parameter in own)
-
     def extra_repr(self) -> str:
         """Return the settings, shown in ``print(loss)`` and in the training log."""
         shown = {
@@ -73,36 +67,32 @@ class Sums(NamedTuple):
     voxels: Tensor
     gradient: Tensor | None
 
-    @property
-    def mean(self) -> Tensor:
-        """The loss."""
-        return self.value / self.voxels
-
 
 def at_once(loss: Formula, logits: Tensor, target: Tensor, *, with_term: bool = True) -> Tensor:
     """Compute the loss with tensors of the logits' size: the mean over the voxels that count, and the term."""
-    canonical = surrounded(loss, without_border(loss, target, logits.shape[1]))
-    mean = total(loss, logits, canonical) / canonical.num_valid().clamp_min(1)
+    truth = with_neighbors(loss, canonical(loss, target, logits.shape[1]))
+    mean = sum_over_voxels(loss, logits, truth) / truth.num_valid().clamp_min(1)
     if loss.term is None or not with_term:
         return mean
-    return mean + image_term(loss, logits, canonical)
+    return mean + image_term(loss, logits, truth)
 
 
-def without_border(loss: Formula, target: Tensor, channels: int) -> Target:
-    """Bring a target for logits of ``channels`` into the form that ``surrounded`` and ``image_term`` take."""
+def canonical(loss: Formula, target: Tensor, channels: int) -> Target:
+    """Bring a target for logits of ``channels`` into the form that the other functions here take."""
     return canonical_target(
         target, channels=channels, ignore_label=loss.ignore_label, regions=loss.regions
     )
 
 
-def surrounded(loss: Formula, target: Target) -> Target:
-    """Add the border of a loss that looks at neighbors: the form that ``total`` takes."""
-    neighborhood = loss.neighborhood
-    return target if neighborhood is None else neighborhood.surround(target)
+def with_neighbors(loss: Formula, target: Target) -> Target:
+    """Add what lies around the image, ``Target.around``, if the loss looks at neighbors."""
+    if loss.neighborhood is None or target.around is not None:
+        return target
+    return loss.neighborhood.surround(target)
 
 
-def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
-    """Sum ``voxel_loss`` over the voxels that count."""
+def sum_over_voxels(loss: Formula, logits: Tensor, target: Target) -> Tensor:
+    """Sum ``voxel_loss`` over the voxels that count; the target is one with neighbors."""
     values = loss.voxel_loss(_computable(logits, target), target)
     expected = (logits.shape[0], *logits.shape[2:])
     if tuple(values.shape) != expected:
@@ -110,7 +100,10 @@ def total(loss: Formula, logits: Tensor, target: Target) -> Tensor:
             f"{type(loss).__name__}.voxel_loss: expected a value for each voxel, of the shape {expected}; got the "
             f"shape {tuple(values.shape)}."
         )
-    values = target.poisoned(values)
+    if target.wrong is not None:
+        # Voxel by voxel, so that a GPU need not go through the labels once more before it begins. And not the logits:
+        # Inductor would compute the softmax of scaled logits in two ways, one of them for negative scales.
+        values = values * torch.where(target.wrong[:, 0], torch.nan, 1.0)
     if target.valid is not None:
         values = torch.where(target.valid[:, 0], values, 0)
     return values.sum()
@@ -122,8 +115,7 @@ def image_term(loss: Formula, logits: Tensor, target: Target) -> Tensor:
     computable = _computable(logits, target)
     compared = target.map
     if getattr(loss.term, "takes_soft_target", False):
-        whole = target if target.around is not None else surrounded(loss, target)
-        compared = loss.soft_target(whole, computable.dtype)
+        compared = loss.soft_target(with_neighbors(loss, target), computable.dtype)
     value: Tensor = loss.term(computable, compared, loss_mask=target.valid)
     if target.valid is None:
         return value

@@ -10,7 +10,6 @@ formula, less memory, and less time.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,21 +21,12 @@ from nnunet_nacl.losses._formula import (
     Formula,
     Sums,
     at_once,
+    canonical,
     image_term,
-    surrounded,
-    total,
-    without_border,
+    sum_over_voxels,
+    with_neighbors,
 )
 from nnunet_nacl.losses._target import Target
-
-
-@dataclass(frozen=True, eq=False)
-class _Way:
-    """The functions of a value: its sum with the gradient, and its formula, which torch can differentiate further."""
-
-    sums: Callable[[Tensor, Tensor], Sums]
-    formula: Callable[[Tensor, Tensor], Tensor]
-
 
 _COMPILED_ON = frozenset({"cuda"})
 """On a CPU, compiled code takes three times as long as the pieces, which lie in its cache."""
@@ -53,17 +43,19 @@ def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     torch.func's transforms, which differentiate the formula.
     """
     device = logits.device.type
-    possible = device in PIECE and logits.numel() > 0 and not loss.learns
+    own = [value for name, value in loss.named_parameters() if not name.startswith("term.")]
+    learns = any(parameter.requires_grad for parameter in own)
+    possible = device in PIECE and logits.numel() > 0 and not learns
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return at_once(loss, logits, target)
-    otherwise = at_once if loss.looks_around else _in_pieces
+    uncompiled = at_once if loss.looks_around else _mean_in_pieces
     if not loss.compiled or device not in _COMPILED_ON:
-        return otherwise(loss, logits, target)
+        return uncompiled(loss, logits, target)
     try:
-        return _in_one(loss, logits, target)
+        return _compiled_mean(loss, logits, target)
     except Exception as error:  # noqa: BLE001, compilers fail in many ways
         # If the fault is in the logits or the target, this raises it.
-        value = otherwise(loss, logits, target)
+        value = uncompiled(loss, logits, target)
         loss.compiled = False
         loss.tell(
             f"{type(loss).__name__} could not be compiled and takes longer now, with the same values: "
@@ -72,49 +64,47 @@ def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
         return value
 
 
-def _in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
-    way = _Way(
-        partial(sum_in_pieces, loss, with_gradient=True), partial(at_once, loss, with_term=False)
-    )
+def _mean_in_pieces(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     # The term needs the whole target in its canonical form, of which the pieces are then cut
-    given = target if loss.term is None else without_border(loss, target, logits.shape[1])
-    sums = sum_in_pieces(loss, logits, given, with_gradient=_is_asked_for(logits))
-    mean = _with_gradient(way, logits, target, sums)
+    given = target if loss.term is None else canonical(loss, target, logits.shape[1])
+    with_gradient = logits.requires_grad and torch.is_grad_enabled()
+    sums = sum_in_pieces(loss, logits, given, with_gradient=with_gradient)
+    again = partial(sum_in_pieces, loss, with_gradient=True)
+    mean: Tensor = _Mean.apply(logits, target, sums, again, partial(at_once, loss, with_term=False))
     return mean + image_term(loss, logits, given) if isinstance(given, Target) else mean
 
 
-def _in_one(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
+def _compiled_mean(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
     # A module without ``ddp = False`` may wait for other processes, count its calls, or have parameters
     with_term = loss.term is not None and not getattr(loss.term, "ddp", True)
-    way = _Way(
-        partial(compiled_sum, loss, with_term=with_term),
-        partial(at_once, loss, with_term=with_term),
+    compute = partial(compiled_sum, loss, with_term=with_term)
+    sums = compute(logits, target)
+    value: Tensor = _Mean.apply(
+        logits, target, sums, compute, partial(at_once, loss, with_term=with_term)
     )
-    sums = way.sums(logits, target)
-    value = _with_gradient(way, logits, target, sums)
     if loss.term is None or with_term:
         return value
-    return value + image_term(loss, logits, without_border(loss, target, logits.shape[1]))
+    return value + image_term(loss, logits, canonical(loss, target, logits.shape[1]))
 
 
 def sum_in_pieces(
     loss: Formula, logits: Tensor, target: Tensor | Target, *, with_gradient: bool
 ) -> Sums:
-    """Return the sums, piece by piece; the target is as given, or as ``without_border`` returns it."""
+    """Return the sums, piece by piece; the target is as given, or as ``canonical`` returns it."""
     gradient = torch.empty_like(logits) if with_gradient else None
     totals = []
     counts = []
     for samples, rows in _pieces(logits.shape, PIECE[logits.device.type]):
         if isinstance(target, Target):
-            canonical = target.samples(samples)
+            truth = target.part(samples)
         else:
-            canonical = without_border(loss, target[samples], logits.shape[1])
-        counts.append(canonical.num_valid())
-        whole = surrounded(loss, canonical)
+            truth = canonical(loss, target[samples], logits.shape[1])
+        counts.append(truth.num_valid())
+        truth = with_neighbors(loss, truth)
         for start, stop in rows:
             piece = logits[samples, :, start:stop].detach().requires_grad_(with_gradient)
             with torch.set_grad_enabled(with_gradient):
-                of_piece = total(loss, piece, whole.rows(start, stop))
+                of_piece = sum_over_voxels(loss, piece, truth.rows(start, stop))
             totals.append(of_piece.detach())
             if gradient is None:
                 continue
@@ -141,40 +131,40 @@ def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[in
         yield slice(first, first + samples), cuts
 
 
-def _is_asked_for(logits: Tensor) -> bool:
-    """Whether autograd will ask for their gradient."""
-    return logits.requires_grad and torch.is_grad_enabled()
+class _Mean(torch.autograd.Function):
+    """The mean of sums whose gradient is known already.
 
+    ``again(logits, target)`` computes the sums once more, for a second backward pass, and ``formula(logits, target)``
+    the mean in a form that torch can differentiate further.
+    """
 
-def _with_gradient(way: _Way, logits: Tensor, target: Tensor, sums: Sums) -> Tensor:
-    """Return the value, with the gradient that the sums have."""
-    if _is_asked_for(logits):
-        value: Tensor = _WithGradient.apply(logits, target, way, sums)
-        return value
-    return sums.mean
-
-
-class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, way: _Way, sums: Sums) -> Tensor:
+    def forward(  # noqa: PLR0917 - autograd hands over no keywords
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        sums: Sums,
+        again: Callable[[Tensor, Tensor], Sums],
+        formula: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
         ctx.save_for_backward(logits, target, sums.voxels)
-        ctx.way = way
         ctx.gradient = sums.gradient
-        return sums.mean
+        ctx.again = again
+        ctx.formula = formula
+        return sums.value / sums.voxels
 
     @staticmethod
-    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         logits, target, count = ctx.saved_tensors
         # create_graph=True: the gradient is to be differentiated, and so needs a graph
         if torch.is_grad_enabled():
-            value = ctx.way.formula(logits, target)
+            value = ctx.formula(logits, target)
             (slope,) = torch.autograd.grad(value, logits, outer, create_graph=True)
-            return slope, None, None, None
+            return slope, None, None, None, None
         # The gradient is handed over, not copied; a second request computes it again.
         gradient = ctx.gradient
         ctx.gradient = None
         if gradient is None:
-            gradient = ctx.way.sums(logits, target).gradient
-            assert gradient is not None
+            gradient = ctx.again(logits, target).gradient
         # Divided only here: in half precision the mean's gradient alone would be 0.
-        return gradient.mul_(outer / count).to(logits.dtype), None, None, None
+        return gradient.mul_(outer / count).to(logits.dtype), None, None, None, None

@@ -6,10 +6,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from nnunet_nacl.losses._base import SegmentationLoss, Shared
-from nnunet_nacl.losses._checks import check_choice, check_number
 from nnunet_nacl.losses._cross_entropy import ClassReduction, cross_entropy
 from nnunet_nacl.losses._neighborhood import Border, Neighborhood, Prior
-from nnunet_nacl.losses._target import Target
+from nnunet_nacl.losses._target import Target, check_choice, check_number
 
 Penalty = Literal["l1", "l2"]
 Constraint = Literal["logits", "softmax"]
@@ -78,5 +77,5 @@ class NACLLoss(SegmentationLoss):
         distance = distance.abs() if self.penalty == "l1" else distance.square()
         # λ / K times the sum is the mean in one operation less.
         weight = self.weight / logits.shape[1] if self.class_reduction == "mean" else self.weight
-        surprise = cross_entropy(logits, target.map, regions=target.regions)
-        return surprise + weight * distance.sum(1)
+        nll = cross_entropy(logits, target.map, regions=target.regions)
+        return nll + weight * distance.sum(1)

@@ -2,15 +2,19 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nnunet_nacl.losses._checks import check_choice, check_number
-from nnunet_nacl.losses._target import Target, canonical_target, check_target_shape
+from nnunet_nacl.losses._target import (
+    Target,
+    canonical_target,
+    check_choice,
+    check_number,
+    check_target_shape,
+)
 
 Prior = Literal["mean", "gaussian", "plain_gaussian"]
 Border = Literal["valid", "background", "zero"]
@@ -89,10 +93,9 @@ class Neighborhood:
         check_choice("prior", self.prior, Prior)
         if self.prior != "mean":
             check_number("sigma", self.sigma, at_least=0.2)
-        is_whole = isinstance(self.kernel_size, Integral)
-        if not is_whole or self.kernel_size < 3 or self.kernel_size % 2 != 1:
+        if self.kernel_size < 3 or self.kernel_size % 2 != 1:
             raise ValueError(
-                f"kernel_size must be an odd whole number of at least 3; got {self.kernel_size!r}."
+                f"kernel_size must be an odd number of at least 3; got {self.kernel_size!r}."
             )
         check_choice("border", self.border, Border)
 
@@ -123,15 +126,10 @@ class Neighborhood:
             target.map, target.regions, target.valid, target.num_channels, around, target.wrong
         )
 
-    @property
-    def _replicates(self) -> bool:
-        """Whether what lies at the image's border continues outside, as with the Gaussians of the authors' code."""
-        return self.border == "background" and self.prior != "mean"
-
     def _pad(self, values: Tensor, value: int) -> Tensor:
         sides = [self.kernel_size // 2] * 2 * (values.ndim - 2)
-        if self._replicates:
-            # Through float32, which holds every label: torch replicates no bytes.
+        if self.border == "background" and self.prior != "mean":
+            # As in the authors' code. Through float32, which holds every label: torch replicates no bytes.
             return F.pad(values.float(), sides, mode="replicate").to(values.dtype)
         return F.pad(values, sides, value=value)
 

@@ -1,6 +1,8 @@
-"""nnU-Net's training targets (a label map or region masks) in one form, and the checks of logits and targets."""
+"""nnU-Net's training targets (a label map or region masks) in one form, and the checks of settings and tensors."""
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -40,16 +42,6 @@ class Target:
         # torch.tensor would wait for the device
         return torch.full((), self.map[:, 0].numel(), device=self.map.device)
 
-    def poisoned(self, values: Tensor) -> Tensor:
-        """Losses (b, *spatial), but NaN, and with gradients of NaN, where the target held what is not allowed.
-
-        Voxel by voxel, so that a GPU need not go through the labels once more before it begins. And not the logits:
-        Inductor would compute the softmax of scaled logits in two ways, one of them for negative scales.
-        """
-        return (
-            values if self.wrong is None else values * torch.where(self.wrong[:, 0], torch.nan, 1.0)
-        )
-
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks."""
         if self.regions:
@@ -60,9 +52,11 @@ class Target:
         # Into bytes: for labels that are bytes torch is 20 times as fast as into bools.
         return torch.eq(self.map, classes.view(-1, *[1] * (self.map.ndim - 2)), out=hot).to(dtype)
 
-    def samples(self, chosen: slice) -> "Target":
-        """Return some of the samples of a target without a border."""
-        return self._part(chosen)
+    def part(self, chosen: slice | tuple[slice, ...]) -> "Target":
+        """Return some samples, or some voxels of each, of a target without neighbors."""
+        valid = None if self.valid is None else self.valid[chosen]
+        wrong = None if self.wrong is None else self.wrong[chosen]
+        return replace(self, map=self.map[chosen], valid=valid, wrong=wrong)
 
     def rows(self, start: int, stop: int) -> "Target":
         """Return the part from ``start`` to ``stop`` along the first spatial axis."""
@@ -70,13 +64,7 @@ class Target:
         if around is not None:
             border = around.map.shape[2] - self.map.shape[2]
             around = around.rows(start, stop + border)
-        chosen = (slice(None), slice(None), slice(start, stop))
-        return replace(self._part(chosen), around=around)
-
-    def _part(self, chosen: slice | tuple[slice, ...]) -> "Target":
-        valid = None if self.valid is None else self.valid[chosen]
-        wrong = None if self.wrong is None else self.wrong[chosen]
-        return replace(self, map=self.map[chosen], valid=valid, wrong=wrong)
+        return replace(self.part((slice(None), slice(None), slice(start, stop))), around=around)
 
 
 def canonical_target(
@@ -129,26 +117,22 @@ def _from_labels(target: Tensor, classes: int, ignore_label: int | None) -> Targ
     valid = None if ignore_label is None else found != ignore_label
     if valid is not None:
         found = torch.where(valid, found, 0)
-    if target.device.type in _VALUES_ARE_READ:
-        _check_labels(found, classes, ignore_label)
-        return Target(found, regions=False, valid=valid, num_channels=classes)
-    # No loss may look a label up that is no class: what happens then differs from device to device
-    known = found.clamp(0, classes - 1)
-    return Target(known, regions=False, valid=valid, num_channels=classes, wrong=known != found)
-
-
-def _check_labels(found: Tensor, classes: int, ignore_label: int | None) -> None:
-    if found.numel() == 0:
-        return
-    lowest, highest = (int(value) for value in found.aminmax())
-    if lowest == _NOT_WHOLE:
-        raise ValueError("target holds labels that are not whole numbers.")
-    if lowest < 0 or highest >= classes:
-        allowed = f"the whole numbers 0 to {classes - 1} ({classes} logit channels)"
-        raise ValueError(
-            f"target holds the label {lowest if lowest < 0 else highest}; allowed are {allowed}"
-            + ("." if ignore_label is None else f" and the ignore label {ignore_label}.")
-        )
+    if target.device.type not in _VALUES_ARE_READ:
+        # No loss may look a label up that is no class: what happens then differs from device to device
+        known = found.clamp(0, classes - 1)
+        wrong = known != found
+        return Target(known, regions=False, valid=valid, num_channels=classes, wrong=wrong)
+    if found.numel() > 0:
+        lowest, highest = (int(value) for value in found.aminmax())
+        if lowest == _NOT_WHOLE:
+            raise ValueError("target holds labels that are not whole numbers.")
+        if lowest < 0 or highest >= classes:
+            allowed = f"the whole numbers 0 to {classes - 1} ({classes} logit channels)"
+            raise ValueError(
+                f"target holds the label {lowest if lowest < 0 else highest}; allowed are {allowed}"
+                + ("." if ignore_label is None else f" and the ignore label {ignore_label}.")
+            )
+    return Target(found, regions=False, valid=valid, num_channels=classes)
 
 
 def _from_masks(target: Tensor, regions: int, *, ignores: bool) -> Target:
@@ -168,17 +152,17 @@ def _from_masks(target: Tensor, regions: int, *, ignores: bool) -> Target:
     return Target(found, regions=True, valid=valid, num_channels=regions, wrong=wrong)
 
 
-def check_logits(logits: Tensor, *, regions: bool) -> None:
-    """Raise a ValueError unless ``logits`` is a floating (b, K, *spatial) tensor with two or three spatial axes."""
-    if not logits.is_floating_point():
-        raise ValueError(f"logits must be of a floating dtype, got {logits.dtype}.")
-    shape = tuple(logits.shape)
-    if logits.ndim not in (4, 5):
-        raise ValueError(
-            f"logits must have the shape (b, K, H, W) or (b, K, D, H, W), got a tensor of shape {shape}."
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raise a ValueError unless the setting ``name`` is one of ``choices``, a ``Literal``."""
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+
+
+def check_number(name: str, value: float, *, at_least: float, at_most: float = math.inf) -> None:
+    """Raise a ValueError unless the setting ``name`` is a number in [at_least, at_most]."""
+    if not at_least <= value <= at_most:
+        allowed = (
+            f"of at least {at_least}" if at_most == math.inf else f"from {at_least} to {at_most}"
         )
-    if not regions and shape[1] < 2:
-        raise ValueError(
-            f"logits must have at least 2 channels (background and one class), got shape {shape}. A single sigmoid "
-            "channel needs regions=True."
-        )
+        raise ValueError(f"{name} must be a number {allowed}; got {value!r}.")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from typing_extensions import TypedDict, Unpack
 
-from nnunet_nacl.losses._checks import check_choice, check_number
+from nnunet_nacl.losses._target import check_choice, check_number
 
 SMOOTH = 1e-5
 """ε of quotients of sums, as in nnU-Net's Dice: a class that an image lacks gives a number."""
@@ -196,7 +196,12 @@ class DiceACE(ImageTerm):
         p = p.flatten(2)
         target = target.flatten(2)
         valid = valid.flatten(2).expand_as(p)
-        count, of_p, of_target = self._sums(p, target, valid)
+        # Σ w, Σ w p and Σ w y of each image, class and bin, (b, C, M)
+        count, of_p, of_target = (p.new_zeros(*p.shape[:2], self.num_bins) for _ in range(3))
+        for index, weight in self._weights(p, valid):
+            count = count.scatter_add(2, index, weight)
+            of_p = of_p.scatter_add(2, index, weight * p)
+            of_target = of_target.scatter_add(2, index, weight * target)
         smallest = self.smallest if self.bins == "soft" else 0.5
         filled = count >= smallest
         gap = (of_p - of_target).abs() / count.clamp_min(smallest)
@@ -204,29 +209,15 @@ class DiceACE(ImageTerm):
         present = target.sum(2) > 0
         return torch.where(present, error, 0).mean()
 
-    def _sums(self, p: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
-        """Σ w, Σ w p and Σ w y of each image, class and bin, (b, C, M)."""
+    def _weights(self, p: Tensor, valid: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the bins that voxels (b, C, N) belong to, by index, and their weights w there."""
         if self.bins == "hard":
             edges = torch.linspace(0, 1, self.num_bins + 1, device=p.device, dtype=p.dtype)[1:-1]
-            return self._gathered(
-                [(torch.bucketize(p.detach().contiguous(), edges), valid)], p, target
-            )
+            return [(torch.bucketize(p.detach().contiguous(), edges), valid)]
         place = (p * self.num_bins - 0.5).clamp(0, self.num_bins - 1)
-        lower = place.detach().floor().clamp_max(self.num_bins - 2)
+        lower = place.detach().nan_to_num().floor().clamp_max(self.num_bins - 2)
         upper_share = place - lower
-        shares = [
+        return [
             (lower.long(), (1 - upper_share) * valid),
             (lower.long() + 1, upper_share * valid),
         ]
-        return self._gathered(shares, p, target)
-
-    def _gathered(
-        self, shares: list[tuple[Tensor, Tensor]], p: Tensor, target: Tensor
-    ) -> tuple[Tensor, ...]:
-        sums = [p.new_zeros(*p.shape[:2], self.num_bins) for _ in range(3)]
-        for index, share in shares:
-            weighted = share, share * p, share * target
-            sums = [
-                of.scatter_add(2, index, values) for of, values in zip(sums, weighted, strict=True)
-            ]
-        return tuple(sums)

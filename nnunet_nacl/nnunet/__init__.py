@@ -1,35 +1,23 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._data_set import (
-    DataSet,
-    Geometry,
-    LabelMap,
-    MisplacedError,
-    PlansJson,
-    Reader,
-    read_dataset_json,
-)
-from nnunet_nacl.nnunet._folders import (
+from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,
-    CaseFiles,
     LabelledImages,
-    Predictions,
     PreprocessedDataSet,
     RawCase,
     Split,
     cases_of_other_splits,
     check_split,
     raw_cases,
-    read_splits,
     training_image,
 )
+from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._model import (
     CHECKPOINTS,
     PreprocessedCases,
     allowed_in_checkpoints,
     build_predictor,
     cases_to_predict,
-    load_predictor,
     read_checkpoint,
     save_prediction,
 )
@@ -47,23 +35,24 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
     validates_training_cases,
 )
-from nnunet_nacl.nnunet._probabilities import (
-    NpzChannels,
-)
+from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions
+from nnunet_nacl.nnunet._probabilities import NpzChannels
 from nnunet_nacl.nnunet._provenance import (
     CALIBRATED_NAME,
     DECODED_NAME,
+    FOLD_CHECKPOINT,
     FOLD_VALIDATION,
     Provenance,
     calibration_of,
-    decoding_of,
 )
+from nnunet_nacl.nnunet._reader import Geometry, LabelMap, MisplacedError, Reader
 
 __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
     "DECODED_NAME",
     "DEFAULT_TRAINER",
+    "FOLD_CHECKPOINT",
     "FOLD_VALIDATION",
     "SPLITS_NAME",
     "CaseFiles",
@@ -90,11 +79,9 @@ __all__ = [
     "check_split",
     "dataset_in",
     "dataset_number",
-    "decoding_of",
     "defines_trainer",
     "find_trainer",
     "first_channel",
-    "load_predictor",
     "model_folder",
     "model_in",
     "names_in",
@@ -102,7 +89,6 @@ __all__ = [
     "raw_cases",
     "read_checkpoint",
     "read_dataset_json",
-    "read_splits",
     "save_prediction",
     "training_image",
     "validates_training_cases",

@@ -1,41 +1,28 @@
-"""A data set as nnU-Net describes it: ``dataset.json``, ``plans.json``, and the reader of its images and label maps."""
+"""A data set as nnU-Net describes it, in ``dataset.json`` and ``plans.json``."""
 
 import inspect
-import math
 import re
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import SimpleITK as sitk
-from isal import igzip
-from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import check_input, printable, read_json, whole_file, write_json
+from nnunet_nacl.files import check_input, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
+    attributed_to,
     dataset_number,
     find_trainer,
-    naming,
     nnunet_folder,
 )
-from nnunet_nacl.typing import ByName, Floats, Labels, Singles
+from nnunet_nacl.nnunet._reader import NIFTI, Reader
+from nnunet_nacl.typing import ByName
 
 NamedLabels = dict[str, int | list[int]]
-_NIFTI = (".nii", ".nii.gz")
-_SCL_SLOPE = 112  # where a NIfTI-1 header holds it
-_GZIP = b"\x1f\x8b"  # what a compressed file begins with
-_TOLERANCE = 0.01  # voxels
-_THICK = 999
-"""nnU-Net takes a 2D image for a slice this many times as thick as its pixels are wide."""
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -140,242 +127,17 @@ class PlansJson:
         return network, channels
 
 
-class MisplacedError(ValueError):
-    """Two files of a case do not lie in the same place."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """The position of a file's image.
-
-    Attributes:
-        file: that one.
-        shape: (Z, Y, X), that of the array.
-        spacing: in mm, along the array's axes.
-        origin: in mm, (x, y, z) as ITK has it.
-        direction: (x, y, z) × (x, y, z).
-        known: False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
-    """
-
-    file: Path
-    shape: tuple[int, ...]
-    spacing: tuple[float, ...]
-    origin: tuple[float, ...] = (0, 0, 0)
-    direction: tuple[float, ...] = (1, 0, 0, 0, 1, 0, 0, 0, 1)
-    known: bool = True
-
-    @property
-    def voxel_ml(self) -> float:
-        """Volume of a voxel in ml. An image of two dimensions is taken to be 1 mm thick.
-
-        >>> Geometry(Path("a.nii.gz"), (1, 4, 4), (5, 1, 1)).voxel_ml
-        0.005
-        >>> Geometry(Path("a.png"), (1, 4, 4), (999, 1, 1)).voxel_ml
-        0.001
-        """
-        thickness, *steps = self.spacing
-        if math.isclose(thickness, _THICK * max(steps), rel_tol=1e-5):
-            thickness = 1
-        return thickness * math.prod(steps) / 1000
-
-    @property
-    def aspect(self) -> float:
-        """Height of a voxel over its width, in a slice."""
-        _, height, width = self.spacing
-        return float(height / width)
-
-    def check_same(self, other: "Geometry", *, ignore_geometry: bool = False) -> None:
-        """Raise an error unless two files of a case lie in the same place, to 1 % of a voxel at the farthest corner.
-
-        A ValueError says that shapes differ; a ``MisplacedError``, unless geometry is to be ignored or unknown, how
-        far apart the voxels are.
-        """
-        if self.shape != other.shape:
-            raise ValueError(
-                f"{self.file} has the shape {self.shape}; {other.file} has {other.shape}."
-            )
-        if ignore_geometry or not (self.known and other.known):
-            return
-        # A 2D image has two of each
-        farthest = np.inf
-        if len(self.origin) == len(other.origin):
-            sizes = self.shape[::-1][: len(self.origin)]
-            corners = list(product(*((0, size - 1) for size in sizes)))
-            mine, others = (corners @ one._steps().T + one.origin for one in (self, other))
-            farthest = np.abs(np.linalg.solve(other._steps(), (mine - others).T)).max()
-        if farthest > _TOLERANCE:
-            place, expected = (
-                ", ".join(
-                    f"{name} ({', '.join(f'{value:.6g}' for value in getattr(one, name))})"
-                    for name in ("spacing", "origin", "direction")
-                )
-                for one in (self, other)
-            )
-            raise MisplacedError(
-                f"{self.file} does not lie where {other.file} does: voxels are up to {farthest:.2g} voxels apart; "
-                f"{place}, not {expected}."
-            )
-
-    def _steps(self) -> Floats:
-        """Return the way from a voxel to the next along x, y and z, in mm: a column for each axis of the image."""
-        number = len(self.origin)
-        axes = np.reshape(self.direction, (number, number))
-        steps: Floats = axes * np.array(self.spacing[::-1][:number], np.float64)
-        return steps
-
-
-class LabelMap(NamedTuple):
-    """Labels (Z, Y, X) as nnU-Net lays out its arrays, and where they lie."""
-
-    labels: Labels
-    geometry: Geometry
-
-
-class Reader:
-    """nnU-Net's class of that name that reads and writes the files of a data set."""
-
-    def __init__(self, name: str) -> None:
-        from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
-
-        self.name = name
-        self._reader: Any = recursive_find_reader_writer_by_name(name)()
-
-    def read_labels(self, file: Path) -> LabelMap:
-        """Read a label map; a ValueError says why it cannot be read, or that labels are not whole numbers."""
-        stored, geometry, _ = self._read(self._reader.read_seg, [file], str(file))
-        with naming(file, problem=" cannot be read"):
-            (labels,) = stored
-        with np.errstate(invalid="ignore"):
-            whole = labels.astype(np.int32)
-        if (is_other := whole != labels).any():
-            raise ValueError(
-                f"{file}: expected labels, which are whole numbers; got {labels[is_other][0]}."
-            )
-        return LabelMap(whole, geometry)
-
-    def read_images(self, files: Sequence[Path]) -> tuple[Singles, Geometry, ByName]:
-        """Read a case's images (C, Z, Y, X), where they lie, and the properties that nnU-Net makes of them."""
-        return self._read(self._reader.read_images, files, list(map(str, files)))
-
-    def read_gray(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
-        """Read an image file as pictures show it: (Z, Y, X), the mean of its channels.
-
-        A ValueError says that it does not lie where a label map does.
-        """
-        image, geometry, _ = self.read_images([file])
-        geometry.check_same(like.geometry, ignore_geometry=ignore_geometry)
-        return np.asarray(np.asarray(image, np.float32).mean(0))
-
-    def _read(self, read: Any, files: Sequence[Path], names: Any) -> tuple[Any, Geometry, ByName]:
-        for each in files:
-            _check_length(each)
-        file = files[0]
-        with naming(file, problem=" cannot be read"):
-            values, properties = read(names)
-        shape = values.shape[1:]
-        spacing = tuple(map(float, properties["spacing"]))
-        if stored := properties.get("sitk_stuff"):
-            origin = stored["origin"][:3]
-            number = len(stored["origin"])
-            axes = np.reshape(stored["direction"], (number, number))[:3, :3]
-        elif stored := properties.get("nibabel_stuff"):
-            affine = np.array(stored.get("reoriented_affine", stored["original_affine"]), float)
-            affine[:2] *= -1  # to ITK's axes
-            origin = affine[:3, 3].tolist()
-            axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
-        else:
-            case = re.sub(r"_\d{4}$", "", file.stem)
-            beside = [file.with_suffix(".json"), file.with_name(f"{case}.json")]
-            known = self.name == "Tiff3DIO" and any(map(Path.is_file, beside))
-            return values, Geometry(file, shape, spacing, known=known), properties
-        direction = tuple((axes + 0.0).reshape(-1).tolist())
-        return values, Geometry(file, shape, spacing, tuple(origin), direction), properties
-
-    def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
-        """Write labels (Z, Y, X) with the geometry of another label map; completely or not at all."""
-        with naming(like, problem=" cannot be read"):
-            _, properties = self._reader.read_seg(str(like))
-        with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
-            self._reader.write_seg(labels, f"{folder}/{file.name}", properties)
-            # Of a TIFF file, also its spacing, which comes first
-            for written in sorted(Path(folder).iterdir()):
-                written.replace(file.parent / written.name)
-
-    def write_image(
-        self, values: NDArray[Any], geometry: Geometry, file: Path, *, step: float = 1
-    ) -> None:
-        """Write an image where a label map lies; completely or not at all.
-
-        Args:
-            values: (Z, Y, X), or (C, Z, Y, X) for an image of four axes, in a dtype of the format.
-            geometry: that of the label map.
-            file: the file to write.
-            step: the value that 1 stands for, which viewers multiply by; only NIfTI's header can hold it.
-        """
-        is_flat = len(geometry.origin) == 2 or self.name == "NaturalImage2DIO"
-        image: Any = sitk.GetImageFromArray(
-            values[..., 0, :, :] if is_flat else values, isVector=False
-        )
-        dimension = image.GetDimension()
-        if geometry.known:
-            number = len(geometry.origin)
-            more = dimension - number
-            axes = np.eye(dimension)
-            axes[:number, :number] = np.reshape(geometry.direction, (number, number))
-            image.SetSpacing([*geometry.spacing[::-1][:number], *[1.0] * more])
-            image.SetOrigin([*geometry.origin, *[0.0] * more])
-            image.SetDirection(axes.reshape(-1).tolist())
-        if self.name == "Tiff3DIO":
-            write_json(file.with_suffix(".json"), {"spacing": geometry.spacing})
-        with whole_file(file) as partial:
-            if step != 1 and file.name.endswith(_NIFTI):
-                _write_scaled(image, partial, step)
-            else:
-                sitk.WriteImage(image, str(partial), self.name != "Tiff3DIO")
-
-
-def _write_scaled(image: Any, file: Path, step: float) -> None:
-    """Write a NIfTI file whose header scales the values by the step, which SimpleITK cannot."""
-    with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
-        plain = Path(folder) / "image.nii"
-        sitk.WriteImage(image, str(plain))
-        content = bytearray(plain.read_bytes())
-    struct.pack_into("=f", content, _SCL_SLOPE, step)
-    file.write_bytes(igzip.compress(content) if file.name.endswith(".gz") else content)
-
-
-def _check_length(file: Path) -> None:
-    """Check that a NIfTI file is as long as its header says: what is cut off, ITK takes for zeros."""
-    check_input(file)
-    if printable(str(file)) != str(file):
-        raise ValueError(
-            f"{printable(str(file))}: ITK ends the process at a name that is not UTF-8; rename it."
-        )
-    if not file.name.endswith(_NIFTI):
-        return
-    import nibabel
-
-    with naming(file, problem=" cannot be read"):
-        with file.open("rb") as raw:
-            is_compressed = raw.read(2) == _GZIP
-        opened: Any = igzip.open if is_compressed else open
-        with opened(file, "rb") as stream:
-            start = stream.read(540)
-            kind: Any = nibabel.Nifti2Header
-            if not kind.may_contain_header(start):
-                kind = nibabel.Nifti1Header
-            header = kind(start[: kind.sizeof_hdr], check=False)
-            size = len(start) + sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
-        values = math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
-        expected = header.get_data_offset() + values
-        if size < expected:
-            raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
-
-
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as ``dataset.json`` describes it: the reader of its files, and the meaning of its labels."""
+    """A data set as ``dataset.json`` describes it: the reader of its files, and the meaning of its labels.
 
+    Attributes:
+        dataset_json: that file.
+        plans: the ``plans.json`` beside it, which names the reader; None if there is none.
+    """
+
+    dataset_json: Path
+    plans: Path | None
     file_ending: str
     meaning: LabelMeaning
     ignore_label: int | None
@@ -389,7 +151,7 @@ class DataSet:
     @property
     def holds_step(self) -> bool:
         """Whether images with this file ending can say what 1 stands for."""
-        return self.file_ending.endswith(_NIFTI)
+        return self.file_ending.endswith(NIFTI)
 
     def check_regions(self) -> None:
         """Raise a ValueError if a label map cannot hold the regions."""
@@ -397,8 +159,8 @@ class DataSet:
             raise ValueError(f"{lost} Expected nested or disjoint regions, larger ones first.")
 
     @classmethod
-    def read(cls, dataset_json: Path, plans: Path | None) -> "DataSet":
-        """Read ``dataset.json``, and the reader's name from ``plans.json``; without plans, the file ending decides."""
+    def read(cls, dataset_json: Path) -> "DataSet":
+        """Read it, and the reader's name from the ``plans.json`` beside it; without plans, the file ending decides."""
         from nnunetv2.imageio.reader_writer_registry import (
             determine_reader_writer_from_dataset_json,
         )
@@ -407,7 +169,7 @@ class DataSet:
         described = read_dataset_json(dataset_json)
         names = described["labels"]
         order = described.get("regions_class_order")
-        with naming(dataset_json):
+        with attributed_to(dataset_json):
             labels = LabelManager(names, regions_class_order=order)
             regions = labels.foreground_regions if labels.has_regions else None
             meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
@@ -422,15 +184,19 @@ class DataSet:
                         f"{', '.join(map(str, region_of(region)))}. It must follow the order of labels, which is that "
                         "of the channels: was that order changed, say by sorting the keys?"
                     )
-        with naming(plans or dataset_json):
+        beside = dataset_json.with_name("plans.json")
+        plans = beside if beside.is_file() else None
+        with attributed_to(plans or dataset_json):
             if plans is None:
                 chosen = determine_reader_writer_from_dataset_json(described, verbose=False)
                 reader = chosen.__name__
             else:
                 reader = PlansJson.read(plans).content["image_reader_writer"]
-            return cls(described["file_ending"], meaning, labels.ignore_label, Reader(reader))
-
-    @classmethod
-    def of_model(cls, model_folder: Path) -> "DataSet":
-        """Return the data set as a trained model knows it."""
-        return cls.read(model_folder / "dataset.json", model_folder / "plans.json")
+            return cls(
+                dataset_json=dataset_json,
+                plans=plans,
+                file_ending=described["file_ending"],
+                meaning=meaning,
+                ignore_label=labels.ignore_label,
+                reader=Reader(reader),
+            )

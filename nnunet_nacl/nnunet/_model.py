@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet._data_set import PlansJson, Reader, read_dataset_json
-from nnunet_nacl.nnunet._folders import (
+from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,
     LabelledImages,
     cases_of_other_splits,
@@ -23,7 +22,9 @@ from nnunet_nacl.nnunet._folders import (
     labelled_cases,
     preprocessed_cases,
 )
-from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._data_set import PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._names import attributed_to, model_folder, nnunet_folder
+from nnunet_nacl.nnunet._reader import Reader
 from nnunet_nacl.typing import ByName, Labels, Singles
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
@@ -51,7 +52,7 @@ def read_checkpoint(file: Path) -> ByName:
 
     check_input(file)
     unreadable = " cannot be read as a checkpoint of nnU-Net"
-    with naming(file, problem=unreadable):
+    with attributed_to(file, problem=unreadable):
         with zipfile.ZipFile(file) as archive:  # of which PyTorch checks no checksum
             damaged = archive.testzip()
         if damaged is not None:
@@ -96,19 +97,6 @@ def allowed_in_checkpoints() -> list[Any]:
     return allowed
 
 
-def load_predictor(
-    model_folder: Path,
-    fold: int | str,
-    device: str,
-    *,
-    checkpoint: str = CHECKPOINTS["final"],
-    use_mirroring: bool = True,
-) -> Any:
-    """nnU-Net's predictor with a fold's checkpoint."""
-    content = read_checkpoint(model_folder / f"fold_{fold}" / checkpoint)
-    return build_predictor(model_folder, content, device, use_mirroring=use_mirroring)
-
-
 def build_predictor(
     model: Path,
     content: ByName,
@@ -139,7 +127,7 @@ def build_predictor(
             allow_tqdm=False,
         )
     # Not nnU-Net's initialize_from_trained_model_folder, which would run what is in a file.
-    with naming(model):
+    with attributed_to(model):
         name = content["init_args"]["configuration"]
         trainer = content["trainer_name"]
         plans_json = PlansJson.read(model / "plans.json")
@@ -235,7 +223,7 @@ class PreprocessedCases:
             stored, place, properties = reader.read_images(case.images)
             truth, of_truth = reader.read_labels(case.labels)
             of_truth.check_same(place)
-            with naming(case.labels):
+            with attributed_to(case.labels):
                 image, label_map, properties = configuration.preprocessor_class(
                     verbose=False
                 ).run_case_npy(

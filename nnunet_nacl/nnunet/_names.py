@@ -25,8 +25,8 @@ def nnunet_folder(variable: str) -> Path:
 
 
 @contextmanager
-def naming(file: Path, problem: str = "") -> Iterator[None]:
-    """Name the file in errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
+def attributed_to(file: Path, problem: str = "") -> Iterator[None]:
+    """Name the file in all errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
     try:
         yield
     except Exception as error:

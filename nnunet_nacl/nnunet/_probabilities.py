@@ -16,7 +16,7 @@ from isal import isal_zlib
 from numpy.lib import format as npy
 
 from nnunet_nacl.metrics import BLOCK, Channels, check_dtype
-from nnunet_nacl.nnunet._names import naming
+from nnunet_nacl.nnunet._names import attributed_to
 from nnunet_nacl.typing import Floats
 
 _MEMBER = "probabilities.npy"
@@ -74,7 +74,7 @@ class NpzChannels(Channels):
     @contextmanager
     def _opened(self) -> Iterator[tuple[zipfile.ZipInfo, IO[bytes]]]:
         with (
-            naming(self._file, problem=" cannot be read"),
+            attributed_to(self._file, problem=" cannot be read"),
             zipfile.ZipFile(self._file) as archive,
             archive.open(_MEMBER) as stream,
         ):

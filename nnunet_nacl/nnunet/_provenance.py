@@ -17,6 +17,7 @@ CALIBRATED_NAME = "calibration_applied.json"
 DECODED_NAME = "decoded.json"
 # In a folder that was made of predictions: the names of their model
 PROVENANCE_NAME = "provenance.json"
+FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_VALIDATION = "validation_calibrated"
 """The validation cases of a fold, each calibrated by a fit that has not seen it."""
 
@@ -43,15 +44,13 @@ class Provenance:
     cases: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(
-        cls, home: Path, plans: Path | None, data_set: DataSet, folders: Sequence[Path] = ()
-    ) -> "Provenance":
+    def read(cls, home: Path, data_set: DataSet, folders: Sequence[Path] = ()) -> "Provenance":
         """Read it from what lies in folders of predictions, and from the names that plans and folders have.
 
         Raises:
             ValueError: the folders are not calibrated or decoded alike.
         """
-        content = {} if plans is None else PlansJson.read(plans).content
+        content = {} if data_set.plans is None else PlansJson.read(data_set.plans).content
         known: ByName = {
             "dataset": content.get("dataset_name"),
             "plans": content.get("plans_name"),

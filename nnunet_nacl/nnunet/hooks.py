@@ -4,7 +4,7 @@ If a new version of nnU-Net breaks a training, look here first, and at the metho
 ``trainers.CalibratedLossMixin`` overrides; everything was tested with nnunetv2 2.8.1.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 
-def inner_loss(loss: nn.Module) -> nn.Module:
+def inner_loss(loss: nn.Module) -> Any:
     """Return the loss of one scale: that in nnU-Net's ``DeepSupervisionWrapper``, or the loss itself without one."""
     return loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
 
@@ -41,26 +42,16 @@ def dice_part(loss: nn.Module) -> nn.Module | None:
     return getattr(loss, "dc", None)
 
 
-@contextmanager
-def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator[None]:
-    """While active, ``watch(output, target)`` gets the arguments of the trainer's loss, at full resolution.
+def watch_loss(loss: nn.Module, watch: Callable[[Any, Any], None]) -> RemovableHandle:
+    """Call ``watch(output, target)`` with all that a trainer's loss gets, at full resolution, until this is removed.
 
     Nowhere else does nnU-Net's ``validation_step`` hand out both. With deep supervision they are lists.
     """
-    loss = trainer.loss
 
-    def watched(output: Any, target: Any) -> Any:
-        if isinstance(output, (list, tuple)):
-            watch(output[0], target[0])
-        else:
-            watch(output, target)
-        return loss(output, target)
+    def full_resolution(_: nn.Module, given: tuple[Any, Any]) -> None:
+        watch(*(one[0] if isinstance(one, (list, tuple)) else one for one in given))
 
-    trainer.loss = watched
-    try:
-        yield
-    finally:
-        trainer.loss = loss
+    return loss.register_forward_pre_hook(full_resolution)
 
 
 def split_of(data_set: Path, cases: Collection[str], fold: int) -> tuple[list[str], list[str]]:
@@ -88,15 +79,11 @@ def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
     return logged
 
 
-def log_values(trainer: Any, values: dict[str, float]) -> None:
-    """Log numbers of the current epoch by ``nnUNetTrainer.logger.log``, which also tells Weights & Biases."""
+def log(trainer: Any, values: Mapping[str, object]) -> None:
+    """Log values of the current epoch. Weights & Biases, to which nnU-Net's logger also sends, takes numbers alone."""
     for name, value in values.items():
-        trainer.logger.log(name, value, trainer.current_epoch)
-
-
-def log_locally(trainer: Any, name: str, value: object) -> None:
-    """Log what is no number, of the current epoch, by ``logger.local_logger.log``: Weights & Biases takes none."""
-    trainer.logger.local_logger.log(name, value, trainer.current_epoch)
+        logger = trainer.logger if isinstance(value, float) else trainer.logger.local_logger
+        logger.log(name, value, trainer.current_epoch)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from nnunet_nacl.report._statistics import Order, order
 Results = Mapping[str, FolderResult]
 """Method -> result."""
 Made = TypeVar("Made")
+_FEWEST = 3  # cases of a structure that a method is said not to find, if there are so many
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,26 @@ class Comparison:
             for metric in metrics
         }
 
+    @cached_property
+    def finds_nothing(self) -> dict[str, dict[str, int]]:
+        """Method -> structure that it predicts in none of the cases that have it -> their number.
+
+        A structure that only one or two of many cases have does not count.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for name, result in self.results.items():
+            for structure, label in zip(self.structures, result.structures, strict=True):
+                missed = result.values("Missed", label=label)
+                missed = missed[~np.isnan(missed)]
+                if missed.size >= min(_FEWEST, len(self.cases)) and missed.all():
+                    found.setdefault(name, {})[structure] = missed.size
+        return found
+
     def order(self, metric: Metric) -> Order:
-        """Sort the methods by a metric."""
-        return order(self.estimates[metric], metric.definition.higher_is_better)
+        """Sort the methods by a metric, but for those that find nothing of a structure: none of these is best."""
+        estimates = self.estimates[metric]
+        found = {name: own for name, own in estimates.items() if name not in self.finds_nothing}
+        return order(found, metric.definition.higher_is_better)
 
     @cached_property
     def reliability(self) -> dict[Voxels, dict[str, Reliability]]:

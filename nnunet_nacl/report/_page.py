@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _reliability as reliability
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import DICE, Comparable, Comparison, compare_all, voxels_text
-from nnunet_nacl.report._slices import LOWEST_CONFIDENCE, SURE, case_pictures, confidence_colors
+from nnunet_nacl.report._slices import CONFIDENCE_COLORS, LOWEST_CONFIDENCE, SURE, case_pictures
 from nnunet_nacl.report._statistics import LEVEL, differences
 from nnunet_nacl.report.plots import (
     Panel,
@@ -35,8 +34,6 @@ from nnunet_nacl.typing import ByName
 _ALL_NAMED = 4
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
-_JSON = {"null": "–", "[]": "–", "{}": "–", "true": "True", "false": "False"}
-"""How the page writes these."""
 _TEMPLATE = "report/templates/report.html.j2"
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
@@ -100,7 +97,7 @@ def write_report(
         "limits": reliability,
         "sure": SURE,
         "lowest_confidence": LOWEST_CONFIDENCE,
-        "confidence_colors": [f"rgb{color[:3]}" for color in confidence_colors()],
+        "confidence_colors": [f"rgb{color[:3]}" for color in CONFIDENCE_COLORS],
         "more_of_all": None if parts is None else parts.of_all(comparisons),
     }
     with tqdm(desc="drawing", unit=" plots") as progress:
@@ -138,8 +135,6 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
     # Diagrams of the image would show little besides the easy background
     drawn = [one for one in over if one != "image" or one == main]
     overlaid = {one: reliability_panels(over[one], overlaid=True) for one in drawn}
-    single = {one: reliability_panels(over[one]) for one in drawn}
-    lead = overlaid[main].pop(0)
     several = len(comparison.names) > 1
     made = {
         name: tables.TABLES[name]([comparison])[0] for name in ("methods", "structures", "cases")
@@ -147,7 +142,8 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
     if several:
         (made["differences"],) = tables.TABLES["differences"]([comparison])
     if comparison.paper_metrics and comparison.judging_metrics:
-        (made["paper"],) = tables.TABLES["expected"]([comparison])
+        rows = made["methods"].rows
+        made["paper"] = tables.paper_table(comparison, expected=True, rows=rows)
     results = comparison.results
     pages = {name: one.origin.pred_folders[0] / "review.html" for name, one in results.items()}
     return {
@@ -159,13 +155,13 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
         "first": first_screen(comparison),
         "settings": _settings(comparison),
         "tables": {"paper": None, "differences": None, **made},
-        "lead": lead,
+        "lead": overlaid[main][0],
         "sets": [
             {
                 "voxels": voxels,
                 "scores": tables.TABLES["scores"]([shown])[0],
                 "overlaid": overlaid.get(voxels, []),
-                "single": single.get(voxels, []),
+                "single": reliability_panels(shown) if several and voxels in drawn else [],
                 "by_label": voxels in BY_LABEL,
             }
             for voxels, shown in over.items()
@@ -204,7 +200,7 @@ def first_screen(comparison: Comparison) -> ByName:
     judging = comparison.judging_metrics  # Without near and image, nothing is judged
     if judging:
         order = comparison.order(judging[0])
-        names = order.names or names
+        names = order.names or [name for name in names if name not in comparison.finds_nothing]
         assessments = [comparison.reliability[error_set][name] for name in names]
     named = names
     if len(names) > _ALL_NAMED:
@@ -241,18 +237,15 @@ def first_screen(comparison: Comparison) -> ByName:
 
 
 def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
-    """Method -> its calibration, settings and versions as texts: ``background: 0, whole: [1, 2]``; – for nothing."""
-    settings: dict[str, dict[str, str]] = {}
-    for name, result in comparison.results.items():
-        values = {
-            "calibrated by": comparison.calibrated.get(name),
-            **result.origin.settings_json(),
-            "versions": result.origin.versions,
+    """Method -> its calibration, settings and versions, as JSON but for texts."""
+    return {
+        name: {
+            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for key, value in {
+                "calibrated by": comparison.calibrated.get(name),
+                **result.origin.settings_json(),
+                "versions": result.origin.versions,
+            }.items()
         }
-        shown = settings[name] = {}
-        for key, value in values.items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            if text != value:
-                text = _JSON.get(text) or re.sub(r'^[\[{]|[\]}]$|"', "", text)
-            shown[key] = text
-    return settings
+        for name, result in comparison.results.items()
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
 from nnunet_nacl.files import printable, unresolved
-from nnunet_nacl.nnunet import dataset_in, model_in
+from nnunet_nacl.nnunet import calibration_of, dataset_in, model_in
 
 
 def read_results(
@@ -17,7 +17,8 @@ def read_results(
     Args:
         summaries: ``calibration_summary.json`` files, or folders that hold one; or a single one.
         names: one for each summary; summaries of one name and data set are merged. By default the folders' names, or in
-            the folder of a model its trainer, whose folds alone are merged.
+            the folder of a model its trainer, whose folds alone are merged. What is calibrated is called so, and a
+            suffix that all names share, such as ``_20epochs``, is left out.
 
     Returns data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
 
@@ -28,21 +29,15 @@ def read_results(
     if isinstance(summaries, (str, Path)):
         summaries = [summaries]
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
-    given = [default_name(file) for file in files] if names is None else names
+    results = [_read(file) for file in files]
+    given = _default_names(files, results) if names is None else names
     if len(given) != len(files):
         raise ValueError(
             f"names: expected one for each of the {len(files)} summaries; got {len(given)}."
         )
     found: dict[str, dict[str, list[FolderResult]]] = {}
     methods: dict[tuple[str, str], Path] = {}
-    for file, name in zip(files, map(printable, given), strict=True):
-        if not file.is_file():
-            expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
-            raise FileNotFoundError(f"{file} does not exist; {expected}.")
-        result = read_result(file)
-        if stale := result.stale_cases():
-            changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-            raise ValueError(f"{changed}. Evaluate again.")
+    for file, name, result in zip(files, map(printable, given), results, strict=True):
         truth = os.path.normpath(result.origin.folders[0].gt_folder)
         data_set = printable(dataset_in(truth) or "")
         method = model_in(unresolved(file)) or file
@@ -55,8 +50,8 @@ def read_results(
     merged: dict[str, dict[str, FolderResult]] = {data_set: {} for data_set in found}
     try:
         for data_set, by_name in found.items():
-            for name, results in by_name.items():
-                merged[data_set][name] = FolderResult.merged(results)
+            for name, parts in by_name.items():
+                merged[data_set][name] = FolderResult.merged(parts)
     except ValueError as error:
         raise ValueError(
             f"{name}: {error} Give methods names of their own with --names."
@@ -64,10 +59,34 @@ def read_results(
     return merged
 
 
-def default_name(file: Path) -> str:
-    """Return the trainer, without ``nnUNetTrainer``, in a model's folder; else the summary's folder or file."""
-    path = unresolved(file)
-    if (model := model_in(path)) is not None:
-        trainer = model.name.split("__")[0]
-        return trainer.removeprefix("nnUNetTrainer") or trainer
-    return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
+def _read(summary: Path) -> FolderResult:
+    """Read a summary whose predictions and ground truth are still those that were evaluated."""
+    if not summary.is_file():
+        expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
+        raise FileNotFoundError(f"{summary} does not exist; {expected}.")
+    result = read_result(summary)
+    if stale := result.stale_cases():
+        changed = f"{summary}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
+        raise ValueError(f"{changed}. Evaluate again.")
+    return result
+
+
+def _default_names(files: Sequence[Path], results: Sequence[FolderResult]) -> list[str]:
+    """Name methods after the trainer, without ``nnUNetTrainer``, in a model's folder; else after folder or file."""
+    names = []
+    marks = []
+    for file, result in zip(map(unresolved, files), results, strict=True):
+        name = file.parent.name if file.name == SUMMARY_NAME else file.stem.removesuffix("_summary")
+        if model := model_in(file):
+            trainer = model.name.split("__")[0]
+            name = trainer.removeprefix("nnUNetTrainer") or trainer
+        names.append(name.removesuffix("_calibrated"))
+        # nnU-Net leaves no record of the checkpoint that predicted, so the folder's name counts, too
+        is_calibrated = names[-1] != name or calibration_of(result.origin.pred_folders[0])
+        marks.append(" (calibrated)" if is_calibrated else "")
+    while len({*names}) > 1:
+        starts, suffixes = zip(*(name.rpartition("_")[::2] for name in names), strict=True)
+        if "" in starts or len({*suffixes}) > 1:
+            break
+        names = list(starts)
+    return [name + mark for name, mark in zip(names, marks, strict=True)]

@@ -1,7 +1,5 @@
 """Slices of cases as every method sees them: read from the files, and drawn as layers that the page embeds."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,17 @@ from nnunet_nacl.files import FileState
 from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
 from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.typing import ByName, Floats, Labels, Mask, Singles
+from nnunet_nacl.typing import ByName, Floats, Labels, Singles
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
-_STEPS = 32  # of the colors of confidence
+_STEPS = 32
+CONFIDENCE_COLORS: list[tuple[int, ...]] = [
+    *map(tuple, matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True).tolist())
+]
+"""From unsure (dark) to sure (bright)."""
+IGNORED = -1
+"""Voxels with the ignore label."""
 _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
 _SLICES = 6  # of each case, and the fullest one
@@ -32,8 +36,7 @@ class Slices:
         numbers: (S,) of the slices, among ``num_slices``.
         num_slices: of the case.
         aspect: height of a voxel over its width.
-        ground_truth: labels.
-        ignored: where the ground truth has the ignore label.
+        ground_truth: labels; ignored voxels have ``IGNORED``.
         image: the mean of the first file's channels, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
         missing: images or methods that cannot be read or have changed.
@@ -43,37 +46,28 @@ class Slices:
     num_slices: int
     aspect: float
     ground_truth: Labels
-    ignored: Mask
     image: NDArray[Any] | None
     methods: dict[str, tuple[Labels, Floats]]
     missing: list[str]
-
-    @property
-    def fullest(self) -> int:
-        """The index of the slice that shows most of the structures."""
-        shown = (self.ground_truth > 0) & ~self.ignored
-        return int(shown.sum((1, 2)).argmax())
 
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest.
 
     Args:
-        comparison: of methods whose files are read.
+        comparison: of methods whose files are read; one that cannot be read, or the image, is in ``missing``.
         case: its name.
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
     states = comparison.file_states(case)
-    origin = next(
-        iter(comparison.results.values())
-    ).origin  # the others' labels and reader are the same
+    first, *_ = comparison.results.values()  # the others' labels and reader are the same
+    origin = first.origin
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(states.values()))["ground_truth"])
     read = reader.read_labels(truth_file)
-    truth = read.labels
-    highest = max(origin.meaning.known)  # the ignore label is above all others
-    foreground = (truth > 0) & (truth <= highest)
-    areas = foreground.reshape(len(truth), -1).sum(1)
+    truth = read.labels.astype(np.int64)
+    truth[truth > max(origin.meaning.known)] = IGNORED  # the ignore label is above all others
+    areas = (truth > 0).reshape(len(truth), -1).sum(1)
     numbers = [len(truth) // 2]
     if areas.any():
         filled = np.flatnonzero(areas)
@@ -81,25 +75,28 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         numbers = sorted({*spaced.tolist(), int(areas.argmax())})
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
-    image = None
     for name, files in states.items():
-        with _noting(missing, name):
+        try:
             segmentation = reader.read_labels(_file(files["prediction"])).labels[numbers]
             p = _probabilities(_file(files["probabilities"]), numbers)
+        except Exception as error:  # noqa: BLE001, PERF203 - a damaged file makes the readers raise nearly anything
+            missing.append(f"{name}: {error}")
+        else:
             methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
-    with _noting(missing, "image"):
+    image = None
+    try:
         file = _image_file(case, truth_file, images)
         whole = reader.read_gray(file, read, ignore_geometry=origin.settings.ignore_geometry)
         image = whole[numbers]
-    shown = [foreground[numbers], *(segmentation > 0 for segmentation, _ in methods.values())]
+    except Exception as error:  # noqa: BLE001
+        missing.append(f"image: {error}")
+    shown = [truth[numbers] > 0, *(segmentation > 0 for segmentation, _ in methods.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
-    truth = truth[numbers][window]
     return Slices(
         numbers=numbers,
-        num_slices=len(foreground),
+        num_slices=len(truth),
         aspect=read.geometry.aspect,
-        ground_truth=truth,
-        ignored=truth > highest,
+        ground_truth=truth[numbers][window],
         image=None if image is None else image[window],
         methods={
             name: (segmentation[window], confidence[window])
@@ -120,15 +117,6 @@ def _probabilities(file: Path, numbers: list[int]) -> Singles:
         if part.stop == whole.size:
             p[channel] = whole[numbers]
     return p
-
-
-@contextmanager
-def _noting(missing: list[str], what: str) -> Iterator[None]:
-    """Files may have changed or gone since the evaluation: note that and continue."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
-        missing.append(f"{what}: {error}")
 
 
 def _file(state: FileState | None) -> Path:
@@ -164,7 +152,7 @@ def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByN
     return {
         "problems": data.missing,
         "slices": [slice_layers(data, row) for row in range(len(data.numbers))],
-        "first": data.fullest,
+        "first": int((data.ground_truth > 0).sum((1, 2)).argmax()),
         "num_slices": data.num_slices,
     }
 
@@ -174,7 +162,7 @@ def slice_layers(data: Slices, row: int) -> ByName:
 
     ``methods``: of each the layers, and the share of voxels of which it is sure and wrong.
     """
-    counted = ~data.ignored[row]
+    counted = data.ground_truth[row] != IGNORED
     truth = np.where(counted, data.ground_truth[row], 0)
     every = slice(None, None, reduction(truth.shape))
     small = (every, every)
@@ -188,7 +176,7 @@ def slice_layers(data: Slices, row: int) -> ByName:
         shown = np.where(wrong, _STEPS, steps)[small].astype(np.uint8)
         methods[name] = {
             "segmentation": _label_layer(segmentation[small]),
-            "confidence": png(shown, [*confidence_colors(), (*_WRONG, 255)]),
+            "confidence": png(shown, [*CONFIDENCE_COLORS, (*_WRONG, 255)]),
             "share_wrong": float(wrong.mean()),
         }
     return {
@@ -198,12 +186,6 @@ def slice_layers(data: Slices, row: int) -> ByName:
         "ground_truth": _label_layer(truth[small]),
         "methods": methods,
     }
-
-
-def confidence_colors() -> list[tuple[int, ...]]:
-    """Return the colors of confidence, from unsure (dark) to sure (bright)."""
-    colors = matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True)
-    return [tuple(color) for color in np.asarray(colors).tolist()]
 
 
 def _label_layer(labels: Labels) -> str:

@@ -82,7 +82,7 @@ def order(estimates: Mapping[str, Estimate], higher_is_better: bool | None) -> O
         if gaps[name].is_told_apart(num_methods) and sign * gaps[name].value > 0
     ]
     leaders = [name for name in names if name not in behind]
-    num_patients = np.unique(next(iter(estimates.values())).patients).size
+    num_patients = max((np.unique(one.patients).size for one in estimates.values()), default=0)
     lowest_p = 2.0 ** (1 - num_patients) * (num_methods - 1)  # after Holm's correction
     best = names[0] if len(leaders) == 1 and behind else None
     return Order(names, leaders, behind, best, can_tell=lowest_p * num_methods / 2 < LEVEL)

@@ -233,7 +233,9 @@ def methods_table(comparison: Comparison) -> Table:
     return Table("Methods", comparison.dataset, " ".join([*notes, _BOLD]), rows, columns)
 
 
-def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
+def paper_table(
+    comparison: Comparison, *, expected: bool = False, rows: Sequence[str] | None = None
+) -> Table:
     """Return a table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = comparison.segmentation_metrics + comparison.paper_metrics
     is_pooled = any(
@@ -243,9 +245,10 @@ def paper_table(comparison: Comparison, *, expected: bool = False) -> Table:
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
         note += f" {_EXPECTED}"
-    columns = metric_columns(comparison, metrics, expected=expected)
+    rows = list(rows or comparison.names)
+    columns = metric_columns(comparison, metrics, rows=rows, expected=expected)
     title = "Segmentation and calibration, as in papers"
-    return Table(title, comparison.dataset, note, comparison.names, columns)
+    return Table(title, comparison.dataset, note, rows, columns)
 
 
 def differences_table(comparison: Comparison) -> Table:

@@ -5,7 +5,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from html import escape
 from itertools import count
@@ -30,6 +29,7 @@ from nnunet_nacl.report._comparison import (
 )
 from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._tables import number_text
+from nnunet_nacl.typing import Floats
 
 __all__ = [
     "INK",
@@ -39,7 +39,6 @@ __all__ = [
     "draw_point",
     "labelled",
     "legend_below",
-    "plot_style",
     "reach",
     "reliability_panels",
     "save_plot",
@@ -63,7 +62,7 @@ _COLUMNS = 3
 _SIZE = 3.4  # of a panel, in inches
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 _numbers = count()  # of plots
-_PARAMETERS: Any = {
+_STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.spines.top": False,
@@ -118,16 +117,11 @@ def legend_below(ax: Axes, gap: float = 0.17, *, of: Axes | None = None, **style
         ax.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -gap), **style)
 
 
-def plot_style() -> AbstractContextManager[None]:
-    """Within this context, plots have our style. Outside, a notebook's own style stays."""
-    return matplotlib.rc_context(_PARAMETERS)
-
-
 def draw_panels(panels: Sequence[Panel]) -> Figure:
     """Draw panels in rows of three, each as high as its legend needs."""
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
-    with plot_style():
+    with matplotlib.rc_context(_STYLE):
         figure = Figure(layout="constrained")
         below = 0.0
         for number, panel in enumerate(panels, start=1):
@@ -150,7 +144,7 @@ def draw_panels(panels: Sequence[Panel]) -> Figure:
 
 def save_plot(figure: Figure, file: Path) -> None:
     """Write a figure, completely or not at all, in the format that the file's ending says."""
-    with plot_style(), whole_file(file) as partial:
+    with matplotlib.rc_context(_STYLE), whole_file(file) as partial:
         figure.savefig(partial, dpi=200)
 
 
@@ -161,7 +155,7 @@ def to_svg(figure: Figure) -> str:
     """
     prefix = f"f{next(_numbers)}-"
     stream = io.StringIO()
-    with plot_style(), warnings.catch_warnings():
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # The browser has its own fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(stream, format="svg", transparent=True, dpi=110, metadata={"Date": None})
@@ -220,6 +214,8 @@ def reliability_curves(
         confidence = curve.confidence[filled]
         accuracy = curve.accuracy[filled]
         faint = curve.is_faint[filled]
+        # A mark on the frame, such as one at a confidence of 1, is drawn whole
+        style["clip_on"] = False
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
@@ -261,13 +257,11 @@ def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
     ax.errorbar(x.value, y.value, reach(y), reach(x), **style)
 
 
-def reach(estimate: Estimate) -> list[list[float]] | None:
-    """Return the interval's reach below and above the value, as Matplotlib's error bars; None if it is NaN."""
+def reach(estimate: Estimate) -> Floats:
+    """Return how far the interval reaches below and above the value, as Matplotlib's error bars: (2, 1)."""
     low, high = estimate.interval
-    if np.isnan(low):
-        return None
     # A percentile interval need not contain the value; error bars may not be negative.
-    return [[max(estimate.value - low, 0)], [max(high - estimate.value, 0)]]
+    return np.maximum([[estimate.value - low], [high - estimate.value]], 0)
 
 
 def reliability_panels(

@@ -9,26 +9,26 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._logged import (
-    MAX_LOGIT_EDGES,
-    MAX_LOGIT_HISTOGRAM,
-    MAX_LOGIT_QUANTILES,
-)
 from nnunet_nacl.trainers._recipes import (
     LOSSES,
     SCHEDULE,
     TERMS,
     Recipe,
+    build_loss,
+    build_term,
+    default_of,
     parse_name,
     recipe_of,
-    schedule_suffix,
-    trainer_names,
     without_budget,
 )
 
 if TYPE_CHECKING:
     from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
-    from nnunet_nacl.trainers._losses import build_loss, build_term, default_of
+    from nnunet_nacl.trainers._live import (
+        MAX_LOGIT_EDGES,
+        MAX_LOGIT_HISTOGRAM,
+        MAX_LOGIT_QUANTILES,
+    )
 
 __all__ = [
     "LOSSES",
@@ -44,26 +44,20 @@ __all__ = [
     "default_of",
     "parse_name",
     "recipe_of",
-    "schedule_suffix",
-    "trainer_names",
     "without_budget",
 ]
 
-_LOADED_LATE = {
-    "CalibratedLossMixin": "_calibrated",
-    "build_loss": "_losses",
-    "build_term": "_losses",
-    "default_of": "_losses",
-}
-
 
 def __getattr__(name: str) -> Any:
-    value: Any = None
-    if name in _LOADED_LATE:
-        value = getattr(import_module(f"{__name__}.{_LOADED_LATE[name]}"), name)
-    elif not name.startswith("_"):
-        value = import_module(f"{__name__}._classes").trainer_class(name)
-    if value is None:
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value  # one class object per name, so that pickling and isinstance work
-    return value
+    if name.startswith("MAX_LOGIT_"):
+        return getattr(import_module(f"{__name__}._live"), name)
+    calibrated = import_module(f"{__name__}._calibrated")
+    if name == "CalibratedLossMixin":
+        return calibrated.CalibratedLossMixin
+    found = calibrated.trainer_class(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found  # one class object per name, so that pickling and isinstance work
+    return found

@@ -1,23 +1,32 @@
-"""The mix-in that gives an nnU-Net trainer one of our losses."""
+"""The mix-in that gives an nnU-Net trainer one of our losses, and the trainer class of a name."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from nnunetv2.configuration import default_num_processes
+from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 from torch.optim import Optimizer
 
 from nnunet_nacl import losses
 from nnunet_nacl.nnunet import Predictions, allowed_in_checkpoints, hooks
 from nnunet_nacl.trainers._live import LiveCurvesMixin
-from nnunet_nacl.trainers._logged import LOSS_STATE
-from nnunet_nacl.trainers._losses import build_loss, build_term
-from nnunet_nacl.trainers._recipes import PAPER_EPOCHS, Recipe
+from nnunet_nacl.trainers._recipes import (
+    PAPER_EPOCHS,
+    Recipe,
+    build_loss,
+    build_term,
+    recipe_of,
+    without_budget,
+)
 from nnunet_nacl.typing import ByName
 
 FIRST_HALF_LR = 1e-3
 SECOND_HALF_LR = 1e-4
+LOSS_STATE = "loss_state"
+"""Name, in nnU-Net's log, of what a loss adapts, such as CRaC's weights: its buffers by name."""
 STARTS_LATE = (
     "Without Dice, a loss learns small structures late under nnU-Net's SGD: on Hippocampus, CE had a Dice of 0.471 "
     "after 1,500 steps, DiceCE 0.835. Train until progress.png is flat (there, 25,000 steps were enough), or with the "
@@ -34,7 +43,7 @@ class CalibratedLossMixin(LiveCurvesMixin):
             recipe = Recipe("NACL", settings={"weight": 0.2})
 
     A loss of your own, a subclass of ``SegmentationLoss``, is the ``loss_class``, and a term of your own, a subclass of
-    ``ImageTerm``, the ``term_class``; a recipe may give their settings, and the rest::
+    ``ImageTerm``, the ``term_class``. They replace those of a recipe, which gives their settings and the rest::
 
         class nnUNetTrainerBrier(CalibratedLossMixin, nnUNetTrainer):
             loss_class = Brier
@@ -45,7 +54,6 @@ class CalibratedLossMixin(LiveCurvesMixin):
     term_class: ClassVar[type[losses.ImageTerm] | None] = None
     loss: Any
     num_iterations_per_epoch: int
-    _loss: Any
 
     def initialize(self) -> None:
         if self.recipe.paper_schedule:
@@ -126,17 +134,14 @@ class CalibratedLossMixin(LiveCurvesMixin):
 
     def watch(self, logits: torch.Tensor, target: torch.Tensor) -> None:
         super().watch(logits, target)
-        self._loss.observe(logits, target)
-
-    def on_validation_epoch_start(self) -> None:
-        super().on_validation_epoch_start()
-        self._loss = hooks.inner_loss(self.loss)
+        hooks.inner_loss(self.loss).observe(logits, target)
 
     def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
         super().on_validation_epoch_end(val_outputs)
-        self._loss.end_epoch(self.current_epoch)
-        state = {name: buffer.tolist() for name, buffer in self._loss.named_buffers(recurse=False)}
-        hooks.log_locally(self, LOSS_STATE, state)
+        loss = hooks.inner_loss(self.loss)
+        loss.end_epoch(self.current_epoch)
+        state = {name: buffer.tolist() for name, buffer in loss.named_buffers(recurse=False)}
+        hooks.log(self, {LOSS_STATE: state})
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         super().perform_actual_validation(save_probabilities)
@@ -144,13 +149,13 @@ class CalibratedLossMixin(LiveCurvesMixin):
             return
         from nnunet_nacl.evaluation import USUAL_SETTINGS, evaluate  # it imports what takes seconds
 
-        folders = self.output_folder_base, self.preprocessed_dataset_folder_base
         try:
-            result = evaluate(
-                Predictions.of_validation(*folders, [self.fold]),
-                USUAL_SETTINGS,
-                num_processes=default_num_processes,
+            predictions = Predictions.of_model(
+                self.output_folder_base,
+                [self.fold],
+                preprocessed=self.preprocessed_dataset_folder_base,
             )
+            result = evaluate(predictions, USUAL_SETTINGS, num_processes=default_num_processes)
         # The model is trained; nothing of it may be lost
         except (OSError, RuntimeError, ValueError) as error:
             self.print_to_log_file(
@@ -179,3 +184,40 @@ class HalfTimeLRScheduler:
         rate = FIRST_HALF_LR if epoch < self.num_epochs / 2 else SECOND_HALF_LR
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+
+
+def trainer_class(name: str) -> type | None:
+    """Make the class for one of our names, or for another's with a budget; None if there is no such trainer."""
+    recipe = recipe_of(name)
+    if recipe is None:
+        return _with_budget(name)
+    # A value that the loss does not allow should fail here, before any data is loaded
+    build_loss(recipe)
+    build_term(recipe)
+    attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers"}
+    return type(name, (CalibratedLossMixin,), attributes)
+
+
+def _with_budget(name: str) -> type | None:
+    """Make ``NAME_<N>epochs`` and the like of the trainer that nnU-Net finds as ``NAME``; None if it finds none."""
+    base_name, budget = without_budget(name)
+    if not budget:
+        return None
+    try:
+        base = recursive_find_trainer_class_by_name(base_name)
+    except (AssertionError, RuntimeError):
+        return None
+
+    def initialize(self: Any) -> None:
+        vars(self).update(budget)
+        base.initialize(self)
+        for setting, value in budget.items():
+            if vars(self)[setting] != value:
+                raise ValueError(
+                    f"{name}: {base_name} sets {setting} itself, to {vars(self)[setting]}; train it by its own name."
+                )
+
+    # A trainer with a recipe takes its budget from that.
+    ours = issubclass(base, CalibratedLossMixin)
+    attributes = {"recipe": replace(base.recipe, **budget)} if ours else {"initialize": initialize}
+    return type(name, (base,), {**attributes, "__module__": "nnunet_nacl.trainers"})

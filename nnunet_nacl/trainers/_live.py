@@ -9,42 +9,50 @@ import numpy as np
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import CORE_PROBABILITY
 from nnunet_nacl.nnunet import hooks
-from nnunet_nacl.trainers._logged import (
-    LEVELS,
-    MAX_LOGIT_EDGES,
-    MAX_LOGIT_HISTOGRAM,
-    MAX_LOGIT_QUANTILES,
-    VALUES,
-)
 from nnunet_nacl.typing import ByName
 
-NUM_BINS = 15
+MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
+"""Name, in nnU-Net's log, of the histogram of the maximum logit, a list of counts."""
+MAX_LOGIT_EDGES = tuple(range(-10, 61))
+"""Edges of its bins. The outer bins also hold all values beyond."""
+_LEVELS = (5, 25, 50, 75, 95)
+"""Percents of the maximum logit's quantiles."""
+MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
+VALUES = ("ece", "over_confidence", *MAX_LOGIT_QUANTILES)
+"""Names of the numbers that are logged in each epoch."""
 PICTURE_NAME = "calibration_progress.png"
+_NUM_BINS = 15
 _FINE = 8
 """Bins that the maximum logit is counted in, for each bin that is logged: its quantiles are read off them."""
+_NUM_FINE = _FINE * (len(MAX_LOGIT_EDGES) - 1)
 
 
 class LiveCalibration:
     """ECE, confidence − accuracy and maximum logits of an epoch's validation patches.
 
-    ECE, of ``NUM_BINS`` bins, is over the voxels whose foreground probability is above ``CORE_PROBABILITY``; with
+    ECE, of 15 bins, is over the voxels whose foreground probability is above ``CORE_PROBABILITY``; with
     regions it is the mean over regions, of each region's own voxels. The maximum logit is of all voxels, and counted
-    between ``MAX_LOGIT_EDGES``. Sums stay on the device until ``values`` and ``histogram`` are asked for.
+    between ``MAX_LOGIT_EDGES``. Sums stay on the device until ``values`` are asked for.
 
     Args:
         regions: sigmoid channels instead of classes.
         ignore_label: None if there is none; with regions, the target's last channel marks what is ignored.
+        device: that of the logits.
     """
 
-    def __init__(self, *, regions: bool, ignore_label: int | None) -> None:
+    def __init__(
+        self, *, regions: bool, ignore_label: int | None, device: torch.device | str = "cpu"
+    ) -> None:
         self.regions = regions
         self.ignore_label = ignore_label
-        self._bins: Tensor | float = 0.0  # (1 or R, 3, bins): voxels, sum of confidence, hits
-        self._max_logits: Tensor | float = 0.0
+        # (1 or R, 3, bins): voxels, sum of confidence, hits
+        self._bins = torch.zeros(1, 3, _NUM_BINS, device=device)
+        self._max_logits = torch.zeros(_NUM_FINE, device=device)
 
     @torch.no_grad()
     def add(self, logits: Tensor, target: Tensor) -> None:
@@ -67,29 +75,25 @@ class LiveCalibration:
             valid = target[:, -1:] == 0 if self.regions else target != self.ignore_label
             counted = counted & valid
             known = known & valid
-        place = (confidence * NUM_BINS).ceil().long().clamp(1, NUM_BINS) - 1
+        place = (confidence * _NUM_BINS).ceil().long().clamp(1, _NUM_BINS) - 1
         columns = counted, confidence * counted, hits & counted & finite
         bins = [
-            _sums(place[:, one], [column[:, one] for column in columns], NUM_BINS)
+            _sums(place[:, one], [column[:, one] for column in columns], _NUM_BINS)
             for one in range(place.shape[1])
         ]
         highest = logits.amax(1, keepdim=True).nan_to_num()
-        fine = _FINE * (MAX_LOGIT_EDGES[-1] - MAX_LOGIT_EDGES[0])
-        place = ((highest - MAX_LOGIT_EDGES[0]) * _FINE).floor().clamp(0, fine - 1).long()
+        place = ((highest - MAX_LOGIT_EDGES[0]) * _FINE).floor().clamp(0, _NUM_FINE - 1).long()
         self._bins = self._bins + torch.stack(bins)
-        self._max_logits = self._max_logits + _sums(place, [known], fine)[0]
+        self._max_logits += _sums(place, [known], _NUM_FINE)[0]
 
     def gather(self) -> None:
         """Add what the other processes of a distributed training counted."""
         for counts in (self._bins, self._max_logits):
-            if isinstance(counts, Tensor):
-                torch.distributed.all_reduce(counts)
+            torch.distributed.all_reduce(counts)
 
-    def values(self) -> dict[str, float]:
-        """``VALUES``; NaN where there are no voxels."""
-        values = dict.fromkeys(VALUES, math.nan)
-        if isinstance(self._bins, float) or isinstance(self._max_logits, float):
-            return values
+    def values(self) -> ByName:
+        """``VALUES``, NaN where there are no voxels, and the voxels by maximum logit, ``MAX_LOGIT_HISTOGRAM``."""
+        values: ByName = dict.fromkeys(VALUES, math.nan)
         voxels, confidence, hits = self._bins.cpu().double().numpy().swapaxes(0, 1)
         known = voxels.sum(1) > 0
         if known.any():
@@ -97,18 +101,14 @@ class LiveCalibration:
             gaps = (confidence - hits)[known]
             values["ece"] = float((np.abs(gaps).sum(1) / totals).mean())
             values["over_confidence"] = float((gaps.sum(1) / totals).mean())
-        below = np.concatenate([[0], self._max_logits.cpu().double().numpy().cumsum()])
+        max_logits = self._max_logits.cpu().double().numpy()
+        below = np.concatenate([[0], max_logits.cumsum()])
         if below[-1] > 0:
             edges = np.linspace(MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1], len(below))
-            quantiles = np.interp(np.array(LEVELS) / 100, below / below[-1], edges)
+            quantiles = np.interp(np.array(_LEVELS) / 100, below / below[-1], edges)
             values |= zip(MAX_LOGIT_QUANTILES, map(float, quantiles), strict=True)
+        values[MAX_LOGIT_HISTOGRAM] = max_logits.reshape(-1, _FINE).sum(1).astype(int).tolist()
         return values
-
-    def histogram(self) -> list[int]:
-        """Voxels by maximum logit, between ``MAX_LOGIT_EDGES``."""
-        if isinstance(self._max_logits, float):
-            return [0] * (len(MAX_LOGIT_EDGES) - 1)
-        return [int(count) for count in self._max_logits.reshape(-1, _FINE).sum(1).tolist()]
 
 
 def _sums(place: Tensor, columns: list[Tensor], bins: int) -> Tensor:
@@ -121,6 +121,7 @@ class LiveCurvesMixin(nnUNetTrainer):
     """Logs ``LiveCalibration`` in each epoch of any nnU-Net trainer class, and draws ``calibration_progress.png``."""
 
     _live: LiveCalibration
+    _watching: RemovableHandle
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -139,22 +140,20 @@ class LiveCurvesMixin(nnUNetTrainer):
         self._live = LiveCalibration(
             regions=bool(self.label_manager.has_regions),
             ignore_label=self.label_manager.ignore_label,
+            device=self.device,
         )
+        self._watching = hooks.watch_loss(self.loss, self.watch)
 
     def watch(self, logits: Tensor, target: Tensor) -> None:
         """See what a validation batch's loss gets at full resolution."""
         self._live.add(logits, target)
 
-    def validation_step(self, batch: ByName) -> Any:
-        with hooks.loss_is_watched(self, self.watch):
-            return super().validation_step(batch)
-
     def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:
         super().on_validation_epoch_end(val_outputs)
+        self._watching.remove()
         if self.is_ddp:
             self._live.gather()
-        hooks.log_values(self, self._live.values())
-        hooks.log_locally(self, MAX_LOGIT_HISTOGRAM, self._live.histogram())
+        hooks.log(self, self._live.values())
 
     def on_epoch_end(self) -> None:
         logged = hooks.values_by_epoch(self)
@@ -173,7 +172,7 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     from matplotlib.figure import Figure
 
     labels = {"ece": "ECE", "over_confidence": "confidence − accuracy"}
-    labels |= {name: f"{level} %" for name, level in zip(MAX_LOGIT_QUANTILES, LEVELS, strict=True)}
+    labels |= {name: f"{level} %" for name, level in zip(MAX_LOGIT_QUANTILES, _LEVELS, strict=True)}
     # Not seaborn's style, which nnU-Net's own plot sets, with letters of 27 points
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(8, 6), layout="constrained")

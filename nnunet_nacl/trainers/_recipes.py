@@ -1,12 +1,23 @@
-"""Trainer names and their recipes: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
+"""Trainer names, their recipes, and the losses of these: ``nnUNetTrainer[TERM]LOSS[_suffix ...]`` <-> ``Recipe``.
 
 The name carries the settings, as in nnU-Net's own trainer variants, so that each variant has its own results folder and
-prediction finds it again from the checkpoint. This module imports neither torch nor nnU-Net.
+prediction finds it again from the checkpoint. Names are read without torch and nnU-Net, which take seconds to import.
 """
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from typing_extensions import Unpack
+
+from nnunet_nacl.typing import ByName
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nnunet_nacl import losses
 
 PREFIX = "nnUNetTrainer"
 PAPER_EPOCHS = 100
@@ -32,12 +43,6 @@ class Recipe:
     num_epochs: int | None = None
     num_iterations_per_epoch: int | None = None
     paper_schedule: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise a ValueError unless ``loss`` and ``term`` are ours."""
-        for what, name, known in (("loss", self.loss, LOSSES), ("term", self.term, TERMS)):
-            if name is not None and name not in known:
-                raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -179,11 +184,6 @@ _NAME = re.compile(
 )
 
 
-def trainer_names() -> list[str]:
-    """Return the names without suffixes: each loss alone, then with each term."""
-    return [f"{PREFIX}{term}{loss}" for term in ("", *TERMS) for loss in LOSSES]
-
-
 def parse_name(name: str) -> Recipe | None:
     """Parse a trainer's name into its recipe; None if it is not one of ours.
 
@@ -204,7 +204,7 @@ num_iterations_per_epoch=None, paper_schedule=False)
         return None
     loss = match["loss"]
     term = match["term"]
-    groups = _groups_of(loss, term)
+    groups = (LOSSES[loss].settings, TERMS[term].settings if term else (), SCHEDULE)
     values: list[dict[str, object]] = [{} for _ in groups]
     set_by: dict[tuple[int, str], str] = {}
     for suffix in match["suffixes"].split("_")[1:]:
@@ -253,32 +253,6 @@ def without_budget(name: str) -> tuple[str, dict[str, object]]:
         name = base
 
 
-def schedule_suffix(
-    *, epochs: int | None = None, iterations: int | None = None, paper_schedule: bool = False
-) -> str:
-    """Return the end of a trainer's name for this schedule; None leaves the trainer's own.
-
-    Args:
-        epochs: of a training.
-        iterations: of an epoch.
-        paper_schedule: Adam as in the paper; only our trainers have it.
-
-    Raises:
-        ValueError: a number below 1.
-
-    >>> schedule_suffix(epochs=5, paper_schedule=True)
-    '_paperSchedule_5epochs'
-    """
-    suffix = "_paperSchedule" if paper_schedule else ""
-    for option, number in (("epochs", epochs), ("iterations", iterations)):
-        if number is None:
-            continue
-        if number < 1:
-            raise ValueError(f"{option}: expected 1 or more; got {number}.")
-        suffix += f"_{number}{option}"
-    return suffix
-
-
 def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None:
     """Return the setting that a suffix belongs to, by its name, and the value; None if it belongs to none."""
     for setting in settings:
@@ -288,14 +262,70 @@ def _read(suffix: str, settings: Sequence[Setting]) -> tuple[str, object] | None
     return None
 
 
-def _groups_of(loss: str, term: str | None) -> tuple[tuple[Setting, ...], ...]:
-    """Return the settings of the loss, of the term, and of the schedule."""
-    return LOSSES[loss].settings, TERMS[term].settings if term else (), SCHEDULE
-
-
 def _error(name: str, groups: Sequence[Sequence[Setting]], problem: str) -> ValueError:
     valid = "; ".join(dict.fromkeys(setting.shown() for group in groups for setting in group))
     return ValueError(
         f"Trainer name {name} {problem}. Valid suffixes, each after an underscore, in any order, with p for the "
         f"decimal point: {valid}."
     )
+
+
+def build_loss(
+    recipe: Recipe,
+    loss_class: "type[losses.SegmentationLoss] | None" = None,
+    **shared: Unpack["losses.Shared"],
+) -> "losses.SegmentationLoss":
+    """Build the loss of a recipe; a ValueError for settings that the loss does not allow.
+
+    Args:
+        recipe: the loss and its settings.
+        loss_class: a loss of one's own, in place of the recipe's.
+        shared: settings of ``SegmentationLoss``.
+    """
+    from nnunet_nacl import losses
+
+    if loss_class is None and recipe.loss is None:
+        raise ValueError(
+            'There is no loss: set the trainer\'s loss_class, or name one, as in Recipe("NACL").'
+        )
+    if loss_class is None:
+        loss_class = getattr(losses, LOSSES[str(recipe.loss)].class_name)
+    settings: ByName = {**recipe.settings, **shared}
+    return loss_class(**settings)
+
+
+def build_term(
+    recipe: Recipe,
+    term_class: "type[losses.ImageTerm] | None" = None,
+    *,
+    dice: "nn.Module | None" = None,
+    **shared: Unpack["losses.SharedByTerms"],
+) -> "nn.Module | None":
+    """Build the image-level term of a recipe, or None; a ValueError for settings that it does not allow.
+
+    Args:
+        recipe: the term and its settings.
+        term_class: a term of one's own, in place of the recipe's.
+        dice: nnU-Net's Dice loss, the term ``"Dice"`` and a part of terms that take it.
+        shared: settings of ``ImageTerm``.
+    """
+    from nnunet_nacl import losses
+
+    if term_class is None and recipe.term == "Dice":
+        return dice
+    if term_class is None and recipe.term is not None:
+        term_class = getattr(losses, TERMS[recipe.term].class_name)
+    if term_class is None:
+        return None
+    settings: ByName = {**recipe.term_settings, **shared}
+    if "dice" in inspect.signature(term_class).parameters:
+        settings["dice"] = dice
+    return term_class(**settings)
+
+
+def default_of(loss: str, setting: str) -> object:
+    """Return the default of a setting of a loss or term, as its class has it."""
+    from nnunet_nacl import losses
+
+    class_name = {**LOSSES, **TERMS}[loss].class_name
+    return inspect.signature(getattr(losses, class_name)).parameters[setting].default

@@ -7,8 +7,9 @@ from nnunet_nacl.use._conformal import (
     fit_volume,
     recall_threshold,
 )
+from nnunet_nacl.use._doubt import most_doubtful
 from nnunet_nacl.use._fit import ReviewFit, fit_review
-from nnunet_nacl.use._maps import most_doubtful, write_maps
+from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._review import (
     REVIEW_NAME,
     mean_pairwise_dice,

@@ -1,8 +1,8 @@
 """Guarantees from calibration cases with ground truth: recall, volume intervals, a lower bound of the Dice.
 
 They hold on average over cases that are exchangeable with the calibration cases: same scanners, same population, same
-way of predicting. They promise nothing for a single case or a group of cases. n calibration cases with a rate of
-failure α need n ≥ 1/α − 1, for intervals with two ends n ≥ 2/α − 1.
+way of predicting. They promise nothing for a single case or a group of cases. A rate of failure α needs
+n ≥ 1/α − 1 calibration cases, for intervals with two ends n ≥ 2/α − 1.
 """
 
 import math
@@ -148,7 +148,7 @@ def fit_dice(
 ) -> DiceFit:
     """Fit the true Dice to the predicted Dice, with a split conformal lower bound.
 
-    Half of the cases, drawn at random, fit the map. The n others give residuals ``Dice - map(SDC)``, whose
+    Half of the cases, drawn at random, fit the map. The n others give residuals ``Dice - map(predicted)``, whose
     ⌊(n + 1) α⌋-th smallest is the margin, α = 1 − coverage. A new case's Dice is at least map + margin with a
     probability of at least the coverage, at most 1/(n + 1) more if no residuals are equal.
 

@@ -4,18 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate import FOLD_CHECKPOINT, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
-from nnunet_nacl.names import cases_of_patients, shuffled
-from nnunet_nacl.nnunet import Predictions, Provenance, validates_training_cases
-from nnunet_nacl.use._conformal import TooFewCasesError, interval_rank, recall_threshold
+from nnunet_nacl.names import cases_of_patients, shuffled, split_cases
+from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance, validates_training_cases
+from nnunet_nacl.use._conformal import TooFewCasesError, interval_rank
 from nnunet_nacl.use._structures import (
     ALL,
     Judgement,
@@ -39,12 +37,11 @@ class ReviewFit:
         structures: what was fitted, by the structure's name.
         held_out: judges each part of the cases, say a fold, by a fit to the rest; empty if a rest is too small.
         patients: how many patients they are of, if one case of each is used; None if each case is taken for a patient.
-        ignored: the share of ignored voxels in each of them.
+        ignored: the share of ignored voxels in each case that is used.
         gt_folder: their ground truth.
         pred_folders: several, if the folds of a model are fitted together.
         skipped: cases that could not be used.
         version: of this package.
-        format: marks the file.
         file: where it was written, or read from.
     """
 
@@ -58,7 +55,6 @@ class ReviewFit:
     skipped: list[Skipped]
     patients: int | None = None
     version: str = __version__
-    format: Literal["review fit of nnunet_nacl"] = "review fit of nnunet_nacl"
     file: Path | None = field(default=None, compare=False)
 
     @classmethod
@@ -68,8 +64,10 @@ class ReviewFit:
 
     def recall_threshold(self, structure: str, alpha: float) -> float:
         """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases."""
-        fit = self.structures[structure]
-        return recall_threshold(fit.missed, fit.num_present, alpha)
+        try:
+            return self.structures[structure].recall_threshold(alpha)
+        except TooFewCasesError as error:
+            raise TooFewCasesError(f"{structure}: {error}") from error
 
     def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
         """Raise a ValueError if the fit must not be used for a folder of predictions.
@@ -124,11 +122,7 @@ class ReviewFit:
 
     def quality_notes(self) -> list[str]:
         """Say how well the Dice to expect, bounds and intervals work on held-out cases."""
-        ranks = [
-            one.spearman
-            for one in self.held_out
-            if one.structure != ALL and one.spearman is not None
-        ]
+        ranks = [one.spearman for one in self._of_structures() if one.spearman is not None]
         quality = "the rank correlation on other cases is unknown"
         if ranks:
             quality = (
@@ -137,12 +131,13 @@ class ReviewFit:
             )
         return [f"The fit uses {self.size}; {quality}.", *self.shortfalls()]
 
+    def _of_structures(self) -> list[Judgement]:
+        return [one for one in self.held_out if one.structure != ALL]
+
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
-        for judgement in self.held_out:
-            if judgement.structure == ALL:
-                continue
+        for judgement in self._of_structures():
             for what, held, count in (
                 ("bound of the Dice", judgement.bound_coverage, judgement.num_bounds),
                 ("interval of the volume", judgement.interval_coverage, judgement.num_intervals),
@@ -200,11 +195,12 @@ def fit_review(
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes
     )
-    assert counted.counts.truth is not None
     assert predictions.gt_folder is not None
     patients = cases_of_patients(counted.cases, by_patient)
     one_of_each = {shuffled(cases)[0] for cases in patients.values()}
     used = counted.take([row for row, case in enumerate(counted.cases) if case in one_of_each])
+    used_truth = used.counts.truth
+    assert used_truth is not None
     groups = [{case.name for case in cases} for cases in predicted.groups.values()]
     parts = [sorted(one_of_each & group) for group in groups if one_of_each & group]
     if len(parts) == 1:
@@ -214,7 +210,7 @@ def fit_review(
         coverage=coverage,
         structures=_fit_structures(used, coverage),
         held_out=_hold_out(used, parts, coverage),
-        ignored=counted.counts.truth.ignored.tolist(),
+        ignored=used_truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
         pred_folders=list(map(str, folders)),
         skipped=counted.skipped,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.typing import ByName, Floats, Labels
+from nnunet_nacl.use._doubt import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._maps import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._structures import (
     Judgement,
     StructureFit,
@@ -95,9 +95,9 @@ def review_folder(
     """List the structures of all cases of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
     They are sorted by trust, the lowest first: the fitted Dice, or else the Dice to expect, that is the predicted Dice
-    or, if nothing of a structure is segmented, 1 − max p, and then the expected volume. Writes the CSV, and beside it a
-    JSON file with the judgements. After an interruption, a second call continues with the remaining cases. A case that
-    cannot be reviewed is in ``skipped``.
+    or, if nothing of a structure is segmented, 1 − max p. Ties are sorted by predicted Dice, then by expected volume,
+    the largest first. Writes the CSV, and beside it a JSON file with the judgements. After an interruption, a second
+    call counts only the remaining cases. A case that cannot be reviewed is in ``skipped``.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations; or nnU-Net's validation folder of a fold.
@@ -125,12 +125,7 @@ def review_folder(
         check_output(one, overwrite=replaces)
     if page is not None:
         check_output(page, overwrite=overwrite)
-    member_folders = [Predictions.of_folder(None, folder) for folder in members]
-    for member in member_folders:
-        # They may be trained differently
-        own, like = (replace(one.provenance, **_MAY_DIFFER) for one in (member, predictions))
-        if mismatch := own.mismatch(like):
-            raise ValueError(f"{member.home} has {mismatch} as {predictions.home}.")
+    of_members = _open_members(members, predictions)
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
     ]
@@ -145,25 +140,25 @@ def review_folder(
     )
     looks: dict[str, _Look] = {}
     if members or page is not None:
-        looks, unseen = each_case(
+        looks, failed = each_case(
             {case.name: case for case, _ in counted.counted},
             partial(
                 _look,
                 data_set=data_set,
-                members=member_folders,
+                members=of_members,
                 images=None if images is None else Path(images).resolve(),
                 slices=0 if page is None else _SLICES,
             ),
             doing="looking",
             num_processes=num_processes,
         )
-        check_any_used(looks, unseen)
+        check_any_used(looks, failed)
         rows = [row for row, case in enumerate(counted.cases) if case in looks]
-        counted = replace(counted.take(rows), skipped=[*counted.skipped, *unseen])
+        counted = replace(counted.take(rows), skipped=[*counted.skipped, *failed])
     fits = chosen.structures if chosen else {}
     agreement = np.full((len(counted.cases), len(counted.structures)), np.nan)
     if looks:
-        agreement[:] = [looks[case][0] for case in counted.cases]
+        agreement[:] = [looks[case].agreement for case in counted.cases]
     table = ranked_structures(counted, fits, agreement)
     outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
     review = Review(
@@ -180,8 +175,28 @@ def review_folder(
     return review
 
 
-_Look = tuple[tuple[float, ...], list[DoubtfulSlice], str | None]
-"""A case's agreement of members on each structure (NaN without), slices to show, and a problem with the image."""
+def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> list[Predictions]:
+    """Open other predictions of the same cases, perhaps of other trainings."""
+    if len(folders) == 1:
+        raise ValueError(
+            "--members: expected two or more folders, whose agreement counts; got one."
+        )
+    members = [Predictions.of_folder(None, folder) for folder in folders]
+    for member in members:
+        own, like = (replace(one.provenance, **_MAY_DIFFER) for one in (member, predictions))
+        if mismatch := own.mismatch(like):
+            raise ValueError(
+                f"{member.home} is no member for {predictions.home}: it has {mismatch}."
+            )
+    return members
+
+
+class _Look(NamedTuple):
+    """A case's agreement of members on each structure (NaN without), slices to show, and why its image is not."""
+
+    agreement: tuple[float, ...]
+    slices: list[DoubtfulSlice]
+    problem: str | None
 
 
 def _look(
@@ -199,14 +214,14 @@ def _look(
         labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
     if not slices:
-        return agreement, [], None
+        return _Look(agreement, [], None)
     image = None if images is None else first_channel(images, files.name, files.prediction)
     shown, problem = doubtful_slices(case, data_set, image, number=slices)
-    return agreement, shown, problem
+    return _Look(agreement, shown, problem)
 
 
 def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
-    """Write the notes to read before the list."""
+    """Notes to read before the list."""
     notes = []
     truth = counted.counts.truth
     ignored = None if truth is None else ignored_text(truth.ignored.tolist())
@@ -234,7 +249,7 @@ def _write_page(
 ) -> None:
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
-    slices = {case: look[1] for case, look in looks.items()}
+    slices = {case: look.slices for case, look in looks.items()}
     pictures = [one.picture for one in chain.from_iterable(slices.values())]
     outlined = sorted({label for picture in pictures for label in picture.outlines})
     content = {
@@ -244,7 +259,7 @@ def _write_page(
             for case, of_case in cases.items()
         },
         "slices": slices,
-        "problems": {case: look[2] for case, look in looks.items()},
+        "problems": {case: look.problem for case, look in looks.items()},
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
         "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},

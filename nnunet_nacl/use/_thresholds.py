@@ -27,7 +27,7 @@ class DecodedCase:
 
     Attributes:
         thresholds: one per class k ≥ 1, or region.
-        shared_voxels: in which several structures reach their thresholds, unless decoded for Dice.
+        shared_voxels: in which a structure that reaches its threshold does not get the label, unless decoded for Dice.
     """
 
     thresholds: list[float]
@@ -74,37 +74,16 @@ def decode_folder(
             "guaranteed."
         )
     predictions = Predictions.of_folder(None, pred_folder)
-    meaning = predictions.data_set.meaning
     predictions.data_set.check_regions()
+    meaning = predictions.data_set.meaning
     names = meaning.names
-    notes = []
-    decode: Decode
     if fit is not None:
-        metric = "recall"
         alpha = 0.1 if alpha is None else alpha
-        chosen = ReviewFit.read(fit)
-        notes = [*chosen.ignored_notes(), *chosen.check(predictions, segmented=False)]
-        of_fit = [chosen.recall_threshold(name, alpha) for name in names]
-        decode = partial(_by_thresholds, thresholds=of_fit)
+        metric, decode, notes = _for_recall(predictions, ReviewFit.read(fit), alpha)
     elif thresholds:
-        if unknown := set(thresholds) - set(names):
-            raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
-        of_names = [thresholds.get(name, 0.5) for name in names]
-        metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
-        decode = partial(_by_thresholds, thresholds=of_names)
+        metric, decode, notes = _as_given(names, thresholds)
     else:
-        metric = "dice"
-        decode = _for_dice
-        try:
-            import rankseg  # type: ignore[import-untyped]  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "For the highest expected Dice, decode needs the library rankseg: pip install nnunet-nacl[rankseg]"
-            ) from error
-        if not predictions.is_calibrated:
-            notes.append(
-                "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
-            )
+        metric, decode, notes = _for_dice(predictions)
     folder = new_predictions(predictions, output, overwrite=overwrite)
     written = write_cases(
         predictions,
@@ -135,6 +114,40 @@ def decode_folder(
         )
     written.notes.extend(notes)
     return written
+
+
+Decoder = tuple[str, Decode, list[str]]
+"""What for, how, and notes."""
+
+
+def _for_recall(predictions: Predictions, fit: ReviewFit, alpha: float) -> Decoder:
+    notes = [*fit.ignored_notes(), *fit.check(predictions, segmented=False)]
+    names = predictions.data_set.meaning.names
+    thresholds = [fit.recall_threshold(name, alpha) for name in names]
+    return "recall", partial(_by_thresholds, thresholds=thresholds), notes
+
+
+def _as_given(names: Sequence[str], thresholds: Mapping[str, float]) -> Decoder:
+    if unknown := set(thresholds) - set(names):
+        raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
+    of_names = [thresholds.get(name, 0.5) for name in names]
+    metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
+    return metric, partial(_by_thresholds, thresholds=of_names), []
+
+
+def _for_dice(predictions: Predictions) -> Decoder:
+    try:
+        import rankseg  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "For the highest expected Dice, decode needs the library rankseg: pip install nnunet-nacl[rankseg]"
+        ) from error
+    notes = []
+    if not predictions.is_calibrated:
+        notes.append(
+            "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
+        )
+    return "dice", _by_rankseg, notes
 
 
 def _write_case(
@@ -168,8 +181,8 @@ def _by_thresholds(
     return labels, DecodedCase(list(thresholds), shared_voxels=shared)
 
 
-def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
-    """By rankseg; the threshold of a structure is below the smallest p of its voxels, 1 if it has none."""
+def _by_rankseg(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
+    """Decode by rankseg; the threshold of a structure is below the smallest p of its voxels, 1 if it has none."""
     import torch
     from rankseg import rankseg_rma
 

@@ -12,8 +12,8 @@ import torch
 
 from nnunet_nacl.calibrate import TrainedFold, _head
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import load_predictor, read_checkpoint
-from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
+from nnunet_nacl.nnunet import read_checkpoint
+from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set, load_predictor
 
 CASES = [f"toy_{number}" for number in range(6)]
 
@@ -58,7 +58,7 @@ def open_fold(model: Path, *, mirroring: bool = False) -> TrainedFold:
 
 def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
     with torch.no_grad():
-        return load_predictor(model, 0, "cpu", checkpoint=checkpoint).network(image)[0].numpy().astype(float)
+        return load_predictor(model, checkpoint).network(image)[0].numpy().astype(float)
 
 
 def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:

@@ -18,7 +18,8 @@ from nnunet_nacl.calibrate import (
 )
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of, decoding_of
+from nnunet_nacl.metrics import NLL_CLIP
+from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of
 from nnunet_nacl.use import decode_folder
 from tests.generated import (
     ENDING,
@@ -123,7 +124,7 @@ def test_what_postprocessing_removed_stays_removed(regions: bool, fit_file: Path
 def test_decoded_segmentations_become_the_argmax(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     decode_folder(new[1], tmp_path / "decoded", thresholds={"one": 0.9})
     apply_folder(fit_file, tmp_path / "decoded", tmp_path / "calibrated")
-    assert decoding_of(tmp_path / "calibrated") is None
+    assert Predictions.of_folder(None, tmp_path / "calibrated").provenance.decoded is None
     labels = read(tmp_path / "calibrated" / f"x{ENDING}")
     assert (labels == probabilities(tmp_path / "calibrated", "x").argmax(0)).all()
     assert (labels != read(tmp_path / "decoded" / f"x{ENDING}")).any()
@@ -245,7 +246,7 @@ def drawn_logits(spread: float, shape: tuple[int, ...] = (16, 16, 16)) -> tuple[
 
 
 def test_what_float16_rounds_to_0(tmp_path: Path) -> None:
-    """p = 0 may be any below 3e-8. Taken for 1e-38, T would be 14; so the table says that."""
+    """p = 0 may be any below 3e-8. Taken for 1e-38, T would be 14; so the table says that. ``apply`` agrees."""
     z, y = drawn_logits(3)
     for dtype, factor, tolerance, is_coarse in (
         (np.float32, 6, 0.02, False),
@@ -258,7 +259,14 @@ def test_what_float16_rounds_to_0(tmp_path: Path) -> None:
         )
         assert isinstance(fit.calibration, Temperature)
         assert fit.calibration.temperature == pytest.approx(factor, rel=tolerance)
-        assert ("float16 rounds p to 0 or 1 in 7 % of the errors: T may be off" in fit.table()) == is_coarse
+        assert ("float16 rounds p to 0 or 1 in 7 % of the errors" in fit.tried["temperature"].remark) == is_coarse
+        assert not fit.tried["as trained"].remark
+        other_names = list("ijklmnop")
+        _, others = logits_folder(folders[1].parent / "others", dtype, z, y, other_names, factor)
+        apply_folder(tmp_path / "fit.json", others, folders[1].parent / "applied")
+        p = np.stack([probabilities(folders[1].parent / "applied", name) for name in other_names])
+        nll = -np.log(np.take_along_axis(p, y[:, None], 1).clip(NLL_CLIP)).sum() / (y > 0).sum()
+        assert nll == pytest.approx(fit.tried["temperature"].NLL, rel=0.01)
 
 
 @pytest.mark.parametrize("voxels", [20, 380])

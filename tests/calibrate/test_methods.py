@@ -21,12 +21,12 @@ from nnunet_nacl.calibrate import (
     compare,
     judge,
     nll_of_cases,
-    split_cases,
     try_methods,
 )
 from nnunet_nacl.calibrate._sample import check_enough, penalized_nll
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
+from nnunet_nacl.names import split_cases
 from nnunet_nacl.nnunet import Provenance
 
 SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
@@ -163,7 +163,6 @@ class Scaled:
     factor: float
     method: str = "scaled"
     remark: str = "of two factors"
-    keeps_labels: ClassVar[bool] = True
     needs_features: ClassVar[bool] = False
 
     @classmethod

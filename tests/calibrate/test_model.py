@@ -147,14 +147,14 @@ def test_a_fold_that_was_trained_again(copy_of: Callable[..., Copy], tmp_path: P
     preprocessed = copy.preprocessed
     moved = shutil.copytree(copy.model, tmp_path / copy.model.name)
     for model in (copy.model, moved):  # a copy's files have other times
-        Predictions.of_validation(model, preprocessed, [0], "validation_calibrated")
+        Predictions.of_model(model, [0], validation="validation_calibrated", preprocessed=preprocessed)
         trained = torch.load(model / "fold_0" / "checkpoint_final.pth", weights_only=False)
         trained["network_weights"] = {key: value + 1 for key, value in trained["network_weights"].items()}
         torch.save(trained, model / "fold_0" / "checkpoint_final.pth")
         with pytest.raises(
             ValueError, match=r"calibrated before checkpoint_final\.pth changed: .* trained again since"
         ):
-            Predictions.of_validation(model, preprocessed, [0], "validation_calibrated")
+            Predictions.of_model(model, [0], validation="validation_calibrated", preprocessed=preprocessed)
 
 
 def test_a_run_that_is_stopped_leaves_the_earlier_calibration(

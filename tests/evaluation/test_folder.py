@@ -12,7 +12,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _result, evaluate
 from nnunet_nacl.metrics import Counts, Settings, evaluate_case
-from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.nnunet import Predictions, model_folder
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
 from tests.generated import LABELS, add_case, noisy_case, write_model, write_upright
 
@@ -142,7 +142,7 @@ def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def evaluate_folds(*folds: int, validated: Sequence[str]) -> FolderResult:
         splits = [{"train": [], "val": [*cases]} for cases in validated]
         (preprocessed / "splits_final.json").write_text(json.dumps(splits))
-        return evaluate(Predictions.of_model(1, "2d", trainer="nnUNetTrainerNACL", folds=folds))
+        return evaluate(Predictions.of_model(model_folder(1, "2d", trainer="nnUNetTrainerNACL"), folds))
 
     assert len(evaluate_folds(0, validated=["ab", "c"]).cases) == 2
     assert (model / "fold_0" / "validation" / SUMMARY).is_file()

@@ -175,8 +175,8 @@ def test_a_summary_of_records_that_were_counted_otherwise_since(
 ) -> None:
     """The folds of a model together, in another way than one of them by itself."""
     model, preprocessed = write_model(tmp_path, ["a", "b"])
-    fold = evaluate(Predictions.of_validation(model, preprocessed, [0]))
-    evaluate(Predictions.of_validation(model, preprocessed, [0, 1]), Settings(num_bins=10))
+    fold = evaluate(Predictions.of_model(model, [0], preprocessed=preprocessed))
+    evaluate(Predictions.of_model(model, [0, 1], preprocessed=preprocessed), Settings(num_bins=10))
     with pytest.raises(ValueError, match=r"is not of the record of a, which was counted in another way since: run"):
         read_result(fold.file)
     both = read_result(model / "calibration_folds_0_1_summary.json")

@@ -19,6 +19,7 @@ from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, SegmentationLoss, SoftDice, _compiled, _gradient, _target
 from tests.losses.test_laws import (
     CLASSES,
+    NoDice,
     draw,
     each_kind,
     each_loss,
@@ -27,7 +28,6 @@ from tests.losses.test_laws import (
     value_and_gradient,
     with_ignored,
 )
-from tests.losses.test_terms import NoDice
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from nnunet_nacl.losses import Neighborhood, neighbor_shares
+from nnunet_nacl.losses import neighbor_shares
 
 IGNORE = 9
 
@@ -94,19 +94,3 @@ def test_regions_are_filtered_one_by_one() -> None:
     found = neighbor_shares(torch.cat([whole, part, ignored], 1), 2, regions=True, ignore_label=3)
     assert torch.equal(found[0, 0, :, :3], torch.ones(4, 3))
     torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("prior", "gausian", r"^prior must be one of 'mean', 'gaussian', 'plain_gaussian'; got 'gausian'\.$"),
-        ("kernel_size", 4, r"^kernel_size must be an odd whole number of at least 3; got 4\.$"),
-        ("border", "none", r"^border must be one of 'valid', 'background', 'zero'; got 'none'\.$"),
-    ],
-)
-def test_a_wrong_setting_is_no_neighborhood(setting: str, value: object, message: str) -> None:
-    """A prior with a typo was the authors' Gaussian."""
-    with pytest.raises(ValueError, match=message):
-        Neighborhood(**{setting: value})
-    with pytest.raises(ValueError, match=r"^sigma must be a number of at least 0\.2; got -1\.$"):
-        Neighborhood(prior="gaussian", sigma=-1)

@@ -15,7 +15,15 @@ class OfOnesOwn(SegmentationLoss):
 
     def __init__(self, **shared: Unpack[losses.Shared]) -> None:
         super().__init__(**shared)
-        for name in ("at_once", "mean", "total", "canonical", "without_border", "neighbor_shares", "dice_term"):
+        for name in (
+            "at_once",
+            "mean",
+            "canonical",
+            "with_neighbors",
+            "sum_over_voxels",
+            "neighbor_shares",
+            "image_term",
+        ):
             setattr(self, name, 1.0)
 
     def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:

@@ -14,8 +14,8 @@ from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunet_nacl.calibrate import calibrate_model
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import load_predictor, read_checkpoint
-from tests.conftest import KINDS, TRAINER, Planned, Trained, copy_data_set
+from nnunet_nacl.nnunet import read_checkpoint
+from tests.conftest import KINDS, TRAINER, Planned, Trained, copy_data_set, load_predictor
 
 SLIM = {"network_weights", "trainer_name", "init_args"}
 PREFIX = "cannot be read as a checkpoint of nnU-Net: "
@@ -192,8 +192,8 @@ def test_a_slimmed_checkpoint_predicts_the_same(slimmed: Path, trained: Trained)
     for name, use_mirroring in (("checkpoint_final.pth", False), ("checkpoint_object.pth", True)):
         stock = nnUNetPredictor(use_mirroring=use_mirroring, device=torch.device("cpu"), allow_tqdm=False)
         stock.initialize_from_trained_model_folder(str(slimmed), (0,), name)
-        ours = load_predictor(slimmed, 0, "cpu", checkpoint=name, use_mirroring=use_mirroring)
-        expected = load_predictor(whole, 0, "cpu", use_mirroring=use_mirroring)
+        ours = load_predictor(slimmed, name, use_mirroring=use_mirroring)
+        expected = load_predictor(whole, use_mirroring=use_mirroring)
         logits = [one.predict_logits_from_preprocessed_data(image) for one in (expected, stock, ours)]
         assert torch.equal(logits[0], logits[1])
         assert torch.equal(logits[0], logits[2])
@@ -211,7 +211,7 @@ def test_a_slimmed_checkpoint_is_calibrated_and_exported(slimmed: Path, monkeypa
         assert set(read_checkpoint(file)) == SLIM | {"nnunet_nacl_calibration"}
     stock = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), allow_tqdm=False)
     stock.initialize_from_trained_model_folder(str(exported), (0,), calibrated.name)
-    ours = load_predictor(slimmed, 0, "cpu", checkpoint=calibrated.name, use_mirroring=False)
+    ours = load_predictor(slimmed, calibrated.name, use_mirroring=False)
     image = torch.randn(1, 3, 20, 24)
     logits = [one.predict_logits_from_preprocessed_data(image) for one in (stock, ours)]
     assert torch.equal(*logits)

@@ -10,7 +10,7 @@ import pytest
 from skimage import io
 
 from nnunet_nacl.nnunet import raw_cases, training_image
-from nnunet_nacl.nnunet._folders import fold_split
+from nnunet_nacl.nnunet._cases import fold_split
 from tests.conftest import Planned, copy_data_set, trainer_on_cpu
 from tests.generated import write_upright
 

@@ -5,7 +5,7 @@ import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import DataSet, PlansJson, Provenance, dataset_in, model_folder, read_dataset_json
-from nnunet_nacl.nnunet._names import names_in, naming
+from nnunet_nacl.nnunet._names import attributed_to, names_in
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
 CONTENT = {"labels": REGIONS, "file_ending": ".nii.gz", "regions_class_order": [1, 2, 3]}
@@ -15,7 +15,7 @@ def test_dataset_json(tmp_path: Path) -> None:
     file = tmp_path / "dataset.json"
     file.write_text(json.dumps({**CONTENT, "channel_names": {"0": "T1", "1": "T2"}, "numTraining": 7}))
     assert read_dataset_json(file)["numTraining"] == 7  # what we know nothing of is there, too
-    meaning = DataSet.read(file, None).meaning
+    meaning = DataSet.read(file).meaning
     assert meaning == LabelMeaning.of_names(REGIONS, [[1, 2], [2], [3]])
     assert meaning.regions == ((1, 2), (2,), (3,))
     assert (meaning.known, meaning.ignored, meaning.written) == ((0, 1, 2, 3), 4, (1, 2, 3))
@@ -33,7 +33,7 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     file = tmp_path / "dataset.json"  # labels that nnU-Net converts, and an order of regions that means nothing
     content = {"labels": {"background": 0, "a": "1", "b": 2.0}, "file_ending": ".png", "regions_class_order": [1]}
     file.write_text(json.dumps(content))
-    found = DataSet.read(file, None)
+    found = DataSet.read(file)
     assert found.meaning.labels == {"background": 0, "a": 1, "b": 2}
     assert found.meaning.written == ()
     assert found.reader.name == "NaturalImage2DIO"
@@ -54,10 +54,10 @@ def test_labels_of_classes(tmp_path: Path) -> None:
 def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_path: Path) -> None:
     file = tmp_path / "dataset.json"
     with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist\.$"):
-        DataSet.read(file, None)
+        DataSet.read(file)
     file.write_text(json.dumps({**CONTENT, **changes}))
     with pytest.raises(ValueError, match=message) as raised:
-        DataSet.read(file, None)
+        DataSet.read(file)
     assert str(raised.value).startswith(str(file))
 
 
@@ -67,7 +67,7 @@ BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}
 def read_regions(tmp_path: Path, labels: dict[str, object], order: list[int]) -> DataSet:
     file = tmp_path / "dataset.json"
     file.write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz", "regions_class_order": order}))
-    return DataSet.read(file, None)
+    return DataSet.read(file)
 
 
 def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
@@ -111,20 +111,22 @@ def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
     described.write_text(json.dumps({"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}))
     plans.write_text(text)
     with pytest.raises(ValueError, match=str(plans)):
-        DataSet.read(described, plans)
+        DataSet.read(described)
 
 
-def test_errors_that_name_the_file_name_their_type(tmp_path: Path) -> None:
-    """Unless their text says enough: of others, such as our own mistakes, it may be just a key."""
-    file = tmp_path / "file"
-    for error, expected in (
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
         (KeyError("labels"), "KeyError: 'labels'"),
-        (TypeError("'NoneType' object is not iterable"), "TypeError: 'NoneType' object is not iterable"),
+        (TypeError("no iterable"), "TypeError: no iterable"),
         (OSError("broken"), "broken"),
         (ValueError("too short"), "too short"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{file} cannot be read: {expected}$"), naming(file, " cannot be read"):
-            raise error
+    ],
+)
+def test_errors_that_name_the_file_name_their_type(error: Exception, expected: str) -> None:
+    """Unless their text says enough: of others, such as our own mistakes, it may be just a key."""
+    with pytest.raises(ValueError, match=f"^file is odd: {expected}$"), attributed_to(Path("file"), " is odd"):
+        raise error
 
 
 def test_plans_with_nan(tmp_path: Path) -> None:
@@ -168,5 +170,5 @@ def test_fits_of_data_sets_from_1000_on_know_their_model(tmp_path: Path) -> None
         folder = tmp_path / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0" / "validation"
         folder.mkdir(parents=True)
         (folder / "dataset.json").write_text(json.dumps(CONTENT))
-        models.append(Provenance.read(folder, None, DataSet.read(folder / "dataset.json", None)))
+        models.append(Provenance.read(folder, DataSet.read(folder / "dataset.json")))
     assert models[0].mismatch(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"

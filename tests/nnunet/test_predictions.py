@@ -62,6 +62,10 @@ def model(tmp_path: Path) -> tuple[Path, Path]:
     return folder, tmp_path / "preprocessed"
 
 
+def validation_of(model: tuple[Path, Path], folds: list[int | str]) -> Predictions:
+    return Predictions.of_model(model[0], folds, preprocessed=model[1])
+
+
 def write_splits(preprocessed: Path, *folds: tuple[str, str]) -> None:
     splits = [{"train": list(train), "val": list(val)} for train, val in folds]
     (preprocessed / "splits_final.json").write_text(json.dumps(splits))
@@ -69,26 +73,26 @@ def write_splits(preprocessed: Path, *folds: tuple[str, str]) -> None:
 
 def test_validation_cases(model: tuple[Path, Path]) -> None:
     write_splits(model[1], ("c", "ab"), ("ac", "b"), ("ab", "c"))
-    found = Predictions.of_validation(*model, [0, 2])
+    found = validation_of(model, [0, 2])
     assert [[case.name for case in found.groups[fold]] for fold in "02"] == [["a", "b"], ["c"]]
     assert [case.is_predicted for case in found.cases] == [True, False, True]
-    assert found.plans == model[0] / "plans.json"
+    assert found.data_set.plans == model[0] / "plans.json"
     write_splits(model[1], ("bc", "a"), ("abc", "bc"))
     splits = model[1] / "splits_final.json"
     splits.write_text(splits.read_text().replace('"val"', '"seed": 3, "val"'))  # nnU-Net reads train and val alone
-    assert [case.name for case in Predictions.of_validation(*model, [0]).cases] == ["a"]  # as nnU-Net trains it
+    assert [case.name for case in validation_of(model, [0]).cases] == ["a"]  # as nnU-Net trains it
     fill(model[0] / "fold_1" / "validation", "b")
     with pytest.raises(
         ValueError, match=r"splits_final.json: fold 1 trains on 2 of its validation cases, such as b, which look"
     ):
-        Predictions.of_validation(*model, [0, 1])
+        validation_of(model, [0, 1])
     splits.write_text('[{"train": ["a"]}]')
     with pytest.raises(ValueError, match=r"splits_final.json is not as expected: 0.val: Field required"):
-        Predictions.of_validation(*model, [0])
+        validation_of(model, [0])
     fill(model[0] / "fold_2" / "validation", "a")
     (model[1] / "splits_final.json").unlink()
     with pytest.raises(ValueError, match=r"folds must not share cases; 1, such as a, are in several"):
-        Predictions.of_validation(*model, [0, 2])
+        validation_of(model, [0, 2])
 
 
 @pytest.mark.parametrize("link", ["validation", "fold_0", "model", "data set"])
@@ -106,7 +110,7 @@ def test_links_keep_their_names(model: tuple[Path, Path], tmp_path: Path, link: 
     linked[link].rename(kept)
     linked[link].symlink_to(kept)
     found = Predictions.of_folder(None, validation)
-    assert found.dataset_json == expected.dataset_json == model[0] / "dataset.json"
+    assert found.data_set.dataset_json == expected.data_set.dataset_json == model[0] / "dataset.json"
     assert found.provenance == expected.provenance
     assert (found.provenance.trainer, found.provenance.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
 
@@ -129,9 +133,9 @@ def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path
     fill(model[0] / "fold_0" / "validation", "b")
     left_over = r"has training cases of fold 0, by the splits in .*: b\. If .* earlier training: remove them\."
     with pytest.raises(ValueError, match=left_over):
-        Predictions.of_validation(*model, [0])
+        validation_of(model, [0])
     write_splits(model[1], ("c", "a"))  # which are neither trained with nor held out, nnU-Net did not say
-    assert [case.name for case in Predictions.of_validation(*model, [0]).cases] == ["a", "b"]
+    assert [case.name for case in validation_of(model, [0]).cases] == ["a", "b"]
 
 
 def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) -> None:
@@ -140,27 +144,27 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
     trained = np.random.RandomState(12345 + 2).choice(3, 2, replace=False)
     assert trained.tolist() == [2, 1]
     with pytest.raises(ValueError, match=r"has training cases of fold 2, by the splits in .*: c"):
-        Predictions.of_validation(*model, [2])
+        validation_of(model, [2])
     (model[0] / "fold_2" / "validation").rename(model[0] / "fold_2" / "validation_of_c")
     fill(model[0] / "fold_2" / "validation", "a")
-    found = Predictions.of_validation(*model, [2])
+    found = validation_of(model, [2])
     assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True)]
 
 
 def test_a_training_that_has_written_nothing(model: tuple[Path, Path]) -> None:
     (model[0] / "dataset.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):
-        Predictions.of_validation(*model, [1])
+        validation_of(model, [1])
 
 
 def test_a_training_that_was_not_validated(model: tuple[Path, Path]) -> None:
     with pytest.raises(FileNotFoundError, match=r"fold_1/validation does not exist; nnUNetv2_train ... 1 --val --npz"):
-        Predictions.of_validation(*model, [1])
+        validation_of(model, [1])
 
 
 def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:
     fill(model[0] / "fold_all" / "validation", "a", "b")
-    found = Predictions.of_validation(*model, ["all"])
+    found = validation_of(model, ["all"])
     assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True), ("b", True), ("c", False)]
 
 

@@ -12,8 +12,8 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import PlansJson, load_predictor, read_checkpoint
-from tests.conftest import TRAINER, Trained
+from nnunet_nacl.nnunet import PlansJson, read_checkpoint
+from tests.conftest import TRAINER, Trained, load_predictor
 
 OLD = """
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -38,13 +38,13 @@ def test_predictors_are_those_of_nnunet(trained: Trained, tmp_path: Path, monkey
     torch.save(content | {"trainer_name": "nnUNetTrainerOfOld"}, model / "fold_0" / "checkpoint_old.pth")
     image = torch.randn(1, 3, 20, 24)
     for name, use_mirroring in (("checkpoint_best.pth", True), ("checkpoint_final.pth", False)):
-        ours = load_predictor(model, "0", "cpu", checkpoint=name, use_mirroring=use_mirroring)
+        ours = load_predictor(model, name, use_mirroring=use_mirroring)
         expected = nnUNetPredictor(use_mirroring=use_mirroring, device=torch.device("cpu"), allow_tqdm=False)
         expected.initialize_from_trained_model_folder(str(model), (0,), name)
         logits = [one.predict_logits_from_preprocessed_data(image) for one in (ours, expected)]
         assert torch.equal(*logits)
         assert ours.configuration_name == "2d_small"
-    old = load_predictor(model, 0, "cpu", checkpoint="checkpoint_old.pth", use_mirroring=False)
+    old = load_predictor(model, "checkpoint_old.pth", use_mirroring=False)
     assert torch.equal(old.predict_logits_from_preprocessed_data(image), logits[0])
 
 

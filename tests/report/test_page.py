@@ -1,11 +1,14 @@
 """The page as a file: complete, self-contained, escaped; and what its first screen says."""
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderPair, FolderResult
@@ -97,9 +100,9 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
     for text in table_of("methods", comparison).frame.map(str).to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
-    # Curves and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings; 4 cases with
-    # image, ground truth, 2 pictures of each method and their curves.
-    assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3 + 1)
+    # On top, curves; these and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings;
+    # 4 cases with image, ground truth, 2 pictures of each method and their curves.
+    assert page.tags["svg"] == 1 + 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3 + 1)
     assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == 4
     assert "Not shown" not in page.text
     assert page_file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
@@ -108,19 +111,6 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     table = table_of("methods", replace(comparison, dataset="Dataset004_Demo"))
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
-
-
-def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], page_file: Path) -> None:
-    page = page_of(page_file)
-    title = "Segmentation and calibration, as in papers: Dataset004_Demo"
-    assert list(page.is_folded)[:2] == ["Methods: Dataset004_Demo", title]
-    assert not page.is_folded[title]
-    assert page.is_folded["Structures: Dataset004_Demo"]  # on request
-    comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    columns = [one.replace(" ↓", "\u00a0↓") for one in table_of("expected", comparison).frame.map(str).columns]
-    assert columns[1:4] == ["HD95 (mm)\u00a0↓", "ECE foreground\u00a0↓", "ECE foreground if perfectly calibrated"]
-    above = page.text.partition("Further tables")[0]
-    assert all(one in above for one in columns[1:])
 
 
 def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path], page_file: Path) -> None:
@@ -157,6 +147,42 @@ def test_the_first_screen(tmp_path: Path) -> None:
     )  # fmt: skip
     told = first.partition("What makes a verdict")[0].rpartition("ECE near the structures, 12 cases")[2]
     assert len(told.split()) < 40
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_method_that_finds_nothing_is_named_first_and_never_best(tmp_path: Path) -> None:
+    """Though its NLL is the lowest: that of the posterior that labels were drawn from."""
+    results = {name: make_blurred(t, settings=SCORES) for name, t in (("sharp", 0.5), ("true", 1.0), ("soft", 2.0))}
+    assert compare(results).finds_nothing == {}
+    counts = results["true"].counts
+    for missed, found in ((np.nan, {}), (1.0, {"true": {"disc": 12}})):  # in two of many cases: it may well be hard
+        rows = np.where(np.arange(12) < 2, 1, missed)[:, None]
+        measured = counts.segmentation_metrics | {"Missed": rows}
+        results["true"] = replace(results["true"], counts=replace(counts, segmentation_metrics=measured))
+        comparison = compare(results)
+        assert comparison.finds_nothing == found
+        order, table = comparison.order(Metric("NLL_per_foreground", "image")), table_of("methods", comparison)
+        is_bold = any(cells[table.rows.index("true")].is_bold for cells in table.columns.values())
+        assert (order.best == "true", table.rows[-1] == "true", is_bold) == ((not found), bool(found), not found)
+    text = re.sub(r"\s+", " ", write(tmp_path, results).text).partition("Further tables")[0]
+    assert " true finds no disc in 12 of 12 cases. sharp is too sure: where it says" in text
+    assert "true is" not in text
+    assert "true against" not in text
+    write(tmp_path, {"true": results["true"]})  # nothing else is said then
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(tmp_path: Path) -> None:
+    margins = {"soft": (2.0, 5.0), "true": (1.0, 3.0), "sharp": (0.5, 5.0)}
+    results = {name: make_blurred(t, settings=Settings(margin_mm=margin)) for name, (t, margin) in margins.items()}
+    write(tmp_path, results)
+    text = (tmp_path / "page.html").read_text()
+    verdict, table, paper = text.partition('<div class="verdict">')[2].split("<table", 3)[:3]
+    assert "different margin_mm (soft: 5.0, true: 3.0, sharp: 5.0)" in verdict
+    rows = [re.findall('<th scope="row">(.*?)</th>', one) for one in (table, paper)]
+    assert rows[0] == rows[1] == [*compare(results).order(Metric("NLL_per_foreground", "image")).names] != [*results]
+    near = text.partition('id="d1-reliability"')[2].partition('<div class="of-set near">')[2]
+    assert near.partition("<details>")[0].count("<svg") == 1  # where the menu leads
 
 
 def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
@@ -225,24 +251,24 @@ def test_settings_read_as_text(runs: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path, read_results([runs["soft"]])["Dataset004_Demo"])
     shown = settings_of(tmp_path / "page.html")
     assert shown["pred_folder"] == str(runs["soft"])
-    assert shown["voxels"] == "foreground, union, near, image"
-    assert (shown["num_bins"], shown["margin_mm"], shown["surface"]) == ("15", "5.0", "True")
-    assert shown["calibrated by"] == "–"
-    assert (shown["labels"], shown["regions"]) == ("background: 0, cortex: 1, medulla: 2, core: 3", "–")
-    assert re.fullmatch(r"python: 3\S+, nnunet-nacl: \S+, nnunetv2: \S+, numpy: \S+, scipy: \S+", shown["versions"])
+    assert json.loads(shown["voxels"]) == ["foreground", "union", "near", "image"]
+    assert (shown["num_bins"], shown["margin_mm"], shown["surface"]) == ("15", "5.0", "true")
+    assert shown["calibrated by"] == shown["regions"] == "null"
+    assert json.loads(shown["labels"]) == {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
+    assert [*json.loads(shown["versions"])] == ["python", "nnunet-nacl", "nnunetv2", "numpy", "scipy"]
     labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
     folds = tuple(FolderPair("labelsTr", f"fold_{fold}/validation") for fold in range(2))
     write(tmp_path, {"one": with_origin(make_result(labels=labels, settings=QUICK), folders=folds)})
     shown = settings_of(tmp_path / "page.html")
-    assert (shown["gt_folder"], shown["pred_folder"]) == ("labelsTr", "fold_0/validation, fold_1/validation")
-    assert shown["labels"] == "background: 0, whole: [1, 2, 3], core: [2, 3], inner: [3]"
-    assert shown["regions"] == "[1, 2, 3], [2, 3], [3]"
+    assert shown["gt_folder"] == "labelsTr"
+    assert json.loads(shown["pred_folder"]) == ["fold_0/validation", "fold_1/validation"]
+    assert json.loads(shown["regions"]) == [[1, 2, 3], [2, 3], [3]]
 
 
 def settings_of(file: Path) -> dict[str, str]:
     """What stands under "How it was made", of the first method."""
     listed = file.read_text().partition('<dl class="settings">')[2].partition("</dl>")[0]
-    return dict(re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed))
+    return {key: unescape(value) for key, value in re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed)}
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

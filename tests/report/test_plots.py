@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, reliability_panels, tradeoff_panels
-from nnunet_nacl.report.plots import INK, draw_panels, to_svg
+from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from nnunet_nacl.report.plots import INK, draw_panels, reliability_panels, to_svg, tradeoff_panels
 from tests.report.generated import make_blurred
 
 
@@ -33,6 +33,13 @@ def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Ax
     points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
     error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
     assert error == pytest.approx(comparison.reliability[voxels][method].pooled["ECE"], abs=1e-12)
+
+
+def test_marks_at_the_frame_are_whole(comparison: Comparison, axes: Axes) -> None:
+    reliability_panels(comparison, overlaid=True)[0](ax=axes)
+    marked = [line for line in axes.lines if line.get_marker() not in {None, "None", "none", ""}]
+    assert len(marked) == 2 * 3
+    assert not any(line.get_clip_on() for line in marked)
 
 
 def test_the_expected_curve_by_hand() -> None:

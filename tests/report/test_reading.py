@@ -11,8 +11,7 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
-from nnunet_nacl.report import compare, default_name, read_results, table_text, write_plot, write_report
-from nnunet_nacl.report._slices import read_slices
+from nnunet_nacl.report import compare, read_results, table_text, write_plot, write_report
 from tests.report.generated import NAMED, make_result, write_summary
 
 
@@ -34,6 +33,27 @@ def test_default_names(tmp_path: Path, summary: str, name: str) -> None:
     assert [list(methods) for methods in read_results([file]).values()] == [[name]]
 
 
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["DiceCE_20epochs", "NACL_l2_20epochs"], ["DiceCE", "NACL_l2"]),
+        (["DiceCE_20epochs", "NACL_10epochs"], ["DiceCE_20epochs", "NACL_10epochs"]),
+        (["NACL_l2", "l2"], ["NACL_l2", "l2"]),
+        (["NACL_l2"], ["NACL_l2"]),
+        (["DiceCE", "DiceCE_calibrated", "NACL"], ["DiceCE", "DiceCE (calibrated)", "NACL"]),
+        (["CE_2d_calibrated", "NACL_2d_calibrated"], ["CE (calibrated)", "NACL (calibrated)"]),
+    ],
+)
+def test_a_suffix_that_all_methods_share_leaves_their_names(
+    tmp_path: Path, folders: list[str], names: list[str]
+) -> None:
+    """And a calibrated method is called so."""
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        write_summary(make_result(cases=NAMED[:1]), tmp_path / folder / SUMMARY_NAME)
+    assert list(*read_results([tmp_path / folder for folder in folders]).values()) == names
+
+
 def test_what_is_calibrated_is_read_from_its_folder(copied: Path) -> None:
     soft, calibrated = copied / "predictions" / "soft", copied / "predictions" / "calibrated"
     shutil.copytree(soft, calibrated)
@@ -41,7 +61,7 @@ def test_what_is_calibrated_is_read_from_its_folder(copied: Path) -> None:
     fit.write(calibrated / CALIBRATED_NAME, applied_to=soft)
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
     (results,) = read_results([soft, calibrated]).values()
-    assert compare(results).calibrated == {"calibrated": "temperature"}
+    assert compare(results).calibrated == {"calibrated (calibrated)": "temperature"}
     (calibrated / CALIBRATED_NAME).write_text("{")
     with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):
         _ = compare(results).calibrated
@@ -68,7 +88,7 @@ def test_links_have_names_of_their_own(runs: dict[str, Path], tmp_path: Path) ->
     model = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
     model.mkdir()
     (model / "fold_0").symlink_to(runs["soft"].parent)
-    assert default_name(model / "fold_0" / "soft" / SUMMARY_NAME) == "NACL"
+    assert list(*read_results(model / "fold_0" / "soft").values()) == ["NACL"]
 
 
 def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:
@@ -122,22 +142,6 @@ def test_changed_predictions_are_an_error(copied: Path, runs: dict[str, Path]) -
     assert list(read_results([soft])["Dataset004_Copy"]) == ["soft"]
 
 
-def test_renamed_predictions_keep_what_was_evaluated(copied: Path, runs: dict[str, Path]) -> None:
-    """As one does to predict anew into a folder of the same name; the mark of a calibration goes with them."""
-    soft, old = copied / "predictions" / "soft", copied / "predictions" / "old"
-    Fit(Temperature(2.0), Provenance(LABELS, None), {}, {}, []).write(soft / CALIBRATED_NAME, applied_to=soft)
-    soft.rename(old)
-    shutil.copytree(runs["sharp"], soft)
-    evaluate(Predictions.of_folder(copied / "labelsTs", soft))
-    (results,) = read_results([soft, old]).values()
-    comparison = compare(results)
-    assert (comparison.names, comparison.calibrated) == (["soft", "old"], {"old": "temperature"})
-    assert read_slices(comparison, "case_00").missing == []
-    shutil.copyfile(soft / "case_01.npz", old / "case_01.npz")
-    with pytest.raises(ValueError, match=rf"old/{SUMMARY_NAME}: cases have changed"):
-        read_results([old])
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
@@ -165,22 +169,11 @@ def test_commands_count_patients(
     assert "by_patient: all 8 cases, such as case_00, are of the patient 'case'; expected a" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report", "{missing}"], "{missing} does not exist; expected a folder of predictions that nnunet_nacl"),
-        (["report", "{soft}", "{soft}"], "soft: the case case_00 is in two parts. Give methods names of their own"),
-    ],
-)
-def test_errors(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    places = {**{name: str(folder) for name, folder in runs.items()}, "missing": str(tmp_path / "missing.json")}
-    assert cli.main([argument.format(**places) for argument in arguments]) == 1
-    assert message.format(**places) in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+def test_errors(runs: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing does not exist; expected a folder of predictions that"):
+        read_results(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"soft: the case case_00 is in two parts\. Give methods names of their own"):
+        read_results([runs["soft"], runs["soft"]])
 
 
 def test_a_data_set_is_named_by_where_its_ground_truth_lies(

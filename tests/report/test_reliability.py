@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, logit
 
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.metrics import Counts, LabelMeaning, Voxels, evaluate_case
+from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare
 from tests.generated import write_folder
@@ -152,34 +152,3 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
         assert found[f"Brier {part}"] == pytest.approx(expected[f"Brier {part}"] / 2)  # (p − y)², of one side
     of_classes = evaluate_case(np.concatenate([1 - p, p]), y)["image"].metrics()
     assert region["image"].metrics()["Brier"] == pytest.approx(of_classes["Brier"] / 2)
-
-
-def test_a_region_without_voxels_does_not_count() -> None:
-    """As for the ECE beside it; of a set without any voxel, nothing is known."""
-    generator = np.random.default_rng(0)
-    p = generator.random((1, 1, 4, 20))
-    y = (generator.random(p.shape) < p)[0].astype(int)
-    alone = region_scores(p, y, "foreground")
-    nowhere = np.zeros_like(p)
-    beside = region_scores(np.concatenate([p, nowhere]), y, "foreground")
-    for title in ("pooled ECE", "NLL calibration", "NLL discrimination", "Brier calibration", "Brier discrimination"):
-        assert beside[title] == alone[title]
-    empty = region_scores(nowhere, np.zeros_like(y), "foreground")
-    assert np.isnan(empty[["pooled ECE", "NLL calibration", "Brier discrimination"]].astype(float)).all()
-
-
-def region_scores(p: np.ndarray, y: np.ndarray, voxels: Voxels) -> Any:
-    """The row of a single case with regions (R, Z, Y, X) of the labels 1 … R."""
-    regions = [[number] for number in range(1, 1 + len(p))]
-    meaning = LabelMeaning.of_names(
-        {"background": 0, **{f"region {number}": [number] for (number,) in regions}}, regions
-    )
-    counts = evaluate_case(p, y, regions=[tuple(region) for region in regions])
-    of_regions = with_origin(replace(make_blurred(num_cases=1), counts=counts), meaning=meaning)
-    return table_of("scores", compare({"one": of_regions}), voxels).values().loc["one"]
-
-
-def test_each_methods_near_is_its_own() -> None:
-    table = table_of("scores", compare({"soft": make_blurred(2.0), "true": make_blurred()}), "near").values()
-    share = table["share of the image"]
-    assert 1 > share["soft"] > share["true"] > 0

@@ -15,7 +15,7 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, Metric, compare, read_results
-from nnunet_nacl.report._slices import Slices, case_pictures, read_slices, slice_layers
+from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -79,29 +79,6 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
     assert "case_01.nii.gz does not exist" in pictures["problems"][0]
 
 
-def test_a_ground_truth_of_links_is_shown(copied: Path, tmp_path: Path) -> None:
-    """As of DVC or git-annex: what they lead to has no name of its own; a link that leads elsewhere has changed."""
-    store = tmp_path / "store"
-    store.mkdir()
-    for number, file in enumerate((copied / "labelsTs").iterdir()):
-        file.rename(store / f"blob{number}")
-        file.symlink_to(store / f"blob{number}")
-    soft = copied / "predictions" / "soft"
-    evaluate(Predictions.of_folder(copied / "labelsTs", soft), overwrite=True)
-    data = read_slices(read(soft), "case_01")
-    assert (data.missing, list(data.methods)) == ([], ["soft"])
-    assert data.image is not None
-    linked = tmp_path / "gt"
-    linked.symlink_to(copied / "labelsTs")
-    evaluate(Predictions.of_folder(linked, soft), overwrite=True)
-    assert read_slices(read(soft), "case_01").image is not None
-    link = copied / "labelsTs" / "case_01.nii.gz"
-    link.unlink()
-    link.symlink_to(copied / "labelsTs" / "case_02.nii.gz")
-    with pytest.raises(ValueError, match="cases have changed since they were evaluated"):
-        read(soft)
-
-
 def test_a_colored_image_is_shown_as_the_mean_of_its_channels(copied: Path) -> None:
     soft, truth = copied / "predictions" / "soft", copied / "labelsTs"
     for file in [*soft.glob("*.nii.gz"), *truth.glob("*.nii.gz")]:
@@ -151,16 +128,20 @@ def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.methods["predictions"][1][shown], confidence)
 
 
-def test_the_fullest_slice_is_not_that_with_most_ignored_voxels() -> None:
-    truth = np.array([[[3, 3, 3], [3, 3, 3]], [[0, 1, 0], [0, 0, 0]], [[2, 1, 0], [0, 0, 3]]])
-    assert Slices([4, 5, 6], 9, 2.0, truth, truth == 3, None, {}, []).fullest == 2
+def test_the_first_slice_is_not_that_with_most_ignored_voxels(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = np.array([[[IGNORED] * 3] * 2, [[0, 1, 0], [0, 0, 0]], [[2, 1, 0], [0, 0, IGNORED]]])
+    data = Slices([4, 5, 6], 9, 2.0, truth, None, {}, [])
+    monkeypatch.setattr("nnunet_nacl.report._slices.read_slices", lambda *_: data)
+    assert case_pictures(read(runs["soft"]), "case_01", None)["first"] == 2
 
 
 def test_layers_of_a_slice() -> None:
-    truth = np.array([[0, 1, 2], [0, 1, 3]])
+    truth = np.array([[0, 1, 2], [0, 1, IGNORED]])
     predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.5, 1.0]])
     methods = {"one": (predicted[None], sure[None])}
-    data = Slices([4], 9, 2.0, truth[None], (truth == 3)[None], np.eye(*truth.shape)[None], methods, [])
+    data = Slices([4], 9, 2.0, truth[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)
     assert (layers["number"], layers["picture"].width, layers["picture"].height, layers["aspect"]) == (5, 3, 2, 2.0)
     one = layers["methods"]["one"]

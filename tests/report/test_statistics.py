@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from nnunet_nacl.paper.report import MEAN_CASE_RANK, rank_methods
+from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, rank_methods
 from nnunet_nacl.report import (
     DICE,
     Comparison,

@@ -9,9 +9,9 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Cell, Comparison, Metric, Table, compare, compare_all, table_text
-from nnunet_nacl.report._tables import FORMATS
-from tests.report.generated import FOREGROUND, NAMED, make_result, table_of
+from nnunet_nacl.report import Comparison, Metric, Table, compare, compare_all, table_text
+from nnunet_nacl.report._tables import FORMATS, Cell
+from tests.report.generated import NAMED, make_result, table_of
 
 NAN = float("nan")
 TABLE = Table(
@@ -148,18 +148,3 @@ def test_structures_and_scores(comparison: Comparison, results: dict[str, Folder
     assert results["soft"].estimate("ECE", "near", label=2).value == pytest.approx(pooled)
     image = table_of("scores", comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])
-
-
-def test_a_voxel_set_that_was_not_evaluated(results: dict[str, FolderResult]) -> None:
-    with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all"):
-        table_text({"Demo": results}, voxels="all")
-
-
-def test_structures_are_means_over_images_also_by_patient() -> None:
-    images = [f"{patient}_{image}" for patient in "abcd" for image in (1, 2)]
-    results = {"soft": make_result(2.0, cases=images, settings=FOREGROUND)}
-    by_image, by_patient = (
-        table_of("structures", compare(results, by_patient=how)).frame.map(str) for how in (False, True)
-    )
-    assert by_image.columns[-1].startswith("class ECE foreground soft")
-    assert by_patient.equals(by_image)

@@ -40,9 +40,8 @@ from nnunet_nacl.trainers import (
     MAX_LOGIT_QUANTILES,
     CalibratedLossMixin,
     Recipe,
-    _classes,
+    _calibrated,
 )
-from nnunet_nacl.trainers._losses import build_loss
 from tests.conftest import KINDS, NNUNet, Planned, Trained, trainer_on_cpu
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
@@ -172,12 +171,6 @@ def test_a_term_of_ones_own(make: Make, kind: str) -> None:
     term = trainer.loss.loss.term
     assert (type(term), term.beta, term.regions) == (Tversky, 0.7, kind != "labels")
     assert np.isfinite(step(trainer))
-    attributes["recipe"] = Recipe("NACL", "DicePP")
-    with pytest.raises(ValueError, match="The recipe names DicePP, and term_class is Tversky: keep one"):
-        make(type("nnUNetTrainerBoth", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
-    attributes["recipe"] = Recipe("NACL", term_settings={"alpha": 1})
-    with pytest.raises(ValueError, match=r"Tversky does not take alpha=1, .*: got an unexpected keyword argument"):
-        make(type("nnUNetTrainerWrong", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
 
 
 @pytest.mark.parametrize("kind", ["labels", "ignore", "regions"])
@@ -302,42 +295,20 @@ def test_the_pages_loss_of_ones_own(make: Make, below: str) -> None:
     assert float(names["Brier"]()(p.log(), labels)) == pytest.approx(0.75**2 + 3 * 0.25**2)
 
 
-def test_a_trainer_without_a_loss(make: Make) -> None:
-    with pytest.raises(ValueError, match="There is no loss: set the trainer's loss_class, or name one, as in Recipe"):
-        make(type("nnUNetTrainerNothing", (CalibratedLossMixin, nnUNetTrainer), {}))
+def test_ones_own_loss_and_term_replace_the_recipes(make: Make) -> None:
+    attributes = {"recipe": Recipe("NACL", "DicePP"), "loss_class": FocalLoss, "term_class": Tversky}
+    loss = make(type("nnUNetTrainerMine", (CalibratedLossMixin, nnUNetTrainer), attributes)).loss.loss
+    assert (type(loss), type(loss.term)) == (FocalLoss, Tversky)
 
 
-def test_a_trainer_of_two_losses(make: Make) -> None:
-    """One of ours by its recipe, and one's own: the second was ignored."""
-    both = {"recipe": Recipe("NACL"), "loss_class": FocalLoss}
-    with pytest.raises(ValueError, match="The recipe names NACL, and loss_class is FocalLoss: keep one"):
-        make(type("nnUNetTrainerBoth", (CalibratedLossMixin, nnUNetTrainer), both))
-
-
-def test_a_loss_that_the_data_set_does_not_allow(make: Make) -> None:
+def test_losses_that_cannot_be_built(make: Make) -> None:
     with pytest.raises(ValueError, match=r"MbLS on Dataset\d+_\w+, with the regions .*: MbLS is not defined for"):
         make("MbLS", "regions")
-    wrong = {"loss_class": Brier, "recipe": Recipe(settings={"wieght": 0.2})}
-    with pytest.raises(ValueError, match=r"Brier does not take wieght=0\.2, ignore_label=None, .*: .*'wieght'"):
-        make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), wrong))
-
-
-def test_an_error_inside_a_loss_is_not_one_of_its_settings() -> None:
-    class Faulty(NACLLoss):
-        def __init__(self, *, extra: int = 1, **others: Any) -> None:
-            super().__init__(**others)
-            self.extra = extra + "1"  # type: ignore[operator]
-
-    with pytest.raises(TypeError, match="unsupported operand"):
-        build_loss(Recipe(settings={"extra": 2, "weight": 0.2}), Faulty)
-    for recipe, message in (
-        (Recipe("CE", settings={"alpha": 1}),
-         r"^CrossEntropyLoss does not take alpha=1, regions=True: got an unexpected keyword argument 'alpha'$"),
-        (Recipe("NACL", settings={"wieght": 0.2}),
-         r"^NACLLoss does not take wieght=0\.2, regions=True: got an unexpected keyword argument 'wieght'$"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            build_loss(recipe, regions=True)
+    with pytest.raises(ValueError, match="There is no loss: set the trainer's loss_class, or name one, as in Recipe"):
+        make(type("nnUNetTrainerNothing", (CalibratedLossMixin, nnUNetTrainer), {}))
+    for recipe in (Recipe("NACL", settings={"wieght": 0.2}), Recipe("CE", "DicePP", term_settings={"wieght": 0.2})):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'wieght'"):
+            make(mixed(nnUNetTrainer, recipe))
 
 
 def test_a_losss_tensors_go_to_the_trainers_device(make: Make) -> None:
@@ -377,7 +348,7 @@ def test_the_schedule(make: Make, suffix: str, epochs: int) -> None:
 def test_a_budget_for_any_trainer(make: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """A trainer of nnU-Net, and one with a recipe whose schedule has a budget of its own."""
     found = {"nnUNetTrainerPaperCE": mixed(nnUNetTrainer, Recipe("CE", paper_schedule=True))}
-    monkeypatch.setattr(_classes, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
+    monkeypatch.setattr(_calibrated, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
     trainer = make(name)
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (8, 5)
 
@@ -388,7 +359,7 @@ def test_a_trainer_that_sets_its_own_budget(make: Make, monkeypatch: pytest.Monk
             self.num_epochs = 3
             super().initialize()
 
-    monkeypatch.setattr(_classes, find.__name__, lambda _: Stubborn)
+    monkeypatch.setattr(_calibrated, find.__name__, lambda _: Stubborn)
     with pytest.raises(ValueError, match="nnUNetTrainerStubborn sets num_epochs itself, to 3; train it by its own"):
         make("Stubborn_8epochs")
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, distributed, multiprocessing
 
-from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES, _live
+from nnunet_nacl.nnunet import hooks
+from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, _live
 from nnunet_nacl.trainers._live import LiveCalibration
 from tests.commands import forkserver
 
@@ -69,7 +70,7 @@ def test_figures(regions: bool, ignore: bool) -> None:
     assert figures["over_confidence"] == pytest.approx(np.mean(over), abs=1e-6)
     quantiles = [figures[name] for name in MAX_LOGIT_QUANTILES]
     assert quantiles == pytest.approx(np.percentile(top, [5, 25, 50, 75, 95]), abs=0.07)
-    assert epoch.histogram() == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
+    assert figures[MAX_LOGIT_HISTOGRAM] == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
 
 
 def test_masks_of_any_dtype() -> None:
@@ -88,7 +89,7 @@ def count_and_exit(rank: int, file: Path, results: object, finished: object) -> 
     epoch.add(*batches(4, regions=False, ignore=True)[rank])
     epoch.gather()
     if rank == 0:
-        results.put((epoch.values(), epoch.histogram()))  # type: ignore[attr-defined]
+        results.put(epoch.values())  # type: ignore[attr-defined]
     finished.wait(timeout=120)  # type: ignore[attr-defined]
     import os
 
@@ -104,19 +105,19 @@ def test_distributed_training(tmp_path: Path) -> None:
     both = LiveCalibration(regions=False, ignore_label=4)
     for batch in batches(4, regions=False, ignore=True)[:2]:
         both.add(*batch)
-    values, histogram = results.get()
-    assert values == pytest.approx(both.values())
-    assert histogram == both.histogram()
+    found, expected = results.get(), both.values()
+    assert found.pop(MAX_LOGIT_HISTOGRAM) == expected.pop(MAX_LOGIT_HISTOGRAM)
+    assert found == pytest.approx(expected)
 
 
 def test_nothing_to_count() -> None:
     epoch = LiveCalibration(regions=False, ignore_label=2)
-    assert np.isnan(list(epoch.values().values())).all()
-    assert epoch.histogram() == [0] * 70
+    assert all(math.isnan(epoch.values()[name]) for name in _live.VALUES)
+    assert epoch.values().pop(MAX_LOGIT_HISTOGRAM) == [0] * 70
     background = torch.zeros(1, 2, 4, 4)
     background[:, 0] = 9
     epoch.add(background, torch.ones(1, 1, 4, 4))  # a structure that the model does not see
-    assert np.isnan(list(epoch.values().values())).tolist() == [True] * 2 + [False] * 5
+    assert [math.isnan(epoch.values()[name]) for name in _live.VALUES] == [True] * 2 + [False] * 5
 
 
 @pytest.mark.parametrize(("regions", "unseen"), [(False, False), (True, False), (True, True)])
@@ -139,3 +140,20 @@ def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
     with matplotlib.rc_context({"font.size": 27, "axes.facecolor": "red"}):
         _live.plot_progress(logged, tmp_path)
     assert (tmp_path / _live.PICTURE_NAME).read_bytes() == before
+
+
+def test_watching_a_loss() -> None:
+    """With deep supervision and without, at full resolution."""
+    seen: list[tuple[int, int]] = []
+
+    class Loss(torch.nn.Module):
+        def forward(self, output: object, target: object) -> tuple[object, object]:
+            return output, target
+
+    loss = Loss()
+    watching = hooks.watch_loss(loss, lambda *pair: seen.append(pair))
+    assert loss([1, 2], [3, 4]) == ([1, 2], [3, 4])
+    assert loss(5, 6) == (5, 6)
+    watching.remove()
+    loss(7, 8)
+    assert seen == [(1, 3), (5, 6)]

@@ -1,17 +1,16 @@
 import inspect
+import itertools
 
 import pytest
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import Shared
-from nnunet_nacl.trainers import LOSSES, TERMS, Recipe, default_of, parse_name, schedule_suffix, trainer_names
+from nnunet_nacl.trainers import LOSSES, TERMS, Recipe, default_of, parse_name
 
 
 def test_the_names_without_suffixes() -> None:
-    found = {name: parse_name(name) for name in trainer_names()}
-    assert found == {
-        f"nnUNetTrainer{term or ''}{loss}": Recipe(loss, term) for loss in LOSSES for term in (None, *TERMS)
-    }
+    for loss, term in itertools.product(LOSSES, (None, *TERMS)):
+        assert parse_name(f"nnUNetTrainer{term or ''}{loss}") == Recipe(loss, term)
 
 
 def test_every_loss_setting_has_a_suffix_and_the_right_default() -> None:
@@ -50,26 +49,8 @@ def test_schedule_in_any_order() -> None:
     assert parse_name("nnUNetTrainerNACL_paperSchedule_50iterations_weight0p2_10epochs") == expected
 
 
-def test_a_schedules_suffix_is_read_back() -> None:
-    for schedule, recipe in (
-        ({}, {}),
-        ({"epochs": 5}, {"num_epochs": 5}),
-        ({"paper_schedule": True, "epochs": 5, "iterations": 7},
-         {"paper_schedule": True, "num_epochs": 5, "num_iterations_per_epoch": 7}),
-    ):  # fmt: skip
-        assert parse_name(f"nnUNetTrainerNACL_l2{schedule_suffix(**schedule)}") == Recipe(
-            "NACL", settings={"penalty": "l2"}, **recipe
-        )
-    with pytest.raises(ValueError, match=r"^iterations: expected 1 or more; got 0\.$"):
-        schedule_suffix(iterations=0)
-
-
 def test_names_of_others() -> None:
     assert not any(map(parse_name, ("nnUNetTrainer", "nnUNetTrainerCELoss", "nnUNetTrainerDiceCELoss", "NACL")))
-    with pytest.raises(ValueError, match=rf"^loss must be one of {', '.join(LOSSES)}; got 'Focal'\.$"):
-        Recipe("Focal")
-    with pytest.raises(ValueError, match=rf"^term must be one of {', '.join(TERMS)}; got 'Tversky'\.$"):
-        Recipe("CE", "Tversky")
 
 
 @pytest.mark.parametrize(

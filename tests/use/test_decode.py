@@ -11,7 +11,7 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions, decoding_of
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, fit_review
 from nnunet_nacl.use._thresholds import _by_thresholds
 from tests.generated import (
@@ -98,7 +98,7 @@ def test_thresholds_of_ones_own(folder: Path, tmp_path: Path, capsys: pytest.Cap
     assert "no structure three; there are one, two." in capsys.readouterr().err
     assert not output.exists()
     assert main([*command, "two=0.2"]) == 0
-    assert decoding_of(output) == "thresholds one 0.5, two 0.2"
+    assert Predictions.of_folder(None, output).provenance.decoded == "thresholds one 0.5, two 0.2"
     for name in "abc":
         p = probabilities(folder, name)
         first, second = p[1] >= 0.5, p[2] >= 0.2

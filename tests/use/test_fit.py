@@ -113,7 +113,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     model, preprocessed = write_model(folder, [NAMES[:12], NAMES[12:]])
     for fold in (0, 1):
         file, made = folder / f"temperature_{fold}.json", folder / f"calibrated_{fold}"
-        calibrate_folder(Predictions.of_validation(model, preprocessed, [fold]), file, method="temperature")
+        calibrate_folder(Predictions.of_model(model, [fold], preprocessed=preprocessed), file, method="temperature")
         content = json.loads(file.read_text())
         content["provenance"]["cases"] = []  # else it is refused cases of the fit
         file.write_text(json.dumps(content))
@@ -122,12 +122,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return model, preprocessed
 
 
+def validation_of(model: tuple[Path, Path], folds: list[int], validation: str = "validation") -> Predictions:
+    return Predictions.of_model(model[0], folds, validation=validation, preprocessed=model[1])
+
+
 def test_held_out_by_fold(model: tuple[Path, Path], tmp_path: Path) -> None:
     """Each fold is judged with the fit that the other one gives."""
     truth, pooled = model[1] / "gt_segmentations", []
-    result = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "both.json")
+    result = fit_review(validation_of(model, [0, 1]), coverage=0.8, output=tmp_path / "both.json")
     for fold in (0, 1):
-        trained = Predictions.of_validation(*model, [1 - fold])
+        trained = validation_of(model, [1 - fold])
         other = fit_review(trained, coverage=0.8, output=tmp_path / f"{fold}.json")
         assert other.structures != result.structures
         folder = model[0] / f"fold_{fold}" / "validation"
@@ -143,9 +147,9 @@ def test_held_out_by_fold(model: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path) -> None:
-    predictions = Predictions.of_validation(*model, [0, 1], validation="validation_calibrated")
+    predictions = validation_of(model, [0, 1], validation="validation_calibrated")
     for folds in ([0], [0, 1]):
-        of_folds = Predictions.of_validation(*model, folds, validation="validation_calibrated")
+        of_folds = validation_of(model, folds, validation="validation_calibrated")
         found = fit_review(of_folds, coverage=0.8, output=tmp_path / "fit.json", overwrite=True)
         assert found.provenance.calibration == ["temperature"]
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
@@ -156,11 +160,11 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         assert which in decoded.summary()
         assert "rank correlation" not in decoded.summary()  # of the Dice to expect, which recall does not use
     (predictions.pred_folders[0].parent / "checkpoint_calibrated.pth").touch()
-    as_trained = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "raw.json")
+    as_trained = fit_review(validation_of(model, [0, 1]), coverage=0.8, output=tmp_path / "raw.json")
     assert "valid only for the one as trained" in review_folder(new[1], fit=as_trained.file).notes[-1]
     marked = Path(shutil.copytree(new[1], tmp_path / "marked"))
     shutil.copy(predictions.pred_folders[0] / CALIBRATED_NAME, marked)
-    uncalibrated = Predictions.of_validation(*model, [0, 1])
+    uncalibrated = validation_of(model, [0, 1])
     as_trained = fit_review(uncalibrated, coverage=0.8, output=tmp_path / "as_trained.json")
     with pytest.raises(ValueError, match=r"not calibrated; these are predictions that are calibrated \(temper"):
         review_folder(marked, fit=as_trained.file)

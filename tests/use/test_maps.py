@@ -114,3 +114,12 @@ def test_a_map_that_there_is_not(tmp_path: Path) -> None:
     write_maps(folder, tmp_path / "out", what=["structure:a b"])
     p = np.load(folder / "a.npz")["probabilities"][1]
     assert read(tmp_path / "out" / "a_structure_a_b.nii.gz") == pytest.approx(p)
+
+
+def test_a_case_that_fails_keeps_no_earlier_map(tmp_path: Path) -> None:
+    folder, out = random_folder(tmp_path / "in", "ab"), tmp_path / "out"
+    write_maps(folder, out)
+    (folder / "a.npz").write_bytes(b"damaged")
+    done = write_maps(folder, out, overwrite=True)
+    assert [entry.case for entry in done.skipped] == ["a"]
+    assert names(out) == {"b_confidence.nii.gz", "maps.json"}

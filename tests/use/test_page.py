@@ -14,7 +14,7 @@ from PIL import Image
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.use import most_doubtful, review_folder
-from nnunet_nacl.use._maps import FULL_DOUBT
+from nnunet_nacl.use._doubt import FULL_DOUBT
 from tests import conftest
 from tests.generated import ENDING, write_folder
 

@@ -23,7 +23,7 @@ from nnunet_nacl.nnunet import (
     model_folder,
     read_dataset_json,
 )
-from nnunet_nacl.paper.studies import Study
+from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.trainers import build_loss, recipe_of
 from nnunet_nacl.typing import ByName
 
@@ -40,7 +40,7 @@ class Options:
     Attributes:
         plans: such as ``nnUNetPlans``.
         folds: the folds to train, one after the other with each method.
-        suffix: added to the name of each trainer, see ``nnunet_nacl.trainers.schedule_suffix``.
+        suffix: added to the name of each trainer, such as ``_paperSchedule_5epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         by_patient: reports resample patients, and shares of the training cases count them, see
             ``nnunet_nacl.names.cases_of_patients``.
@@ -60,6 +60,11 @@ class Options:
     device: str = "cuda"
     num_processes: int = 2
 
+    def folder_of(self, data: PreprocessedDataSet) -> Path:
+        """Return the folder of a configuration's predictions, logs and reports."""
+        name = f"{data.name}__{data.plans}__{data.configuration}"
+        return Path(self.output).absolute() / name
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -70,7 +75,6 @@ class Job:
     Attributes:
         method: its name in the report.
         split: the cases of ``fold``.
-        output: folder of the configuration, for predictions and logs.
     """
 
     method: str
@@ -79,11 +83,15 @@ class Job:
     of_fold: int
     split: Split
     data: PreprocessedDataSet
-    output: Path
     options: Options
 
     def __str__(self) -> str:
         return f"{self.data.name}: {self.method}, fold {self.of_fold}"
+
+    @property
+    def output(self) -> Path:
+        """The folder of the configuration, for predictions and logs."""
+        return self.options.folder_of(self.data)
 
     @property
     def fold_folder(self) -> Path:
@@ -123,7 +131,6 @@ class Experiment:
     Attributes:
         data: the data set in the configuration that was asked for; jobs with another network have their own.
         splits: all that the data set needs.
-        folder: holds the reports.
     """
 
     study: Study
@@ -131,7 +138,6 @@ class Experiment:
     options: Options
     jobs: tuple[Job, ...]
     splits: list[Split]
-    folder: Path
 
 
 def plan_experiment(
@@ -158,7 +164,7 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    methods = []
+    data_sets: dict[Method, PreprocessedDataSet] = {}
     for method in study.methods:
         trainer = method.trainer + options.suffix
         recipe = recipe_of(trainer)
@@ -171,15 +177,10 @@ def plan_experiment(
                 reason = f"it cannot be trained on {data.name}: {error}"
                 print(f"{method.name} is left out, as {reason}", file=sys.stderr)
                 continue
-        methods.append(method)
-    planned = replace(study, methods=tuple(methods))
-    # Networks are those of configurations, which must have been added
-    configured = [
-        PreprocessedDataSet.find(dataset, f"{configuration}_{method.network}", options.plans)
-        if method.network
-        else data
-        for method in methods
-    ]
+        data_sets[method] = data
+        if method.network:  # of a configuration that must have been added
+            network = f"{configuration}_{method.network}"
+            data_sets[method] = PreprocessedDataSet.find(dataset, network, options.plans)
     splits = list(data.splits)
     jobs = []
     for fold in dict.fromkeys(options.folds):
@@ -191,20 +192,18 @@ def plan_experiment(
         check_split(data.folder / SPLITS_NAME, fold, whole)
         # The shares need the patients now, the report after all trainings
         cases_of_patients([*whole["train"], *whole["val"], *data.test_cases], options.by_patient)
-        for method, own in zip(methods, configured, strict=True):
+        for method, own in data_sets.items():
             share = int(method.training_cases[:-1])
             split = _subset(whole, share, options.by_patient, seed=fold)
             if split not in splits:
                 splits.append(split)
             number = fold if split == whole else splits.index(split)
             trainer = method.trainer + options.suffix
-            job = Job(
-                method.name, trainer, number, fold, split, own, _folder(own, options), options
-            )
+            job = Job(method.name, trainer, number, fold, split, own, options)
             _check_model(job)
             jobs.append(job)
-    folder = _folder(data, options) / study.name
-    return Experiment(planned, data, options, tuple(jobs), splits, folder)
+    planned = replace(study, methods=tuple(data_sets))
+    return Experiment(planned, data, options, tuple(jobs), splits)
 
 
 def plan_on_data_sets(
@@ -299,10 +298,6 @@ def add_configuration(
                 f"(-c {configuration}), or rename it."
             )
     return configuration
-
-
-def _folder(data: PreprocessedDataSet, options: Options) -> Path:
-    return Path(options.output).absolute() / f"{data.name}__{data.plans}__{data.configuration}"
 
 
 def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) -> Split:

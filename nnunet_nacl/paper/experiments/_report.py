@@ -31,13 +31,13 @@ def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
     """Write the pages of one study."""
     # Some methods cannot be trained on every data set
     study = max((one.study for one in experiments), key=lambda study: len(study.methods))
-    first = experiments[0]
-    folder = first.folder
-    if len(experiments) > 1:
-        folder = folder.parents[1] / folder.name
+    options = experiments[0].options
+    folder = Path(options.output).absolute() / study.name
+    if len(experiments) == 1:
+        folder = options.folder_of(experiments[0].data) / study.name
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    best = first.options.checkpoint == "best"
+    best = options.checkpoint == "best"
     # Test cases: each fold is a data set, since its models predict the same ones, whose pooling would make intervals
     # too narrow. Validation cases: all folds together are one, since each case belongs to one of them.
     tested: _Results = defaultdict(dict)
@@ -60,7 +60,7 @@ def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
         if not results:
             continue
         page = folder / f"{cases}.html"
-        compared = compare_all(results, by_patient=first.options.by_patient)
+        compared = compare_all(results, by_patient=options.by_patient)
         write_report(compared, page, parts=page_parts(study), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():

@@ -21,15 +21,10 @@ from typing import IO
 from filelock import FileLock, Timeout
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
-from nnunet_nacl.files import write_json
+from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.linking import search_path
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import (
-    CHECKPOINTS,
-    SPLITS_NAME,
-    nnunet_folder,
-    read_splits,
-)
+from nnunet_nacl.nnunet import CHECKPOINTS, SPLITS_NAME, Split, nnunet_folder
 from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
 # What nnU-Net and our trainers print about their progress
@@ -54,10 +49,9 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     jobs = _jobs(experiments)
     for number, job in enumerate(jobs, start=1):
         prefix = f"[{number}/{len(jobs)}] {job}: "
-        file = job.fold_folder.with_name(f".fold_{job.fold}.lock")
-        lock = FileLock(file)
+        lock = FileLock(job.fold_folder.with_name(f".fold_{job.fold}.lock"))
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
             with suppress(NotImplementedError):  # of a file system without locks
                 lock.acquire(timeout=0)
             _run(job, prefix)
@@ -94,7 +88,7 @@ def _jobs(experiments: Sequence[Experiment]) -> list[Job]:
         file = experiment.data.folder / SPLITS_NAME
         splits = experiment.splits
         # Another study may have appended its own
-        if not file.is_file() or read_splits(file)[: len(splits)] != splits:
+        if not file.is_file() or read_json(file, list[Split])[: len(splits)] != splits:
             write_json(file, splits)
     jobs = {job.fold_folder: job for experiment in experiments for job in experiment.jobs}
     return list(jobs.values())
@@ -119,17 +113,17 @@ def _run(job: Job, prefix: str) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         print(f"{prefix}{name}; log: {log}", flush=True)
         start = time.monotonic()
+        problem = RuntimeError(
+            f"{name} ended without an error, but did not finish all cases. Its log is {log}."
+        )
         try:
             run_command(command, environment=environment, log=log, prefix=prefix)
-        except RuntimeError:
-            # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
-            if name in steps_left(job):
-                raise
-        print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
+        except RuntimeError as error:
+            problem = error
+        # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
         if name in steps_left(job):
-            raise RuntimeError(
-                f"{name} ended without an error, but did not finish all cases. Its log is {log}."
-            )
+            raise problem
+        print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
 
 
 def run_command(
@@ -188,12 +182,12 @@ def steps_left(job: Job) -> dict[str, list[str]]:
     evaluate = ["nnunet_nacl", "evaluate", "-np", str(max(1, options.num_processes))]
     if not options.surface:
         evaluate.append("--no_surface")
-    validation = job.validation
+    val = job.split["val"]
     steps = {}
-    if not _is_evaluated(job, validation, job.split["val"]):
+    if not _is_evaluated(job, job.validation, val):
         # nnU-Net writes its summary after all cases
-        summary = validation / "summary.json"
-        if not (job.has_written(summary) and _is_predicted(job, validation, job.split["val"])):
+        is_validated = job.has_written(job.validation / "summary.json")
+        if not (is_validated and _is_predicted(job, job.validation, val)):
             name, how = ("validate", "--val") if job.checkpoint.is_file() else ("train", "--c")
             steps[name] = [
                 "nnUNetv2_train", data.name, data.configuration, str(job.fold), "-tr", job.trainer, "-p", data.plans,

@@ -15,8 +15,8 @@ from nnunet_nacl.nnunet import (
     DEFAULT_TRAINER,
     DataSet,
     LabelledImages,
+    build_predictor,
     cases_to_predict,
-    load_predictor,
     read_checkpoint,
 )
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
@@ -159,9 +159,10 @@ def mean_logits(
     model = Path(model_folder)
     sums = []
     for fold in folds:
-        predictor = load_predictor(model, fold, device)
+        content = read_checkpoint(model / f"fold_{fold}" / CHECKPOINTS["final"])
+        predictor = build_predictor(model, content, device)
         cases = cases_to_predict(predictor, model, fold, unseen)
-        data_set = DataSet.of_model(model)
+        data_set = DataSet.read(model / "dataset.json")
         title = f"{model.name}, fold {fold}"
         for name in tqdm(cases.names, desc=title, unit="case", disable=None):
             try:

@@ -1,7 +1,7 @@
 """Plots of the logits of several methods, side by side."""
 
-import math
 from collections.abc import Mapping
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,27 +9,11 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nnunet_nacl.report.plots import plot_style, style_of
+from nnunet_nacl.report.plots import draw_panels, legend_below, style_of
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES
 
-_COLUMNS = 4
 _LEAST_SHARE = 1e-3
 """Bins that hold less of every epoch, at the ends of the scale, are not shown."""
-
-
-def _panels(
-    number: int, width: float, height: float, labels: tuple[str, str]
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure of panels with the same y axis."""
-    columns = min(number, _COLUMNS)
-    rows = math.ceil(number / columns)
-    figure = Figure(figsize=(width * columns + 0.8, height * rows + 1.2), layout="constrained")
-    panels = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
-    for axes in panels[number:]:
-        axes.remove()
-    figure.supxlabel(labels[0])
-    figure.supylabel(labels[1])
-    return figure, panels[:number]
 
 
 def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
@@ -50,23 +34,22 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
             raise ValueError(
                 f"{names[0]} and {name} differ in their classes, or show different cases."
             )
-    true_classes = first["true_class"].unique()
     bars = pd.DataFrame(
         {name: frame.set_index(index)["mean_absolute"] for name, frame in means.items()}
     )
     colors = [style_of(names, name)["color"] for name in names]
-    with plot_style():
-        figure, panels = _panels(len(true_classes), 3.1, 2.6, ("logit of", "mean |logit|"))
-        for true_class, axes in zip(true_classes, panels, strict=True):
-            bars.loc[true_class].plot.bar(
-                ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel=""
-            )
-            axes.set_title(f"true: {true_class}")
-        handles = [container[0] for container in panels[0].containers]
-        figure.legend(
-            handles, names, loc="outside upper center", ncols=min(len(names), 2 * _COLUMNS)
+
+    def draw(true_class: str, ax: Axes) -> None:
+        bars.loc[true_class].plot.bar(ax=ax, color=colors, width=0.84, legend=False, rot=30)
+        ax.set(
+            title=f"true: {true_class}",
+            xlabel="logit of",
+            ylabel="mean |logit|",
+            ylim=(0, 1.05 * bars.max(axis=None)),
         )
-    return figure
+        legend_below(ax, 0.3)
+
+    return draw_panels([partial(draw, true_class) for true_class in first["true_class"].unique()])
 
 
 def draw_max_logits(histories: Mapping[str, pd.DataFrame]) -> Figure:
@@ -86,28 +69,23 @@ def draw_max_logits(histories: Mapping[str, pd.DataFrame]) -> Figure:
     held = shares.max()
     held = held[held >= _LEAST_SHARE]
     norm = PowerNorm(0.5, 0, held.max())
-    with plot_style():
-        figure, panels = _panels(len(histories), 2.7, 2.7, ("epoch", "maximum logit"))
-        for (name, history), axes in zip(histories.items(), panels, strict=True):
-            extent = (epochs[0] - 0.5, epochs[-1] + 0.5, MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1])
-            axes.imshow(
-                shares.loc[name].reindex(epochs).T,
-                "Blues",
-                norm,
-                extent=extent,
-                origin="lower",
-                aspect="auto",
-                interpolation="nearest",
-            )
-            marker = "." if len(epochs) < 30 else ""
-            axes.plot(
-                history["max_logit_p50"].reindex(epochs),
-                color="#D55E00",
-                linewidth=1.3,
-                marker=marker,
-            )
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.set_title(name)
-        panels[0].set(ylim=(held.index.min(), held.index.max() + 1))
-        figure.colorbar(panels[0].images[0], ax=panels, label="share of voxels")
-    return figure
+
+    def draw(name: str, ax: Axes) -> None:
+        image = ax.imshow(
+            shares.loc[name].reindex(epochs).T,
+            "Blues",
+            norm,
+            extent=(epochs[0] - 0.5, epochs[-1] + 0.5, MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1]),
+            origin="lower",
+            aspect="auto",
+            interpolation="nearest",
+        )
+        median = histories[name]["max_logit_p50"].reindex(epochs)
+        marker = "." if len(epochs) < 30 else ""
+        ax.plot(median, color="#D55E00", linewidth=1.3, marker=marker)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        limits = (held.index.min(), held.index.max() + 1)
+        ax.set(title=name, xlabel="epoch", ylabel="maximum logit", ylim=limits)
+        ax.figure.colorbar(image, ax=ax, label="share of voxels")
+
+    return draw_panels([partial(draw, name) for name in histories])

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, product, zip_longest
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
@@ -28,9 +28,9 @@ from nnunet_nacl.report.plots import (
 )
 from nnunet_nacl.typing import Floats
 
-Pair = tuple[Method, Method]
 DrawStudy = Callable[[Comparison, Study, Metric, Axes], None]
 _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
+_LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 
 def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
@@ -47,9 +47,8 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     # Which closes the lines
     dice.append(dice[0])
     error.append(error[0])
-    style: Any = {"markersize": 4, "linewidth": 1.3}
-    ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **style)
-    ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **style)
+    ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **_LINE)
+    ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **_LINE)
     ax.fill_between(angles, error, dice, color="#0072B2", alpha=0.12)
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
@@ -102,85 +101,70 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_title(f"{ranking.scheme}, {ranking.whose}")
 
 
-def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
-    """Return a row for each compared method; ``place`` is that among the group's values, from 0."""
-    estimates = comparison.estimates[metric]
-    rows = []
-    for method in study.compared(estimates):
-        estimate = estimates[method.name]
-        row = {
-            "group": method.group,
-            "label": method.label,
-            "place": study.groups[method.group].index(method),
-            "at": method.value,
-            "value": estimate.value,
-            "reach": reach(estimate) or [[math.nan], [math.nan]],
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Draw a metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
-    values = _values(comparison, study, metric)
-    lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
-    ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
-    # The paper's names
-    names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
-    for place, own in values.groupby("place"):
-        line = list(lines.loc[place])
-        values_of_line = ", ".join(own["group"] + " " + own["label"])
-        style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
-        label = wrapped(f"{names[place]}: {values_of_line}", 44, 6)
-        ax.plot(angles, [*line, line[0]], label=label, **style)
-    least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
+    estimates = comparison.estimates[metric]
+    values = {method: estimates[method.name].value for method in study.compared(estimates)}
+    groups = list(dict.fromkeys(method.group for method in values))
+    ax, angles = polar_axes(ax, [wrapped(group, 14) for group in groups])
+    lines = list(zip_longest(*(study.groups[group] for group in groups)))
+    names = [f"HP{number}" for number in range(1, 1 + len(lines))]  # the paper's
+    for name, methods in zip(names, lines, strict=True):
+        shown = ", ".join(f"{one.group} {one.label}" for one in methods if one in values)
+        if shown:
+            line = [values.get(method, math.nan) for method in methods]
+            label = wrapped(f"{name}: {shown}", 44, 6)
+            ax.plot(angles, [*line, line[0]], label=label, **style_of(names, name), **_LINE)
+    least, most = np.nan_to_num([min(values.values()), max(values.values())])
     low = 0.0
     high = 1.1 * most or 1.0
+    better = "in"
     # Dice, whose differences are small: from the tenth below to the tenth above
     if metric.definition.higher_is_better:
         low = max(math.floor(10 * least - 0.5) / 10, 0)
         high = math.ceil(10 * most) / 10 or 1.0
+        better = "out"
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.set_title(
-        f"{metric.title} (better: {'out' if metric.definition.higher_is_better else 'in'})", pad=14
-    )
+    ax.set_title(f"{metric.title} (better: {better})", pad=14)
     legend_below(ax, 0.1, ncols=1)
 
 
 def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Draw a metric against the setting, a color for each group, with 95 % intervals; no line joins names."""
     groups = list(study.groups)
-    values = _values(comparison, study, metric)
+    estimates = comparison.estimates[metric]
+    methods = study.compared(estimates)
     named = any(isinstance(method.value, str) for method in study.methods)
+    if not named:
+        methods.sort(key=attrgetter("value"))
+    places: dict[str, Any] = {method.label: method.value for method in methods}
     if named:
-        values["at"], _ = pd.factorize(values["label"])
-    ticks = values.drop_duplicates("at").sort_values("at")
-    gaps = np.diff(ticks["at"])
-    slanted = named and len(ticks) > 3
-    apart = 0.3 * float(min(gaps, default=1.0)) / len(groups)
+        places = {label: number for number, label in enumerate(places)}
+    apart = 0.3 * float(min(np.diff(list(places.values())), default=1.0)) / len(groups)
     for number, group in enumerate(groups):
-        own = values[values["group"] == group].sort_values("at")
-        if own.empty:
+        own = [method for method in methods if method.group == group]
+        if not own:
             continue
-        x = own["at"] + apart * (number - (len(groups) - 1) / 2)
-        ends = np.hstack(list(own["reach"]))
-        style: Any = {
+        shift = apart * (number - (len(groups) - 1) / 2)
+        ax.errorbar(
+            [places[method.label] + shift for method in own],
+            [estimates[method.name].value for method in own],
+            yerr=np.hstack([reach(estimates[method.name]) for method in own]),
+            label=labelled(group),
+            linestyle="none" if named else "-",
+            elinewidth=0.8,
             **style_of(groups, group),
-            "label": labelled(group),
-            "markersize": 5,
-            "linestyle": "none" if named else "-",
-            "linewidth": 1.3,
-            "elinewidth": 0.8,
-        }
-        ax.errorbar(x, own["value"], yerr=ends, **style)
-    ax.set_xticks(ticks["at"], [wrapped(label, 12) for label in ticks["label"]])
-    if slanted:
-        ax.set_xticklabels(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
+            **_LINE,
+        )
+    slant: Any = {}
+    if named and len(places) > 3:
+        slant = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(list(places.values()), [wrapped(label, 12) for label in places], **slant)
     ax.margins(0.12)
     title = f"{metric.title} (better: {'up' if metric.definition.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)
-    legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
+    legend_below(ax, 0.36 if slant else 0.17, ncols=2)
 
 
 def relative_difference(first: Estimate, second: Estimate) -> Estimate:
@@ -198,7 +182,7 @@ def relative_difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(percent, first.patients, difference.is_known)
 
 
-def compared_pairs(study: Study, names: Collection[str]) -> list[Pair]:
+def compared_pairs(study: Study, names: Collection[str]) -> list[tuple[Method, Method]]:
     """Return the pairs of methods that the study's figure compares, as far as they are among ``names``."""
     methods = study.compared(names)
     if study.figure == "differences":
@@ -224,26 +208,22 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
         percent = relative.value
         if math.isnan(percent):
             continue
-        ax.barh(
-            number,
-            percent,
-            0.6,
-            color=style_of(groups, right if percent > 0 else left)["color"],
-            alpha=0.85,
-        )
+        color = style_of(groups, right if percent > 0 else left)["color"]
+        ax.barh(number, percent, 0.6, color=color, alpha=0.85)
         ax.errorbar(percent, number, xerr=reach(relative), color=INK, linewidth=0.8, capsize=2)
         widest = max(widest, abs(percent), *np.nan_to_num(np.abs(relative.interval)))
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_xlim(-1.1 * widest or -1, 1.1 * widest or 1)
     ax.set_yticks(range(len(pairs)), [wrapped(first.label, 12) for first, _ in pairs])
     ax.set_ylim(len(pairs) - 0.4, -0.6)
-    sides = (
-        (0, "left", f"← {wrapped(left, 16)}\nbetter"),
-        (1, "right", f"{wrapped(right, 16)} →\nbetter"),
-    )
-    for x, align, text in sides:
-        ax.text(x, 1.02, text, transform=ax.transAxes, ha=align, va="bottom", fontsize=8)
-    ax.set_title(metric.title, pad=12 + 10 * max(text.count("\n") + 1 for _, _, text in sides))
+    sides = {
+        "left": f"← {wrapped(left, 16)}\nbetter",
+        "right": f"{wrapped(right, 16)} →\nbetter",
+    }
+    for x, (side, text) in enumerate(sides.items()):
+        ax.text(x, 1.02, text, transform=ax.transAxes, ha=side, va="bottom", fontsize=8)
+    lines = max(text.count("\n") + 1 for text in sides.values())
+    ax.set_title(metric.title, pad=12 + 10 * lines)
     ax.set(xlabel="relative difference (%)", ylabel=wrapped(study.setting))
 
 
@@ -274,43 +254,44 @@ def radar_panels(comparison: Comparison) -> list[Panel]:
     return [partial(radar, comparison, Metric("ECE", comparison.main))]
 
 
-FIGURES: dict[FigureKind, tuple[str, DrawStudy, str]] = {
+FIGURES: dict[FigureKind, tuple[DrawStudy, str, str]] = {
     "radar": (
-        (
-            "Each method has an axis. One line joins the methods' first values (HP1), another their second values "
-            "(HP2), and so on; the legend names the values. Where the lines lie close together, the value matters "
-            "little. For Dice (whose axis need not begin at 0), further out is better; for ECE, further in."
-        ),
         study_radar,
         "CECE",
+        (
+            "Each method has an axis. One line joins the methods' first values (HP1), another their second values"
+            " (HP2), and so on; the legend names the values. Where the lines lie close together, the value "
+            "matters little. For Dice (whose axis need not begin at 0), further out is better; for ECE, further "
+            "in."
+        ),
     ),
     "differences": (
-        (
-            "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows "
-            "above each plot show on which side each loss is better; bars have the color of the better loss. Lines: "
-            "95 % paired bootstrap intervals."
-        ),
         study_differences,
         "",
+        (
+            "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The "
+            "arrows above each plot show on which side each loss is better; bars have the color of the better "
+            "loss. Lines: 95 % paired bootstrap intervals."
+        ),
     ),
     "curves": (
-        (
-            "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways so "
-            "that none hides another. For Dice higher is better, for calibration errors lower."
-        ),
         study_curves,
         "",
+        (
+            "Each metric against {setting}, with 95 % bootstrap intervals. Points are shifted a little sideways "
+            "so that none hides another. For Dice higher is better, for calibration errors lower."
+        ),
     ),
     "arrows": (
-        (
-            "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is the "
-            "upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals."
-        ),
         study_arrows,
         DICE.name,
+        (
+            "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner "
+            "is the upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals."
+        ),
     ),
 }
-"""Kind of a study's plots -> caption, with ``{setting}`` and ``{groups}``; what draws one; the metric without."""
+"""Kind of a study's plots -> what draws one, the metric without a plot, the caption of ``{setting}``, ``{groups}``."""
 
 
 def study_figure(comparison: Comparison, study: Study) -> tuple[str, list[Panel]]:
@@ -324,7 +305,7 @@ def study_figure(comparison: Comparison, study: Study) -> tuple[str, list[Panel]
     # A radar of two axes is a line
     if kind == "radar" and len({one.group for one in study.compared(comparison.names)}) < 3:
         kind = "curves"
-    caption, draw, left_out = FIGURES[kind]
+    draw, left_out, caption = FIGURES[kind]
     metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
     panels: list[Panel] = [
         partial(draw, comparison, study, metric) for metric in metrics if metric.name != left_out

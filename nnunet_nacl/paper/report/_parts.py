@@ -5,11 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from nnunet_nacl import report
-from nnunet_nacl.paper.report._figures import (
-    radar_panels,
-    rank_heatmap,
-    study_figure,
-)
+from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_figure
 from nnunet_nacl.paper.report._published import (
     published_data_set,
     published_methods,
@@ -18,8 +14,6 @@ from nnunet_nacl.paper.report._published import (
 from nnunet_nacl.paper.report._ranks import (
     MEAN_CASE_RANK,
     SUM_RANK,
-    Ranking,
-    Scheme,
     all_rankings,
     rank_by_scores,
     rank_methods,
@@ -30,35 +24,22 @@ from nnunet_nacl.report.plots import Panel
 from nnunet_nacl.typing import ByName
 
 
-def _known(rankings: list[Ranking]) -> list[Ranking]:
-    """Raise a ValueError if there are none."""
-    if not rankings:
-        raise ValueError(
-            "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
-        )
-    return rankings
-
-
-def _rank_tables(comparisons: Sequence[Comparison], scheme: Scheme | None = None) -> list[Table]:
-    """Ranks by the metrics that judge methods, or by the paper's metrics and one of its schemes."""
-    rankings = (
-        rank_by_scores(comparisons) if scheme is None else [rank_methods(comparisons, scheme)]
-    )
-    return [ranking.table() for ranking in _known(rankings)]
-
-
-def _heatmaps(comparisons: Sequence[Comparison]) -> list[list[Panel]]:
-    return [[partial(rank_heatmap, ranking) for ranking in _known(all_rankings(comparisons))]]
+def _ranks(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
+    """Rank over one or several data sets: each ranking as a table and as a heat map."""
+    return [(one.table(), partial(rank_heatmap, one)) for one in all_rankings(comparisons)]
 
 
 TABLES = report.TABLES | {
     "published": of_each(published_table),
-    "ranks": _rank_tables,
-    SUM_RANK: partial(_rank_tables, scheme=SUM_RANK),
-    MEAN_CASE_RANK: partial(_rank_tables, scheme=MEAN_CASE_RANK),
+    "ranks": lambda comparisons: [one.table() for one in rank_by_scores(comparisons)],
+    SUM_RANK: lambda comparisons: [rank_methods(comparisons, SUM_RANK).table()],
+    MEAN_CASE_RANK: lambda comparisons: [rank_methods(comparisons, MEAN_CASE_RANK).table()],
 }
 """The report's tables and the paper's, for ``table_text``."""
-PLOTS = report.PLOTS | {"radar": of_each(radar_panels), "ranks": _heatmaps}
+PLOTS = report.PLOTS | {
+    "radar": of_each(radar_panels),
+    "ranks": lambda comparisons: [[heatmap for _, heatmap in _ranks(comparisons)]],
+}
 """The report's plots and the paper's, for ``write_plot``."""
 
 
@@ -81,7 +62,7 @@ def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
             "missing": [one.name for one in study.methods if one.name not in comparison.names],
         }
     if len(comparison.names) > 2:
-        more |= {"radar": radar_panels(comparison), "rankings": _shown_ranks([comparison])}
+        more |= {"radar": radar_panels(comparison), "rankings": _ranks([comparison])}
     return more
 
 
@@ -101,14 +82,7 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
             replace(one, results={name: own for name, own in one.results.items() if name in names})
             for one in comparisons
         ]
-        more["rankings"] = _shown_ranks(alike)
+        more["rankings"] = _ranks(alike)
         if len(names) > 2:
             more["radar"] = [panel for one in alike for panel in radar_panels(one)]
     return more
-
-
-def _shown_ranks(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
-    """Ranks over one or several data sets, each as table and heat map."""
-    return [
-        (ranking.table(), partial(rank_heatmap, ranking)) for ranking in all_rankings(comparisons)
-    ]

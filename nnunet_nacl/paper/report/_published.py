@@ -8,17 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from nnunet_nacl.nnunet import DEFAULT_TRAINER, names_in
-from nnunet_nacl.paper.studies import STUDIES, Study, read_study
-from nnunet_nacl.report import (
-    DICE,
-    Comparison,
-    Metric,
-    Table,
-    column,
-    metric_columns,
-)
-from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, without_budget
-from nnunet_nacl.typing import ByName
+from nnunet_nacl.paper.studies import Study
+from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, metric_columns
+from nnunet_nacl.trainers import Recipe, parse_name, without_budget
 
 _CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
@@ -27,7 +19,6 @@ METHODS: dict[str, Recipe] = {
     name: Recipe(**content) for name, content in _CONTENT["methods"].items()
 }
 """The paper's methods, with the settings of its tables that are not our losses' defaults."""
-_SHARE = re.compile(r"\b\d\d? ?%")  # of the training cases
 # Folders of what the paper did not do: further folds than nnU-Net's five, calibration
 _NOT_THE_PAPERS = re.compile(r"fold_([5-9]|\d{2,})|(predictions|validation)_calibrated")
 _THEIR_COLUMNS = {"DSC": "DSC ↑", "HD": "HD (pixels) ↓", "ECE": "ECE ↓", "CECE": "CECE ↓"}
@@ -63,8 +54,9 @@ def _means(metric: str, dataset: str | None) -> pd.Series:
     frame = published()
     means = frame[(frame["structure"] == "") & (frame["metric"] == metric)]
     means = means.drop_duplicates(["method", "dataset"])
-    by_dataset = means.pivot(index="method", columns="dataset", values="value")
-    by_dataset = by_dataset.reindex(columns=list(DATA_SETS))
+    by_dataset = means.pivot(index="method", columns="dataset", values="value").reindex(
+        columns=[*DATA_SETS]
+    )
     return by_dataset.mean(axis=1, skipna=False) if dataset is None else by_dataset[dataset]
 
 
@@ -78,27 +70,22 @@ def published_data_set(name: str) -> str | None:
     return next((dataset for dataset, names in DATA_SETS.items() if plain in names), None)
 
 
-@cache
 def published_method(name: str, trainer: str | None = None) -> str | None:
     """Return the paper's name of a method with the settings of its tables, or None if its tables have no such method.
 
-    The trainer decides, where it is known. Without it, the paper's names and those of our studies are taken at their
-    word, and others are read as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes
-    where the paper's takes means. A name that says that it was trained on a share of the cases is none of the paper's.
+    The trainer decides, where it is known. Without it, the paper's names are taken at their word, and others are read
+    as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes where the paper's takes
+    means. A trainer whose name spells out a default is none of the paper's.
 
     >>> published_method("nnUNetTrainerDiceCE"), published_method("NACL_l2"), published_method("NACL_weight0p2")
     ('CE+DSC', 'NACL l2', None)
     >>> published_method("ECP"), published_method("ECP", trainer="nnUNetTrainerECP")
     ('ECP', None)
     """
-    if _SHARE.search(name):
-        return None
-    if trainer is None and name in METHODS:
-        return name
     if trainer is None:
-        methods = [method for study in STUDIES for method in read_study(study).methods]
-        as_trainer = f"{DEFAULT_TRAINER}{name.removeprefix(DEFAULT_TRAINER)}"
-        trainer = {method.name: method.trainer for method in methods}.get(name, as_trainer)
+        if name in METHODS:
+            return name
+        trainer = f"{DEFAULT_TRAINER}{name.removeprefix(DEFAULT_TRAINER)}"
     if without_budget(trainer)[0] == DEFAULT_TRAINER:
         return "CE+DSC"
     try:
@@ -107,16 +94,8 @@ def published_method(name: str, trainer: str | None = None) -> str | None:
         return None
     if recipe is None:
         return None
-    full = _with_defaults(recipe)
-    return next((name for name, own in METHODS.items() if _with_defaults(own) == full), None)
-
-
-def _with_defaults(recipe: Recipe) -> tuple[str, str | None, ByName, ByName]:
-    """Return the loss of a recipe, with all its settings."""
-    loss = recipe.loss
-    assert loss is not None  # only trainers of users' own losses have none
-    defaults = {setting.name: default_of(loss, setting.name) for setting in LOSSES[loss].settings}
-    return loss, recipe.term, {**defaults, **recipe.settings}, {**recipe.term_settings}
+    without_schedule = Recipe(recipe.loss, recipe.term, recipe.settings, recipe.term_settings)
+    return next((name for name, own in METHODS.items() if own == without_schedule), None)
 
 
 def published_methods(comparison: Comparison, study: Study | None = None) -> dict[str, str | None]:
@@ -132,9 +111,9 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
             is_whole = not any(map(_NOT_THE_PAPERS.fullmatch, folder.parts))
         else:
             is_whole = all(method.training_cases == "100%" for method in study.compared([name]))
-        found[name] = None
-        if is_whole and name not in comparison.calibrated:
-            found[name] = published_method(name, names_in(folder).get("trainer"))
+        is_theirs = is_whole and name not in comparison.calibrated
+        trainer = names_in(folder).get("trainer")
+        found[name] = published_method(name, trainer) if is_theirs else None
     return found
 
 

@@ -17,14 +17,7 @@ from nnunet_nacl.metrics import (
     case_weights,
     ratio,
 )
-from nnunet_nacl.report import (
-    DICE,
-    Comparison,
-    Metric,
-    Table,
-    column,
-    voxels_text,
-)
+from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, voxels_text
 from nnunet_nacl.typing import Floats
 
 _RESAMPLES = 1000
@@ -89,17 +82,6 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     return _rank_by([*metrics, *of_paper], comparisons, scheme, "paper's metrics")
 
 
-def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
-    """Choose the given set, or the first that labels choose and all data sets have, or any that all have."""
-    first, *others = comparisons
-    if first.asked:
-        return first.asked
-    shared = [one for one in first.voxels if all(one in other.voxels for other in others)]
-    if not shared:
-        raise ValueError("rankings need a voxel set that all data sets have.")
-    return next((voxels for voxels in shared if voxels in BY_LABEL), shared[0])
-
-
 def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
@@ -107,6 +89,16 @@ def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
         schemes = [SUM_RANK] if comparisons[0].asked else []
     by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
     return [*rank_by_scores(comparisons), *by_paper]
+
+
+def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
+    """Choose the set that is asked for, or the first that all data sets have; labels choose the first ones."""
+    shared = [
+        voxels
+        for voxels in (*BY_LABEL, *LABEL_FREE)
+        if all(voxels in comparison.voxels for comparison in comparisons)
+    ]
+    return comparisons[0].asked or shared[0]
 
 
 def _rank_by(
@@ -135,8 +127,7 @@ def _rank_by(
     rounded = overall[1:].round(9)
     is_first = rounded == rounded.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    datasets = [comparison.dataset for comparison in comparisons]
-    return Ranking(scheme, whose, table, first, datasets)
+    return Ranking(scheme, whose, table, first, [comparison.dataset for comparison in comparisons])
 
 
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
@@ -150,15 +141,11 @@ def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> 
 
     Cases in which any method has no value are left out; without any other, all methods share their places.
     """
-    of_methods = []
-    for estimate in estimates:
-        if estimate.by_case is None:
-            raise ValueError(
-                f"voxels: mean-case-rank needs the {metric.name} of each case; {voxels_text(metric.voxels)} it is "
-                "pooled."
-            )
-        of_methods.append(estimate.by_case)
-    values = np.column_stack(of_methods)
+    by_case = [estimate.by_case for estimate in estimates if estimate.by_case is not None]
+    if not by_case:
+        pooled = f"{voxels_text(metric.voxels)} it is pooled"
+        raise ValueError(f"voxels: mean-case-rank needs the {metric.name} of each case; {pooled}.")
+    values = np.column_stack(by_case)
     known = np.isfinite(values).all(axis=1)
     sums = weights[:, known] @ _places(values[known], metric.definition.higher_is_better)
     means = ratio(sums, weights[:, known].sum(1, keepdims=True))

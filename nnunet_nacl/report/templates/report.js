@@ -2,25 +2,22 @@
 // Tables are sorted by the column whose title is pressed; pressed again, the other way round. Cells without a number go last.
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
+  const heads = [...table.tHead.querySelectorAll("th")];
   if (body.rows.length < 2) continue;
-  const heads = [...table.tHead.querySelectorAll("th[data-column]")];
   for (const [column, head] of heads.entries()) {
     const button = document.createElement("button");
-    button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
       const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", sign < 0 ? "descending" : "ascending");
-      const rows = [...body.rows];
-      rows.sort((one, other) => {
+      body.append(...[...body.rows].sort((one, other) => {
         const [a, b] = [one.cells[column], other.cells[column]];
         if (column === 0) return sign * a.textContent.localeCompare(b.textContent, undefined, { numeric: true });
         const [x, y] = [parseFloat(a.dataset.value), parseFloat(b.dataset.value)];
         return Number.isNaN(x) - Number.isNaN(y) || sign * (x - y);
-      });
-      body.append(...rows);
+      }));
     });
   }
 }
@@ -32,7 +29,6 @@ for (const button of document.querySelectorAll(".copy button")) {
     setTimeout(() => { button.textContent = title; }, 1500);
   });
 }
-// Sliders through the slices of a case.
 for (const slider of document.querySelectorAll(".slider")) {
   slider.hidden = false;
   const slices = [...slider.parentElement.querySelectorAll(".slice")];
@@ -46,9 +42,9 @@ for (const slider of document.querySelectorAll(".slider")) {
 }
 // What a link leads to is unfolded; on paper, everything is.
 const unfold = () => {
-  const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-  const folded = target && (target.closest("details") || target.nextElementSibling);
-  if (folded && folded.tagName === "DETAILS" && !folded.open) {
+  const target = document.getElementById(location.hash.slice(1));
+  const folded = target?.closest("details") ?? target?.nextElementSibling;
+  if (folded?.tagName === "DETAILS" && !folded.open) {
     folded.open = true;
     target.scrollIntoView();
   }

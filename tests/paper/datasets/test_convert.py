@@ -1,6 +1,5 @@
 """Converters on data sets of the published layouts, and nnU-Net's own check of what they make."""
 
-import gzip
 import json
 import re
 import shutil
@@ -56,17 +55,6 @@ def test_flare21(flare21: Path, nnunet: Path) -> None:
     assert description(folder)["numTraining"] == 3
 
 
-@pytest.mark.usefixtures("nnunet")
-def test_unpacked_copies(flare21: Path) -> None:
-    for file in flare21.rglob("*.nii.gz"):
-        if not file.name.startswith("."):
-            file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
-        file.unlink()
-    folder = convert("flare21", flare21, dataset_id=21)
-    assert len(names(folder / "imagesTr")) == len(names(folder / "labelsTr")) == 3
-    assert len(names(folder / "imagesTs")) == 1
-
-
 def test_brats19(brats19: Path) -> None:
     """As four classes, as the paper's authors trained, or as nnU-Net's regions, of the same label maps."""
     folder = convert("brats19", brats19, dataset_id=43)
@@ -105,14 +93,6 @@ def test_brats19_unpacked(brats19: Path) -> None:
     assert "BraTS19_2013_0_1.nii" in names(folder / "labelsTr")
 
 
-def test_masks_that_are_linked_end_as_images_do(kits19: Path) -> None:
-    mask = kits19 / "data" / "case_00000" / "segmentation.nii.gz"
-    write_image(mask.with_suffix(""), range(3))
-    mask.unlink()
-    with pytest.raises(ValueError, match=MIXED):
-        convert("kits19", kits19, dataset_id=19)
-
-
 def test_kits19(kits19: Path) -> None:
     folder = convert("kits19", kits19, dataset_id=19)
     assert names(folder / "imagesTr") == {"case_00000_0000.nii.gz", "case_00209_0000.nii.gz"}
@@ -149,19 +129,10 @@ def test_mrbrains18_with_all_structures_and_without_registered_names(mrbrains18:
     assert (folder / "imagesTr" / "mrbrains18_1_0001.nii.gz").samefile(mrbrains18 / "training/1/pre/T1.nii.gz")
 
 
-@pytest.mark.parametrize(
-    ("name", "missing", "expected"),
-    [
-        ("flare21", "TrainingMask", "TrainingImg/train_000_0000.nii.gz and "),
-        ("mrbrains18", "training", "training/1/pre/{FLAIR,reg_T1,reg_IR}"),
-        ("brats19", "LGG", "HGG/CASE/CASE_{t1,t1ce,t2,flair,seg}.nii.gz and "),
-    ],
-)
-def test_another_layout(name: str, missing: str, expected: str, request: pytest.FixtureRequest) -> None:
-    source = request.getfixturevalue(name)
-    shutil.rmtree(source / missing)
-    with pytest.raises(FileNotFoundError, match=f"not laid out as published; expected in it: {re.escape(expected)}"):
-        convert(name, source, dataset_id=1)
+def test_another_layout(flare21: Path) -> None:
+    shutil.rmtree(flare21 / "TrainingMask")
+    with pytest.raises(FileNotFoundError, match=r"not laid out as published; expected in it: TrainingImg/train_000_00"):
+        convert("flare21", flare21, dataset_id=1)
 
 
 def test_all_that_is_missing_is_listed(flare21: Path, nnunet: Path) -> None:
@@ -189,17 +160,6 @@ def test_labels_that_were_not_published(brats19: Path, nnunet: Path) -> None:
     write_image(mask, (0, 1, 2))
     assert convert("brats19", brats19, dataset_id=1) == folder
     assert len(names(folder / "labelsTr")) == description(folder)["numTraining"] == 3
-
-
-def test_a_mask_that_is_cut_short(brats19: Path) -> None:
-    """SimpleITK would read what is missing as background."""
-    mask = brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz"
-    whole = gzip.decompress(mask.read_bytes())
-    cut = mask.with_suffix("")
-    cut.write_bytes(whole[: 352 + (len(whole) - 352) // 2])
-    mask.unlink()
-    with pytest.raises(ValueError, match=rf"{re.escape(str(cut))} cannot be read: it holds 412 bytes, .* declares 472"):
-        convert("brats19", brats19, dataset_id=1)
 
 
 def test_ids_that_are_taken(flare21: Path, nnunet: Path) -> None:

@@ -1,13 +1,10 @@
 """Splits: what is drawn, where it goes, and what is refused."""
 
 import json
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from nnunetv2.utilities.crossval_split import generate_crossval_split
-from skimage import io
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.paper.datasets import split
@@ -128,25 +125,6 @@ def test_files_that_lie_elsewhere(nnunet: Path) -> None:
     (test,) = cases_in(folder / "labelsTs")
     assert (folder / "imagesTs" / f"{test}_0001.nii.gz").read_text() == f"{'xy'['ab'.index(test)]} 1"
     assert "dataset" not in json.loads((folder / "dataset.json").read_text())
-
-
-def test_older_descriptions_and_photos(nnunet: Path) -> None:
-    """Channels under ``modality``; colors as three channels of one file."""
-    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"))
-    described = json.loads((source / "dataset.json").read_text())
-    described["modality"] = described.pop("channel_names")
-    (source / "dataset.json").write_text(json.dumps(described))
-    (folder,) = split(1, test=1, output_id=2)
-    assert [len(cases_in(folder / f"images{part}")) for part in ("Tr", "Ts")] == [2, 2]
-    colors = {"channel_names": {"0": "R", "1": "G", "2": "B"}, "file_ending": ".png"}
-    (source / "dataset.json").write_text(json.dumps({"labels": described["labels"], **colors}))
-    shutil.rmtree(source / "imagesTr")
-    (source / "imagesTr").mkdir()
-    for case in "ab":
-        io.imsave(source / "imagesTr" / f"{case}_0000.png", np.zeros((8, 9, 3), np.uint8), check_contrast=False)
-        (source / "labelsTr" / f"{case}.nii.gz").rename(source / "labelsTr" / f"{case}.png")
-    (folder,) = split(1, test=1, output_id=3)
-    assert [len(list((folder / f"images{part}").iterdir())) for part in ("Tr", "Ts")] == [1, 1]
 
 
 @pytest.mark.parametrize(

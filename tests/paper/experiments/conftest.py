@@ -27,4 +27,5 @@ def data_set(nnunet: NNUNet) -> PreprocessedDataSet:
 
 @pytest.fixture
 def job(data_set: PreprocessedDataSet, tmp_path: Path) -> Job:
-    return Job("NACL", TRAINER, 0, 0, data_set.splits[0], data_set, tmp_path / "out", Options(device="cpu"))
+    options = Options(device="cpu", output=tmp_path / "out")
+    return Job("NACL", TRAINER, 0, 0, data_set.splits[0], data_set, options)

@@ -29,19 +29,6 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     assert json.loads((folder / "splits_final.json").read_text()) == data_set.splits
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("77",), "Could not find a dataset with the ID 77"),
-        (("901", "2d", "nnUNetResEncUNetMPlans"), r"plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"),
-    ],
-)
-@pytest.mark.usefixtures("nnunet")
-def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises((OSError, RuntimeError), match=message):
-        find(*arguments)
-
-
 @pytest.mark.parametrize("key", ["plans_name", "dataset_name"])
 def test_plans_of_another_name(nnunet: NNUNet, key: str) -> None:
     """Copied by hand: nnU-Net would train into the other model's folder."""

@@ -22,14 +22,13 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
     """An experiment whose runs have results of their test cases."""
     data = replace(job.data, name=data_set)
     options = replace(job.options, checkpoint=checkpoint)
-    output = job.output.parent / f"{data_set}__nnUNetPlans__2d_small"
     jobs = []
     for method in methods:
         trainer = f"nnUNetTrainer{method[-2:]}"
-        jobs.append(replace(job, method=method, trainer=trainer, data=data, output=output, options=options))
+        jobs.append(replace(job, method=method, trainer=trainer, data=data, options=options))
         jobs[-1].test.mkdir(parents=True)
         write_summary(result_of(method), jobs[-1].test / SUMMARY_NAME)
-    return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits, output / "penalty")
+    return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -51,7 +50,7 @@ def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixtu
 def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_report, "write_report", lambda *_, **__: None)
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
-    other = replace(one, study=read_study("prior"), folder=one.folder.with_name("prior"))
+    other = replace(one, study=read_study("prior"))
     pages = report_experiments([one, other])
     assert [page.parent.name for page in pages] == ["penalty", "prior"]
 
@@ -66,5 +65,5 @@ def test_a_page_by_patient(job: Job) -> None:
 def test_pages_of_the_best_checkpoint(job: Job) -> None:
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels", checkpoint="best")
     (page,) = report_experiments([one])
-    assert page == one.folder / "test_best.html"
+    assert page == one.jobs[0].output / "penalty" / "test_best.html"
     assert "Dataset901_Labels, best checkpoint" in page.read_text()

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from nnunet_nacl.files import read_json
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import read_splits
+from nnunet_nacl.nnunet import Split
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
@@ -29,7 +30,7 @@ from nnunet_nacl.paper.studies import read_study
 
 def experiment(*jobs: Job) -> Experiment:
     first = jobs[0]
-    return Experiment(read_study("penalty"), first.data, first.options, jobs, first.data.splits, first.output)
+    return Experiment(read_study("penalty"), first.data, first.options, jobs, first.data.splits)
 
 
 def test_whatever_goes_wrong_is_that_runs_failure_alone(
@@ -86,7 +87,7 @@ def test_folds_are_appended_to_the_splits(job: Job, monkeypatch: pytest.MonkeyPa
     fewer = [*job.data.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
     for splits in (fewer, job.data.splits):
         print_commands([replace(experiment(job), splits=splits)], ["report"])
-        assert read_splits(file) == fewer
+        assert read_json(file, list[Split]) == fewer
     monkeypatch.setattr(_run, "write_json", None)
     print_commands([replace(experiment(job), splits=fewer)], ["report"])
 

@@ -15,7 +15,6 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import (
     Experiment,
     Job,
-    Options,
     _report,
     report_experiments,
     steps_left,
@@ -48,7 +47,7 @@ def summary(folder: Path, cases: list[str], **settings: object) -> None:
 
 def experiment(jobs: list[Job]) -> Experiment:
     data = jobs[0].data
-    return Experiment(read_study("main"), data, jobs[0].options, tuple(jobs), data.splits, jobs[0].output / "pages")
+    return Experiment(read_study("main"), data, jobs[0].options, tuple(jobs), data.splits)
 
 
 def steps(job: Job) -> list[str]:
@@ -94,7 +93,7 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert steps(job) == ["evaluate_test"]
     summary(job.test, job.data.test_cases)
     assert steps(job) == []
-    assert steps(replace(job, options=Options(device="cpu", surface=True))) == ["evaluate_validation", "evaluate_test"]
+    assert steps(replace(job, options=replace(job.options, surface=True))) == ["evaluate_validation", "evaluate_test"]
     later = (job.test / "toy_a.npz").stat().st_mtime + 60
     os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
     assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
@@ -108,7 +107,7 @@ def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: J
     summary(job.validation, job.split["val"])
     predicted(job.test, *job.data.test_cases)
     summary(job.test, job.data.test_cases)
-    best = replace(job, options=Options(device="cpu", checkpoint="best"))
+    best = replace(job, options=replace(job.options, checkpoint="best"))
     assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
     assert best.test == job.output / "predictions_best" / job.trainer / "fold_0"
     for one, name in ((job, "final"), (best, "best")):
@@ -156,23 +155,6 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
     assert reported == [
         "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
     ]  # fmt: skip
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_folds_that_were_evaluated_with_and_without_surface_distances(
-    job: Job, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Fold 0 before --no_surface, fold 1 with it: neither is evaluated again, and the page has what both have."""
-    jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
-    for one, surface in zip(jobs, (True, False), strict=True):
-        finish_training(one)
-        summary(one.validation, one.split["val"], surface=surface)
-        assert "evaluate_validation" not in steps(one)
-    (page,) = report_experiments([experiment(jobs)])
-    assert "HD95 (mm)" not in page.read_text()
-    printed = capsys.readouterr().out
-    assert "Dataset901_Labels, validation" in printed
-    assert "HD95" not in printed
 
 
 def test_probabilities_that_were_removed(job: Job) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.nnunet import load_predictor
+from nnunet_nacl.nnunet import build_predictor
 from nnunet_nacl.paper.logits import _measures, compare_logits, max_logit_history, mean_logits
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
 from tests.conftest import TRAINER
@@ -28,16 +28,16 @@ def test_figures_and_numbers_read_back(
     opened: list[Path] = []
     predictors: list[weakref.ref[Any]] = []
 
-    def load(folder: Path, fold: str, device: str) -> Any:
+    def build(folder: Path, content: Any, device: str) -> Any:
         assert device == "cpu"
         gc.collect()
         assert sum(one() is not None for one in predictors) <= 1  # of many models, too
         opened.append(folder)
-        predictor = load_predictor(folder, fold, device)
+        predictor = build_predictor(folder, content, device)
         predictors.append(weakref.ref(predictor))
         return predictor
 
-    monkeypatch.setattr(_measures, "load_predictor", load)
+    monkeypatch.setattr(_measures, "build_predictor", build)
     other = copy_of(model, tmp_path).rename(tmp_path / "nnUNetTrainer_5epochs__nnUNetPlans__2d_small")
     change_checkpoint(other, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     out = tmp_path / "out"
@@ -57,19 +57,6 @@ def test_figures_and_numbers_read_back(
     history = pd.read_csv(out / "max_logits.csv", index_col="epoch").rename(columns=str)
     assert set(history.pop("method")) == {NAME}
     pd.testing.assert_frame_equal(history, max_logit_history(model, 0).rename(columns=str))
-
-
-def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_measures, "_sums", lambda *_, **__: pytest.fail("this takes hours"))
-    copy = copy_of(model, tmp_path / "copy")
-    with pytest.raises(FileExistsError, match=r"copy exists\."):
-        compare_logits([model], tmp_path / "copy")
-    with pytest.raises(ValueError, match="images and labels go together"):
-        compare_logits([model], tmp_path / "out", labels=tmp_path)
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        compare_logits([model], tmp_path / "out", images=tmp_path / "nothing", labels=tmp_path)
-    with pytest.raises(FileNotFoundError, match="fold_1"):
-        compare_logits([copy], tmp_path / "out", folds=[1])
 
 
 def test_models_that_cannot_be_compared(model: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The maximum logit over the epochs of a real training."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,7 @@ import torch
 
 from nnunet_nacl.paper.logits import max_logit_history
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
+from tests.conftest import TRAINER
 from tests.paper.logits.conftest import change_checkpoint, copy_of
 
 BINS = list(range(-10, 60))
@@ -37,16 +39,11 @@ def test_epochs_without_an_entry_are_left_out(model: Path, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(max_logit_history(copy, "0"), expected)
 
 
-def test_a_model_of_another_trainer(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [lambda one: one.pop("logging"), lambda one: one["logging"].clear()])
+def test_a_checkpoint_reduced_to_what_predictions_need(
+    model: Path, tmp_path: Path, change: Callable[[dict], object]
+) -> None:
     copy = copy_of(model, tmp_path)
-    other = {"logging": {MAX_LOGIT_HISTOGRAM: [[], []]}, "trainer_name": "nnUNetTrainer_5epochs"}
-    change_checkpoint(copy, lambda content: content.update(other))
-    with pytest.raises(ValueError, match=r"holds no maximum logits: .* trained with nnUNetTrainer_5epochs\.$"):
-        max_logit_history(copy, 0)
-
-
-def test_a_checkpoint_reduced_to_what_predictions_need(model: Path, tmp_path: Path) -> None:
-    copy = copy_of(model, tmp_path)
-    change_checkpoint(copy, lambda content: content.pop("logging"))
-    with pytest.raises(ValueError, match=r"checkpoint_final\.pth holds no maximum logits"):
+    change_checkpoint(copy, change)
+    with pytest.raises(ValueError, match=rf"checkpoint_final\.pth holds no maximum logits: .* with {TRAINER}\.$"):
         max_logit_history(copy, 0)

@@ -32,7 +32,7 @@ def test_bars_are_the_means() -> None:
     of_methods["CE"].loc[8, "mean_absolute"] = np.nan
     figure = draw_mean_logits(of_methods)
     assert [axes.get_title() for axes in figure.axes] == [f"true: {name}" for name in CLASSES]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["CE", "NACL"]
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["CE", "NACL"]
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
     for true_class, axes in zip(CLASSES, figure.axes, strict=True):
         assert [label.get_text() for label in axes.get_xticklabels()] == CLASSES
@@ -51,7 +51,7 @@ def test_methods_must_be_alike() -> None:
 
 def test_images_are_the_shares_of_each_epoch() -> None:
     figure = draw_max_logits({"CE": history(8, [0, 1, 2, 3]), "NACL": history(3, [1, 3])})
-    first, second, bar = figure.axes
+    first, bar, second, _ = figure.axes
     assert [axes.get_title() for axes in (first, second)] == ["CE", "NACL"]
     assert bar.get_ylabel() == "share of voxels"
     for axes, center in ((first, 8), (second, 3)):

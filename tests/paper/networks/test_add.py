@@ -2,15 +2,13 @@
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.paper.networks import NETWORKS, add_network
+from nnunet_nacl.paper.networks import add_network
 from tests.conftest import KINDS, NNUNet
 
 
@@ -94,19 +92,3 @@ def test_what_a_network_cannot_do_is_refused_before_anything_is_written(
     with pytest.raises(ValueError, match=message):
         add_network(network, 901, configuration, patch_size=size)
     assert plans_file.read_text() == before
-
-
-def test_a_missing_package(
-    plans_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = plans_file.read_text()
-    for name in [name for name in sys.modules if name == "monai" or name.startswith("monai.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "monai", None)  # as if it were not installed
-    monkeypatch.delitem(sys.modules, "nnunet_nacl.paper.networks._classes", raising=False)
-    assert main(["paper", "networks", "attention_unet", "-d", "901", "-c", "2d", "--patch_size", "32", "32"]) == 1
-    assert "monai" in capsys.readouterr().err
-    assert plans_file.read_text() == before
-    plan = NETWORKS["attention_unet"].architecture((32, 32))
-    with pytest.raises(ImportError, match="monai"):  # what nnU-Net's commands say
-        get_network_from_plans(plan["network_class_name"], plan["arch_kwargs"], [], 1, 2, deep_supervision=True)

@@ -2,7 +2,8 @@
 
 from matplotlib.figure import Figure
 
-from nnunet_nacl.paper.report import SUM_RANK, radar, rank_heatmap, rank_methods
+from nnunet_nacl.paper.report._figures import radar, rank_heatmap
+from nnunet_nacl.paper.report._ranks import SUM_RANK, rank_methods
 from nnunet_nacl.report import DICE, Comparison, Metric
 
 

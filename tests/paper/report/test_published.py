@@ -63,53 +63,33 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     assert list(table.frame.map(str).loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
 
 
-def test_a_trainer_of_other_settings_is_not_the_papers() -> None:
-    """ECP of our trainer's default adds up over classes, where the paper's takes the mean."""
-    for row in read_study("main").methods:
-        expected = {"DiceCE": "CE+DSC", "CE": None}.get(row.name, row.name)
-        assert published_method(row.name, row.trainer) == expected
-        assert published_method(row.trainer) == published_method(f"{row.trainer}_paperSchedule_50epochs") == expected
-    assert {published_method(name) for name in METHODS} == {*METHODS}
-    for row in (*read_study("prior").methods, *read_study("penalty").methods):
-        assert published_method(row.name, row.trainer) == published_method(row.trainer) is not None
-    assert published_method("nnUNetTrainerECP") is None
-    assert published_method("ECP", "nnUNetTrainerECP") is None
-    assert published_method("ECP", "nnUNetTrainerECP_classMean_alpha0p1") == "ECP"
-    assert published_method("nnUNetTrainerDiceNACL") is None
-    assert published_method("NACL", "nnUNetTrainerNACL_weight0p2") is None
-    for trainer, method in (
-        ("NACL_classMean", "NACL"),
-        ("NACL_kernel3", "NACL"),
-        ("NACL_borderValid_l1_mean_logits_weight0p1_20epochs", "NACL"),
-        ("NACL_gaussian_sigma1", "NACL Gaussian"),
-        ("NACL_classSum", None),
-        ("MbLS_weight0p1", "MbLS"),
-        ("SVLS_kernel3", "SVLS"),
-        ("ECP_classMean_alpha0p10", "ECP"),
-        ("NACL_mine", None),
-    ):
-        assert published_method("Ours", f"nnUNetTrainer{trainer}") == published_method(trainer) == method, trainer
-    assert published_method("Ours") is published_method("nnUNetTrainerCELoss") is None
-    assert published_method("nnUNetTrainer_100epochs") == "CE+DSC"
-    assert published_method("NACL λ=0.1") == "NACL"  # as in a study
-    assert published_method("DiceCE", "nnUNetTrainer_100epochs") == published_method("nnUNetTrainer") == "CE+DSC"
-    assert published_method("NACL 25 %", "nnUNetTrainerNACL") is None  # what the name tells counts, too
+@pytest.mark.parametrize(
+    ("name", "trainer", "expected"),
+    [
+        *((row.name, row.trainer, {"DiceCE": "CE+DSC", "CE": None}.get(row.name, row.name))
+          for row in read_study("main").methods),
+        *((name, None, name) for name in METHODS),
+        ("nnUNetTrainerECP", None, None),  # it adds up over classes, where the paper takes the mean
+        ("ECP", "nnUNetTrainerECP", None),
+        ("nnUNetTrainerDiceNACL", None, None),
+        ("NACL", "nnUNetTrainerNACL_weight0p2", None),
+        ("Ours", "nnUNetTrainerNACL_gaussian_paperSchedule_50epochs", "NACL Gaussian"),
+        ("NACL_l2", None, "NACL l2"),
+        ("NACL_mine", None, None),
+        ("Ours", None, None),
+        ("nnUNetTrainerCELoss", None, None),
+        ("DiceCE", "nnUNetTrainer_100epochs", "CE+DSC"),
+        ("nnUNetTrainer", None, "CE+DSC"),
+    ],
+)  # fmt: skip
+def test_the_papers_methods_are_those_of_its_settings(name: str, trainer: str | None, expected: str | None) -> None:
+    assert published_method(name, trainer) == expected
 
 
 def placed(result: FolderResult, folder: str | Path) -> FolderResult:
     """The result of predictions in this folder."""
     origin = replace(result.origin, folders=(FolderPair("/labels", str(folder)),))
     return replace(result, origin=origin)
-
-
-def test_the_table_knows_the_trainer_from_the_folder(methods: dict[str, FolderResult]) -> None:
-    def shown(trainer: str) -> list[str]:
-        model = f"/results/Dataset027_ACDC/{trainer}__nnUNetPlans__2d/fold_0/validation"
-        table = table_of("published", compare({"ECP": placed(methods["NACL"], model)}, "Dataset027_ACDC"))
-        return list(table.frame.map(str).loc["ECP"][4:])
-
-    assert shown("nnUNetTrainerECP_classMean") == ["0.782", "4.44", "0.130", "0.094"]
-    assert shown("nnUNetTrainerECP") == ["–"] * 4
 
 
 MODEL = "/results/Dataset027_ACDC/nnUNetTrainerDiceCE__nnUNetPlans__2d"
@@ -120,6 +100,7 @@ STUDY = "/out/Dataset027_ACDC__nnUNetPlans__2d"
     ("folder", "is_the_papers"),
     [
         (f"{MODEL}/fold_0/validation", True),
+        (f"{MODEL.replace('DiceCE', 'ECP')}/fold_0/validation", False),
         (f"{MODEL}/fold_0/validation_calibrated", False),
         (f"{STUDY}/predictions/nnUNetTrainerDiceCE/fold_0", True),
         (f"{STUDY}/predictions_calibrated/nnUNetTrainerDiceCE/fold_0", False),
@@ -128,15 +109,12 @@ STUDY = "/out/Dataset027_ACDC__nnUNetPlans__2d"
         (f"{STUDY}/predictions/nnUNetTrainerDiceCE/fold_5", False),  # of a study's share, say
     ],
 )
-def test_what_was_calibrated_or_is_no_fold_of_nnunets_is_not_the_papers(
+def test_the_folder_says_what_is_not_the_papers(
     methods: dict[str, FolderResult], folder: str, is_the_papers: bool
 ) -> None:
-    """Alone and beside another of its kind; the paper's values are of methods as trained."""
+    """Another trainer, what was calibrated, a fold that nnU-Net does not have: the paper's are as trained."""
     alone = {"DiceCE": placed(methods["DiceCE"], folder)}
-    both = alone | {"NACL": placed(methods["NACL"], folder.replace("DiceCE", "NACL"))}
-    expected = ["CE+DSC", "NACL"] if is_the_papers else [None, None]
-    assert [*published_methods(compare(alone)).values()] == expected[:1]
-    assert [*published_methods(compare(both)).values()] == expected
+    assert [*published_methods(compare(alone)).values()] == ["CE+DSC" if is_the_papers else None]
 
 
 def test_what_has_a_record_of_its_calibration_is_not_the_papers(
@@ -151,13 +129,13 @@ def test_what_has_a_record_of_its_calibration_is_not_the_papers(
     assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
 
 
-def test_a_study_knows_which_methods_saw_a_share_of_the_cases(methods: dict[str, FolderResult]) -> None:
+@pytest.mark.parametrize("fold", [1, 6])
+def test_a_study_knows_which_methods_saw_a_share_of_the_cases(methods: dict[str, FolderResult], fold: int) -> None:
     """Whatever they are called, and whatever number their fold has."""
     trainers = {"DiceCE": "nnUNetTrainerDiceCE", "NACL": "nnUNetTrainerNACL"}
-    folds = {name: f"{STUDY}/predictions/{trainer}/fold_{{}}" for name, trainer in trainers.items()}
     quarter = Method("DiceCE", trainers["DiceCE"], training_cases="25%")
     study = Study("mine", "Mine", (quarter, Method("NACL", trainers["NACL"])))
-    placed_in = {name: placed(methods[name], folder.format(6)) for name, folder in folds.items()}
-    assert published_methods(compare(placed_in), study) == {"DiceCE": None, "NACL": "NACL"}
-    placed_in = {name: placed(methods[name], folder.format(1)) for name, folder in folds.items()}
-    assert published_methods(compare(placed_in), study) == {"DiceCE": None, "NACL": "NACL"}
+    found = {
+        name: placed(methods[name], f"{STUDY}/predictions/{trainer}/fold_{fold}") for name, trainer in trainers.items()
+    }
+    assert published_methods(compare(found), study) == {"DiceCE": None, "NACL": "NACL"}

@@ -1,7 +1,6 @@
 """Rankings: the paper's own tables, SciPy, hand-computed cases, direct bootstraps."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +8,9 @@ from scipy import stats
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, Voxels
-from nnunet_nacl.paper.report import MEAN_CASE_RANK, PLOTS, SUM_RANK, TABLES, all_rankings, published, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, table_text, write_plot
+from nnunet_nacl.paper.report import PLOTS, TABLES, published
+from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
+from nnunet_nacl.report import DICE, Comparison, Metric, compare
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice
 
@@ -126,13 +126,3 @@ def test_table_and_plot_rank_over_the_set_that_is_asked_for(comparison: Comparis
     assert list(shown.columns)[: len(titles)] == titles
     ranks = shown[titles].sort_values("overall", kind="stable")
     assert [float(text.get_text()) for text in ax.texts] == ranks.to_numpy().ravel().tolist()
-
-
-def test_table_and_plot_say_that_there_is_no_ranking(results: dict[str, FolderResult], tmp_path: Path) -> None:
-    near = {name: make_result(settings=Settings(voxels=("near",))) for name in results}
-    of_data_sets = {"A": results, "B": near}
-    message = "ranks need the voxel sets near and image, which some summaries lack: evaluate again"
-    with pytest.raises(ValueError, match=message):
-        table_text(of_data_sets, "ranks", tables=TABLES)
-    with pytest.raises(ValueError, match=message):
-        write_plot(of_data_sets, "ranks", tmp_path / "ranks.svg", plots=PLOTS)

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
-from nnunet_nacl.paper.report import page_parts, study_figure
-from nnunet_nacl.paper.report._figures import relative_difference
+from nnunet_nacl.paper.report import page_parts
+from nnunet_nacl.paper.report._figures import relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import draw_panels, style_of

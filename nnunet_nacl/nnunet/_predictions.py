@@ -1,0 +1,288 @@
+"""Cases as nnU-Net predicted them, in a folder or in the validation folders of a model's folds."""
+
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.files import (
+    FileState,
+    check_input,
+    link_or_copy,
+    read_json,
+    unresolved,
+    whole_file,
+    write_json,
+)
+from nnunet_nacl.nnunet._cases import SPLITS_NAME, Split, fold_split
+from nnunet_nacl.nnunet._data_set import DataSet
+from nnunet_nacl.nnunet._names import cases_in, nnunet_folder
+from nnunet_nacl.nnunet._provenance import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    PROVENANCE_NAME,
+    Provenance,
+)
+from nnunet_nacl.nnunet._reader import Reader
+from nnunet_nacl.typing import ByName, Labels
+
+_HOW_TO_SAVE = (
+    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, ensemble with "
+    "nnUNetv2_ensemble --save_npz, or copy the .npz of before postprocessing beside postprocessed segmentations"
+)
+
+
+@dataclass(frozen=True)
+class CaseFiles:
+    """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
+
+    ``ground_truth`` is None where none is looked for. ``thresholds`` holds one threshold per class k ≥ 1, or region, if
+    ``nnunet_nacl decode`` wrote the segmentation; None for nnU-Net's segmentation, the argmax.
+    """
+
+    name: str
+    ground_truth: Path | None
+    prediction: Path
+    probabilities: Path
+    thresholds: tuple[float, ...] | None = None
+
+    @property
+    def is_predicted(self) -> bool:
+        return self.prediction.exists() or self.probabilities.exists()
+
+    def check_predicted(self) -> None:
+        """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
+        check_input(self.prediction, ": no predicted segmentation.")
+        check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
+
+    def states(self) -> dict[str, FileState | None]:
+        """Return the states now of all files that it is read from, those of a TIFF's spacing too; None if missing."""
+        files: dict[str, Path | None] = {
+            "ground_truth": self.ground_truth,
+            "prediction": self.prediction,
+            "probabilities": self.probabilities,
+            "spacing_of_truth": self.ground_truth and self.ground_truth.with_suffix(".json"),
+            "spacing_of_prediction": self.prediction.with_suffix(".json"),
+        }
+        return {what: None if file is None else FileState.of(file) for what, file in files.items()}
+
+    def write(
+        self,
+        folder: Path,
+        reader: Reader,
+        *,
+        labels: Labels | None = None,
+        probabilities: NDArray[Any] | None = None,
+    ) -> None:
+        """Write the case into another folder as nnU-Net does: probabilities, properties, and last the segmentation.
+
+        By default, labels (Z, Y, X) and probabilities (C, Z, Y, X) are the case's own.
+        """
+        target = folder / self.probabilities.name
+        if probabilities is None:
+            link_or_copy(self.probabilities, target)
+        else:
+            with whole_file(target) as partial, partial.open("wb") as stream:
+                np.savez_compressed(stream, probabilities=probabilities)
+        copied = [self.probabilities.with_suffix(".pkl")]
+        if labels is None:
+            # Of a TIFF file's spacing
+            copied += [self.prediction.with_suffix(".json"), self.prediction]
+        for file in filter(Path.is_file, copied):
+            _copy_file(file, folder / file.name)
+        if labels is not None:
+            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Copy a file, completely or not at all."""
+    with whole_file(target) as partial:
+        shutil.copy2(source, partial)
+
+
+def _cases_of(folder: Path, gt_folder: Path | None, ending: str) -> list[CaseFiles]:
+    """Return each case with any of its files."""
+    mark = folder / DECODED_NAME
+    decoded: ByName = read_json(mark, ByName)["cases"] if mark.is_file() else {}
+    names = cases_in(folder, ending) | cases_in(folder, ".npz")
+    names |= cases_in(gt_folder, ending) if gt_folder is not None else set()
+    if not names:
+        raise ValueError(f"No case found: no *{ending} or *.npz in {folder}.")
+    return [
+        CaseFiles(
+            name,
+            None if gt_folder is None else gt_folder / f"{name}{ending}",
+            folder / f"{name}{ending}",
+            folder / f"{name}.npz",
+            tuple(decoded[name]["thresholds"]) if name in decoded else None,
+        )
+        for name in sorted(names)
+    ]
+
+
+def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) -> list[CaseFiles]:
+    """Return the cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
+
+    Raises an error if the network has changed since, or if there are predictions of training cases: nnU-Net never
+    empties a validation folder.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} does not exist; nnUNetv2_train ... {fold} --val --npz predicts a trained fold's cases."
+        )
+    applied = folder / CALIBRATED_NAME
+    state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
+    if state:
+        checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
+        if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
+            raise ValueError(
+                f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. "
+                "Calibrate it again, with --npz --overwrite."
+            )
+    gt_folder = preprocessed / "gt_segmentations"
+    split = Split(train=[], val=[])
+    if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
+        split = fold_split(preprocessed, cases_in(gt_folder, ending), fold)
+    cases = _cases_of(folder, gt_folder, ending)
+    training = {*split["train"]} - {*split["val"]}
+    if seen := [case.name for case in cases if case.is_predicted and case.name in training]:
+        raise ValueError(
+            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
+            "the fold was trained with these splits, they are left over from an earlier training: remove them. "
+            "Otherwise, restore its splits, or evaluate the folder by itself: "
+            f"{shlex.join(['nnunet_nacl', 'evaluate', str(gt_folder), str(folder)])}"
+        )
+    return [case for case in cases if case.is_predicted or case.name in split["val"]]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Segmentations and probabilities that nnU-Net saved, of a folder or of the validation cases of a model's folds.
+
+    Attributes:
+        groups: the cases of each fold, by its name, such as ``0`` or ``all``; those of a folder under the empty text.
+        pred_folders: the folder of each group.
+        gt_folder: the ground truth of all cases; None where none is needed.
+        home: where outputs go by default: the folder of the predictions, or for folds that of their model.
+        data_set: how to read the files, and what their labels mean.
+    """
+
+    groups: dict[str, list[CaseFiles]]
+    pred_folders: tuple[Path, ...]
+    gt_folder: Path | None
+    home: Path
+    data_set: DataSet
+
+    @property
+    def cases(self) -> list[CaseFiles]:
+        """The cases of all groups, in the order of their names."""
+        return list(self.by_name.values())
+
+    @cached_property
+    def by_name(self) -> dict[str, CaseFiles]:
+        """The cases by their names, in the order of these."""
+        by_name = {case.name: case for group in self.groups.values() for case in group}
+        return dict(sorted(by_name.items()))
+
+    @classmethod
+    def of_folder(cls, gt_folder: str | Path | None, pred_folder: str | Path) -> "Predictions":
+        """Pair a folder of predictions (``--save_probabilities``) with one of label maps of the same names, or None.
+
+        Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
+        which reader to use; a validation folder's lie in that of the model.
+        """
+        ground_truth = None if gt_folder is None else Path(gt_folder)
+        predictions = Path(pred_folder)
+        described = predictions / "dataset.json"
+        given = unresolved(predictions)
+        if given.name.startswith("validation") and not described.is_file():
+            described = given.parent.parent / "dataset.json"  # of the model
+        check_input(
+            described,
+            ": it says what the labels mean. Copy it and plans.json from the model's folder.",
+        )
+        data_set = DataSet.read(described)
+        groups = {"": _cases_of(predictions, ground_truth, data_set.file_ending)}
+        return cls(groups, (predictions,), ground_truth, predictions, data_set)
+
+    @classmethod
+    def of_model(
+        cls,
+        model: str | Path,
+        folds: Sequence[int | str] = (0, 1, 2, 3, 4),
+        *,
+        validation: str = "validation",
+        preprocessed: str | Path | None = None,
+    ) -> "Predictions":
+        """Return the validation cases of a model trained with ``nnUNetv2_train ... --npz``; none may be in two folds.
+
+        Args:
+            model: its folder; see ``model_folder``.
+            folds: their numbers, or ``all``.
+            validation: the folder in each fold's.
+            preprocessed: the data set's folder with ground truth and splits; by default that in
+                ``nnUNet_preprocessed``.
+        """
+        model = Path(model)
+        if preprocessed is None:
+            preprocessed = nnunet_folder("nnUNet_preprocessed") / model.parent.name
+        folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
+        data_set = DataSet.read(model / "dataset.json")
+        groups = {
+            fold: _validation_cases(folder, fold, Path(preprocessed), data_set.file_ending)
+            for fold, folder in folders.items()
+        }
+        count = Counter(case.name for group in groups.values() for case in group)
+        if shared := [name for name, number in count.items() if number > 1]:
+            raise ValueError(
+                f"folds must not share cases; {len(shared)}, such as {shared[0]}, are in several."
+            )
+        truth = Path(preprocessed) / "gt_segmentations"
+        return cls(groups, tuple(folders.values()), truth, model, data_set)
+
+    @property
+    def provenance(self) -> Provenance:
+        """The model that made them, how they were calibrated and decoded, and their cases."""
+        found = Provenance.read(self.home, self.data_set, self.pred_folders)
+        return replace(found, cases=[case.name for case in self.cases])
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a folder of them is."""
+        return any((folder / CALIBRATED_NAME).is_file() for folder in self.pred_folders)
+
+    def predicted(self) -> "Predictions":
+        """Keep the cases with a prediction."""
+        return self._filtered(lambda case: case.is_predicted)
+
+    def to_fit_to(self) -> "Predictions":
+        """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
+        predicted = self.predicted()
+        both = predicted._filtered(
+            lambda case: bool(case.ground_truth and case.ground_truth.exists())
+        )
+        return both if both.cases else predicted
+
+    def _filtered(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":
+        kept = {fold: list(filter(is_kept, cases)) for fold, cases in self.groups.items()}
+        return replace(self, groups=kept)
+
+    def copy_descriptions(self, folder: Path) -> None:
+        """Copy what nnU-Net keeps of a folder of predictions beside its cases: data set, plans, arguments."""
+        for source in (
+            self.data_set.dataset_json,
+            self.data_set.plans,
+            self.pred_folders[0] / "predict_from_raw_data_args.json",
+        ):
+            if source is not None and source.is_file():
+                _copy_file(source, folder / source.name)
+        provenance = self.provenance
+        names = ("dataset", "trainer", "plans", "configuration")
+        write_json(folder / PROVENANCE_NAME, {name: getattr(provenance, name) for name in names})

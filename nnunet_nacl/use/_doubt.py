@@ -1,0 +1,100 @@
+"""Pictures of a case's most doubtful slices."""
+
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
+from nnunet_nacl.nnunet import DataSet, LabelMap
+from nnunet_nacl.pictures import Picture, png, smaller, window_around
+from nnunet_nacl.typing import Floats, Mask
+
+_APART = 1 / 16  # slices of one case are at least this share of the image's depth apart
+_SEEN = 0.1  # a doubt that is kept within the picture
+_COLOR = (255, 40, 40)  # of doubt
+FULL_DOUBT = 0.5
+"""The doubt that is drawn strongest; the image still shows through."""
+
+
+@dataclass(frozen=True)
+class DoubtfulSlice:
+    """A slice as the page shows it, cropped to its structures.
+
+    Attributes:
+        number: of the slice in the image, from 0.
+        num_slices: of the image.
+        aspect: a voxel's height, as a share of its width.
+        picture: the image, with outlines of the segmentation.
+        doubt: as a ``data:`` address.
+    """
+
+    number: int
+    num_slices: int
+    aspect: float
+    picture: Picture
+    doubt: str
+
+
+def doubtful_slices(
+    case: SavedCase, data_set: DataSet, image_file: Path | None, *, number: int
+) -> tuple[list[DoubtfulSlice], str | None]:
+    """At most ``number`` slices with the most doubt, and why the image could not be shown."""
+    doubt = _doubt(case, data_set.meaning.activation)
+    slices = []
+    problem = None
+    image = None
+    if image_file is not None:
+        try:
+            place = LabelMap(case.labels, case.geometry)
+            image = data_set.reader.read_gray(image_file, place)
+        except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
+            problem = f"image: {error}"
+    for z in most_doubtful(doubt, number):
+        window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
+        shown = None if image is None else image[z][window]
+        strength = np.clip(smaller(doubt[z][window]) / FULL_DOUBT, 0, 1)
+        steps = np.round(strength * 15).astype(np.uint8)  # few steps make a smaller PNG
+        doubtful = DoubtfulSlice(
+            number=z,
+            num_slices=len(case.labels),
+            aspect=case.geometry.aspect,
+            picture=Picture.of(case.labels[z][window], shown),
+            doubt=png(steps, [(*_COLOR, 11 * step) for step in range(16)]),  # at most 165 of 255
+        )
+        slices.append(doubtful)
+    return slices, problem
+
+
+def _doubt(case: SavedCase, activation: Activation) -> Floats:
+    """Return the doubt (Z, Y, X): 1 − confidence in near, 0 elsewhere; the largest over regions."""
+
+    def near_of(p: Floats) -> Mask:
+        core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
+        return near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
+
+    channels = (p for _, p in case.whole_channels())
+    if activation.exclusive:
+        background = next(channels)
+        near = near_of(background)
+        doubt = (1 - activation.lowest_confidence(chain([background], channels))) * near
+    else:
+        doubt = np.zeros(case.labels.size, np.float32)
+        for p in channels:
+            doubt = np.maximum(doubt, (1 - activation.lowest_confidence([p])) * near_of(p))
+    return doubt.reshape(case.labels.shape)
+
+
+def most_doubtful(doubt: Floats, number: int) -> list[int]:
+    """Up to this number of slices of (Z, Y, X), in order: those with the most doubt that lie apart, none adjacent."""
+    sums = doubt.sum((1, 2), dtype=np.float64)
+    apart = max(2, int(_APART * len(sums)))
+    chosen: list[int] = []
+    for z in np.argsort(-sums, kind="stable").tolist():
+        if len(chosen) == number or (chosen and sums[z] == 0):
+            break
+        if all(abs(z - other) >= apart for other in chosen):
+            chosen.append(z)
+    return sorted(chosen)

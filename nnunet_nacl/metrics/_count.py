@@ -11,6 +11,7 @@ each), background and largest probability (four bytes each): 13 bytes a voxel, h
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain, islice, product
 from typing import Any
 
@@ -21,19 +22,18 @@ from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._labels import Activation, LabelMeaning
 from nnunet_nacl.metrics._loops import (
     FOREGROUND,
+    HIT,
     IMAGE,
     NEAR,
     PREDICTED,
     TOP,
     Bytes,
-    count_class,
-    count_region,
+    add_to_bins,
     follow,
-    logarithms,
 )
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import confusion_matrix
-from nnunet_nacl.metrics._settings import CORE_PROBABILITY, THRESHOLDS, Settings
+from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
 from nnunet_nacl.metrics._tables import CellSums, Counts
 from nnunet_nacl.typing import Floats, Labels, Mask
 
@@ -304,25 +304,21 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
     for channel, part, p in chain(background, blocks):
         for taker in takers:
             taker.add(channel, part, p)
+        is_hit = truth[part] == channel
         if channel > 0:
-            sums.add_structure(channel, p, truth[part] != meaning.ignored)
-        sums.entropy[channel] += count_class(
-            channel,
+            sums.add_structure(channel, p, is_hit, truth[part] != meaning.ignored)
+        of_class = _cells({TOP: segmentation[part] == channel, HIT: is_hit})
+        add_to_bins(
             p,
-            logarithms(p),
+            _logarithms(p),
             p_0_at[part.start],
-            truth[part],
-            segmentation[part],
-            cells[part],
+            True,
+            cells[part] | of_class,
             edges,
-            THRESHOLDS,
             sums.channels[channel],
-            sums.nll[channel],
-            sums.missed[channel],
         )
     if case.must_agree:
         takers[-1].check(case.channels.name)
-    sums.add_tops()
     is_argmax = np.array_equal(argmax.label, segmentation)
     return sums, None if is_argmax else argmax.label.reshape(case.shape)
 
@@ -346,26 +342,23 @@ def _count_regions(case: CaseArrays) -> CellSums:
             if given is not None:
                 given.add(channel, part, p)
             counted = truth[part] != meaning.ignored
+            is_within = meaning.mask(truth[part], number)
             cells = _cells(
                 {
                     IMAGE: counted,
-                    FOREGROUND: meaning.mask(truth[part], number),
+                    FOREGROUND: is_within,
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
                     TOP: meaning.mask(segmentation[part], number),
                 }
             )
-            sums.add_structure(channel, p, counted)
-            sums.entropy[channel] += count_region(
-                p,
-                cells,
-                edges,
-                THRESHOLDS,
-                sums.channels[channel],
-                sums.nll[channel],
-                sums.missed[channel],
-                top_edges,
-                sums.top[channel],
+            sums.add_structure(channel, p, is_within, counted)
+            hits = _cells({HIT: is_within})
+            add_to_bins(p, _logarithms(p), p, False, cells | hits, edges, sums.channels[channel])
+            rest = 1 - p.astype(np.float64)
+            misses = _cells({HIT: ~is_within})
+            add_to_bins(
+                rest, _logarithms(rest), p, False, cells | misses, top_edges, sums.rests[channel]
             )
     for _ in blocks:  # to the end, which checks the file
         pass
@@ -389,8 +382,14 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
     return near.reshape(-1)
 
 
+def _logarithms(p: Floats) -> Floats:
+    """Return float64 ln p (n,): NumPy computes several at a time, which a compiled loop does not."""
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(p, dtype=np.float64)
+    return logs
+
+
 def _cells(members: dict[int, Mask]) -> Bytes:
     """Return the cells (n,) of voxels with these memberships."""
-    bits = [np.uint8(member) * chosen for member, chosen in members.items()]
-    cells: Bytes = np.bitwise_or.reduce(bits)
-    return cells
+    bits = (member.view(np.uint8) * np.uint8(chosen) for chosen, member in members.items())
+    return reduce(np.bitwise_or, bits)

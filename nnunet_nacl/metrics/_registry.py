@@ -219,6 +219,11 @@ def _class_errors(tables: CalibrationTables) -> Floats:
     return _of_classes(expected_calibration_error(tables.classwise), tables)
 
 
+def _foreground_class_gaps(tables: CalibrationTables) -> Floats:
+    gaps = _of_classes(average_calibration_error(tables.classwise), tables)
+    return gaps[..., tables.activation.first_structure :]
+
+
 def _summed_class_errors(tables: CalibrationTables) -> Floats:
     by_class = _class_errors(tables)
     num_known = (~np.isnan(by_class)).sum(-1, keepdims=True)
@@ -294,6 +299,12 @@ _CALIBRATION = (
         of=lambda tables: average_calibration_error(tables.top),
         of_class=average_calibration_error,
         further="mean",
+    ),
+    MetricDefinition(
+        name="CACE_fg",
+        formula="mean over the classes, without the background, of the mean gap of the bins that hold voxels, "
+        "conf = p_k and a hit where y = k; of `image` with `--bins 20`, the ACE of mL1-ACE's tables",
+        of=_foreground_class_gaps,
     ),
     MetricDefinition(
         name="NLL",

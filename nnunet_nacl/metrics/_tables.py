@@ -13,19 +13,22 @@ from nnunet_nacl.metrics._loops import (
     COLUMNS,
     CONFIDENCE,
     COUNT,
+    ENTROPY,
     FOREGROUND,
     HIT,
     IMAGE,
+    LOGS,
     NEAR,
     NUM_CELLS,
     PREDICTED,
     PRODUCTS,
     SQUARES,
     TOP,
+    count_reached,
 )
 from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._registry import CalibrationTables
-from nnunet_nacl.metrics._settings import THRESHOLDS, Settings, Voxels
+from nnunet_nacl.metrics._settings import ODDS_STEPS, THRESHOLDS, Settings, Voxels
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 
@@ -244,38 +247,35 @@ class CellSums:
 
     Attributes:
         channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability.
-        top: (T, NUM_CELLS, M + 1, COLUMNS) of the predicted label's: T = 1 of classes, C of regions.
-        nll: (C, NUM_CELLS) of the hits.
+        rests: the same of 1 − p of each region; 0 for classes, whose other classes are the rest.
         missed: (C, thresholds + 1) voxels of the structure by how many thresholds their p reaches.
         highest: (2, C) the largest p, of all voxels and of those that are not ignored.
         unsure: (C,) unsure voxels.
-        entropy: (C,) over near.
     """
 
     def __init__(self, meaning: LabelMeaning, settings: Settings) -> None:
-        shape = (NUM_CELLS, settings.num_bins + 1, COLUMNS)
+        shape = (meaning.num_channels, NUM_CELLS, settings.num_bins + 1, COLUMNS)
         self._meaning = meaning
         self._settings = settings
         self._first = meaning.activation.first_structure
-        self.channels = np.zeros((meaning.num_channels, *shape))
-        self.top = np.zeros((meaning.num_tops, *shape))
-        self.nll = np.zeros((meaning.num_channels, NUM_CELLS))
+        self.channels = np.zeros(shape)
+        self.rests = np.zeros(shape)
         self.missed = np.zeros((meaning.num_channels, THRESHOLDS.size + 1), np.int64)
         self.highest = np.zeros((2, meaning.num_channels))
         self.unsure = np.zeros(meaning.num_channels, np.int64)
-        self.entropy = np.zeros(meaning.num_channels)
 
-    def add_structure(self, channel: int, p: Floats, counted: Mask) -> None:
-        """Add what takes NumPy less time than a loop."""
+    def add_structure(self, channel: int, p: Floats, truth: Mask, counted: Mask) -> None:
+        """Add voxels (n,) of a structure: their p, and whether they belong to it and are not ignored."""
         highest = float(p.max())
         of_counted = highest if counted.all() else float(p[counted].max(initial=0))
         known = self.highest[:, channel]
         self.highest[:, channel] = np.maximum(known, [highest, of_counted])
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
-
-    def add_tops(self) -> None:
-        """Add the predicted label's sums, which for classes are those of its channel."""
-        self.top[0, _TOP] = self.channels[:, _TOP].sum(0)
+        of_truth = p[truth]
+        with np.errstate(divide="ignore"):
+            odds = np.log(of_truth / (1 - of_truth))
+        guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
+        count_reached(of_truth, guesses, THRESHOLDS, self.missed[channel])
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
         """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
@@ -292,8 +292,13 @@ class CellSums:
 
     def _of_tops(self, channels: Floats) -> Floats:
         """Reduce channels (C, ...) to predictions (T, ...); classes share one."""
-        shared: Floats = channels.reshape(len(self.top), -1, *channels.shape[1:]).sum(1)
+        shared: Floats = channels.reshape(self._meaning.num_tops, -1, *channels.shape[1:]).sum(1)
         return shared
+
+    def _top(self) -> Floats:
+        """(T, NUM_CELLS, M + 1, COLUMNS) of the probability of what is predicted."""
+        chosen = _CELLS & (TOP if self._meaning.activation.exclusive else PREDICTED) > 0
+        return self._of_tops(np.where(chosen[:, np.newaxis, np.newaxis], self.channels, self.rests))
 
     def _structure_sums(self, cells: Mask, highest: Floats) -> StructureSums:
         sums = self.channels[self._first :].sum(2)
@@ -306,13 +311,15 @@ class CellSums:
 
     def _doubt(self) -> Doubt:
         unsure = self.unsure[self._first :]
-        near = self.top[:, _CELLS & NEAR > 0].sum((1, 2))
-        voxels = near[:, COUNT]
+        is_near = _CELLS & NEAR > 0
+        top = self._top()[:, is_near].sum((1, 2))
+        voxels = top[:, COUNT]
+        entropy = -(self.channels + self.rests)[..., ENTROPY][:, is_near].sum((1, 2))
         return Doubt(
             unsure=unsure,
             near=np.broadcast_to(voxels.astype(np.int64), unsure.shape),
-            errors=np.broadcast_to(voxels - near[:, CONFIDENCE], unsure.shape),
-            entropy=np.broadcast_to(self._of_tops(self.entropy), unsure.shape),
+            errors=np.broadcast_to(voxels - top[:, CONFIDENCE], unsure.shape),
+            entropy=np.broadcast_to(self._of_tops(entropy), unsure.shape),
         )
 
     def _truth(self) -> TruthCounts:
@@ -331,7 +338,7 @@ class CellSums:
         """Return the tables of each voxel set."""
         settings = self._settings
         activation = self._meaning.activation
-        channels, top = self.channels.copy(), self.top.copy()
+        channels, top = self.channels.copy(), self._top()
         if settings.counts_all_voxels:  # p = 0 is in the first bin
             for sums in (channels, top):
                 sums[..., 1, :] += sums[..., 0, :]
@@ -341,7 +348,7 @@ class CellSums:
             # Those up to the highest label of the case
             has_hits = channels[:, _HIT].any((1, 2, 3))
             num_classes = int(np.flatnonzero(has_hits).max(initial=0)) + 1
-        nll = self._of_tops(self.nll)
+        logs = (self.channels + self.rests)[..., LOGS].sum(2)
         found = {}
         for voxels in settings.voxels:
             inside = _COUNTED & (_CELLS & _MEMBERS[voxels] > 0)
@@ -353,7 +360,7 @@ class CellSums:
             found[voxels] = CalibrationTables(
                 top=_observed(top, inside),
                 classwise=_observed(channels, inside),
-                nll=nll[:, inside].sum(1),
+                nll=-self._of_tops(logs[:, inside & _HIT].sum(1)),
                 brier=self._of_tops(brier),
                 num_classes=np.array(num_classes),
                 activation=activation,

@@ -2,7 +2,7 @@
 
     python benchmarks/evaluate.py [-o WORKING_FOLDER] [--rounds 5]
 
-Generates its files (13 GB, kept for the next run): saturated and dense predictions, see predictions.py. Needs the
+Generates its files (14 GB, kept for the next run), see predictions.py. Needs the
 extra "test" and 8 GB of memory. Run it on an otherwise idle machine.
 """
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from predictions import generate
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import SurfaceDistances, near_core
+from nnunet_nacl.metrics import Settings, near_core, surface_metrics
 from nnunet_nacl.nnunet import NpzChannels, Predictions
 
 NUM_CASES = 12
@@ -59,6 +59,7 @@ def main() -> None:
     folder: Path = options.o
     generate(folder / "many", 4, _shrunk(SHAPE, options.shrink), NUM_CASES)
     generate(folder / "dense", 4, _shrunk(SHAPE, options.shrink), NUM_DENSE_CASES, kind="dense")
+    generate(folder / "organs", 15, _shrunk((200, 300, 300), options.shrink), 1, kind="organs")
     for name, (classes, shape, kind) in MEMORY_CASES.items():
         generate(folder / name, classes, _shrunk(shape, options.shrink), 1, kind=kind)
     print(
@@ -67,6 +68,8 @@ def main() -> None:
     print("\n| what | figure | bound |\n| --- | --- | --- |")
     _time_of_folder(folder / "many", "saturated", options.rounds)
     _time_of_folder(folder / "dense", "dense", options.rounds)
+    _time_with_surfaces(folder / "dense", "dense", options.rounds)
+    _time_with_surfaces(folder / "organs", "organs of 15 classes", options.rounds)
     _memory(folder, options.shrink)
     _hd95(options.rounds)
     _near(options.rounds)
@@ -95,6 +98,26 @@ def _medians(
         for of in (0, 1)
     )
     return wall_of, processor_of
+
+
+def _time_with_surfaces(folder: Path, kind: str, rounds: int) -> None:
+    predictions = Predictions.of_folder(folder / "labels", folder / "predictions")
+
+    def load() -> None:
+        for file in sorted((folder / "predictions").glob("case_*.npz")):
+            with np.load(file) as archive:
+                archive["probabilities"]
+
+    works: dict[str, Callable[[], object]] = {
+        "load": load,
+        "without": lambda: evaluate(predictions, overwrite=True),
+        "with": lambda: evaluate(predictions, Settings(surface=True), overwrite=True),
+    }
+    seconds, of_processor = _medians(works, rounds)
+    for name in ("without", "with"):
+        wall = seconds[name] / seconds["load"]
+        processor = of_processor[name] / of_processor["load"]
+        _row(f"{kind}, {name} surfaces", f"{wall:.2f} wall, {processor:.2f} processor", "")
 
 
 def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
@@ -222,7 +245,7 @@ def _hd95(rounds: int) -> None:
 def _hd95_of(name: str, a: NDArray[np.bool_], b: NDArray[np.bool_], rounds: int, peer: Any) -> None:
     spacing = (1.5, 0.8, 0.8)
     works: dict[str, Callable[[], object]] = {
-        "ours": lambda: SurfaceDistances.between(a, b, spacing).hd95(),
+        "ours": lambda: surface_metrics(a, b, spacing, 1.0)[0],
         "peer": lambda: peer.compute_robust_hausdorff(
             peer.compute_surface_distances(a, b, spacing), 95
         ),

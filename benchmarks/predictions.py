@@ -1,8 +1,9 @@
-"""Generated predictions for the benchmarks, of two kinds.
+"""Generated predictions for the benchmarks, of three kinds.
 
 ``saturated``: small structures in much background, p = 1 in 60 % of the voxels or more, as nnU-Net often predicts.
 ``dense``: 80 % of the voxels are foreground, and p = 1 hardly anywhere, as in whole-body or brain tissue segmentation
 with a model that is in doubt.
+``organs``: smooth ellipsoids side by side, as in CT, and a ground truth that is shifted by a voxel.
 """
 
 import json
@@ -13,7 +14,7 @@ import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
 
-Kind = Literal["saturated", "dense"]
+Kind = Literal["saturated", "dense", "organs"]
 
 
 def generate(
@@ -33,11 +34,7 @@ def generate(
     predictions.mkdir(exist_ok=True)
     saturated, foreground = [], []
     for number in range(cases):
-        p, y = (
-            _saturated(classes, shape, number)
-            if kind == "saturated"
-            else _dense(classes, shape, number)
-        )
+        p, y = _KINDS[kind](classes, shape, number)
         name = f"case_{number:02}"
         for labels, file in ((y, references / name), (p.argmax(0), predictions / name)):
             sitk.WriteImage(sitk.GetImageFromArray(labels.astype(np.uint8)), f"{file}.nii.gz", True)
@@ -47,7 +44,7 @@ def generate(
     size = sum(file.stat().st_size for file in predictions.glob("*.npz"))
     bytes_a_value = size / (cases * classes * np.prod(shape))
     if not quiet:
-        assert kind == "dense" or min(saturated) >= 0.6
+        assert kind != "saturated" or min(saturated) >= 0.6
         print(
             f"{folder.name}: {cases} cases of {classes} classes, {shape}; p = 1 in at least {min(saturated):.0%} of "
             f"the voxels, foreground {np.mean(foreground):.0%}, {bytes_a_value:.2f} bytes a value on disk"
@@ -86,6 +83,25 @@ def _dense(
     for k in range(classes):
         logits[k] += 1.5 * generator.standard_normal(shape, dtype=np.float32)
     return _softmax(logits), y
+
+
+def _organs(
+    classes: int, shape: tuple[int, int, int], seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Softmax of logits that rise by 1 a voxel into each ellipsoid, and a ground truth beside it."""
+    generator = np.random.default_rng(seed)
+    axes = np.ogrid[tuple(map(slice, shape))]
+    logits = np.zeros((classes, *shape), np.float32)
+    for k in range(1, classes):
+        center = generator.uniform(0.2, 0.8, 3) * shape
+        radii = generator.uniform(0.06, 0.15, 3) * shape
+        scaled = [(axis - at) / r for axis, at, r in zip(axes, center, radii, strict=True)]
+        logits[k] = radii.mean() * (1 - np.sqrt(scaled[0] ** 2 + scaled[1] ** 2 + scaled[2] ** 2))
+    y = np.roll(logits, 1, 3).argmax(0)
+    return _softmax(logits), y
+
+
+_KINDS = {"saturated": _saturated, "dense": _dense, "organs": _organs}
 
 
 def _smooth(generator: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[np.float32]:

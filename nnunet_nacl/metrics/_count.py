@@ -11,29 +11,27 @@ each), background and largest probability (four bytes each): 13 bytes a voxel, h
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain, islice, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._labels import Activation, LabelMeaning
 from nnunet_nacl.metrics._loops import (
     FOREGROUND,
+    HIT,
     IMAGE,
     NEAR,
     PREDICTED,
     TOP,
     Bytes,
-    count_class,
-    count_region,
     follow,
-    logarithms,
 )
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import confusion_matrix
-from nnunet_nacl.metrics._settings import CORE_PROBABILITY, THRESHOLDS, Settings
+from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
 from nnunet_nacl.metrics._tables import CellSums, Counts
 from nnunet_nacl.typing import Floats, Labels, Mask
 
@@ -278,9 +276,7 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
     """Return the sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
     truth, segmentation = case.flat()
-    dtype = np.result_type(case.channels.dtype, np.float32)
-    edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    sums = CellSums(meaning, case.settings)
+    sums = CellSums(meaning, case.settings, case.channels.dtype)
     blocks = checked_blocks(case.channels, meaning.activation)
     # The first channel says which voxels are near, before any of them is counted
     background = list(islice(blocks, len(case.channels.parts)))
@@ -297,32 +293,17 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         )
     del near
     p_0_at = {part.start: p for _, part, p in background}
-    argmax = GivenLabels(segmentation, meaning, dtype)
+    argmax = GivenLabels(segmentation, meaning, case.channels.dtype)
     takers = [argmax]
     if case.thresholds is not None:
-        takers.append(GivenLabels(segmentation, meaning, dtype, case.thresholds))
+        takers.append(GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds))
     for channel, part, p in chain(background, blocks):
         for taker in takers:
             taker.add(channel, part, p)
-        if channel > 0:
-            sums.add_structure(channel, p, truth[part] != meaning.ignored)
-        sums.entropy[channel] += count_class(
-            channel,
-            p,
-            logarithms(p),
-            p_0_at[part.start],
-            truth[part],
-            segmentation[part],
-            cells[part],
-            edges,
-            THRESHOLDS,
-            sums.channels[channel],
-            sums.nll[channel],
-            sums.missed[channel],
-        )
+        of_class = _cells({TOP: segmentation[part] == channel, HIT: truth[part] == channel})
+        sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         takers[-1].check(case.channels.name)
-    sums.add_tops()
     is_argmax = np.array_equal(argmax.label, segmentation)
     return sums, None if is_argmax else argmax.label.reshape(case.shape)
 
@@ -330,14 +311,10 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
 def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
     truth, segmentation = case.flat()
-    dtype = np.result_type(case.channels.dtype, np.float32)
-    edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    # 1 − p is not rounded to the dtype of the file
-    top_edges = _edges(case.settings.num_bins, dtype, dtype)
-    sums = CellSums(meaning, case.settings)
+    sums = CellSums(meaning, case.settings, case.channels.dtype)
     given = None
     if case.must_agree:  # without, it need not be known which labels regions write
-        given = GivenLabels(segmentation, meaning, dtype, case.thresholds)
+        given = GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
     for number in range(meaning.num_channels):
         of_region = list(islice(blocks, len(case.channels.parts)))
@@ -345,40 +322,23 @@ def _count_regions(case: CaseArrays) -> CellSums:
         for channel, part, p in of_region:
             if given is not None:
                 given.add(channel, part, p)
-            counted = truth[part] != meaning.ignored
+            is_within = meaning.mask(truth[part], number)
             cells = _cells(
                 {
-                    IMAGE: counted,
-                    FOREGROUND: meaning.mask(truth[part], number),
+                    IMAGE: truth[part] != meaning.ignored,
+                    FOREGROUND: is_within,
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
                     TOP: meaning.mask(segmentation[part], number),
+                    HIT: is_within,
                 }
             )
-            sums.add_structure(channel, p, counted)
-            sums.entropy[channel] += count_region(
-                p,
-                cells,
-                edges,
-                THRESHOLDS,
-                sums.channels[channel],
-                sums.nll[channel],
-                sums.missed[channel],
-                top_edges,
-                sums.top[channel],
-            )
+            sums.add(channel, p, cells)
     for _ in blocks:  # to the end, which checks the file
         pass
     if given is not None:
         given.check(case.channels.name)
     return sums
-
-
-def _edges(
-    num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
-) -> Floats:
-    """Return the edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
-    return BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
 
 
 def _near(channel: list[Block], case: CaseArrays) -> Mask:
@@ -391,6 +351,5 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
 
 def _cells(members: dict[int, Mask]) -> Bytes:
     """Return the cells (n,) of voxels with these memberships."""
-    bits = [np.uint8(member) * chosen for member, chosen in members.items()]
-    cells: Bytes = np.bitwise_or.reduce(bits)
-    return cells
+    bits = (member.view(np.uint8) * np.uint8(chosen) for chosen, member in members.items())
+    return reduce(np.bitwise_or, bits)

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._bins import NLL_CLIP
-from nnunet_nacl.metrics._settings import ODDS_STEPS
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 Bytes = NDArray[np.uint8]
@@ -22,12 +21,13 @@ TOP = 16
 HIT = 32
 NUM_CELLS = 64
 
-COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES = range(5)
-COLUMNS = 5
-"""What is summed in each cell and bin: 1, c, q, cq, c², of confidences c and probabilities q of the foreground."""
+COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES, LOGS, ENTROPY = range(7)
+COLUMNS = 7
+"""What is summed in each cell and bin: 1, p, q, pq, p², ln p (at least ln ``NLL_CLIP``) and p ln p, of probabilities p
+and probabilities q of the foreground."""
 
-_SMALLEST = 1e-300  # has a logarithm, which 0 has not
 _LOWEST_LOG = np.log(NLL_CLIP)
+_LOG_OF_ZERO = -1000.0  # any that is finite: p ln p is then 0
 
 
 def compiled(function: Any) -> Any:
@@ -39,109 +39,59 @@ def compiled(function: Any) -> Any:
 
 
 @compiled
-def _add(sums: Floats, cell: int, edges: Floats, confidence: float, chance: float) -> None:
-    """Add a voxel to its cell of ``sums``: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
-    binned = edges.dtype.type(confidence)
-    # Unsigned: indexing is slower if the index may be negative.
-    row = np.uintp(binned * edges.dtype.type(edges.size - 1))
-    if binned > edges[row]:  # the product may be rounded up to an edge, but not down over one
-        row += np.uintp(1)
-    here = sums[cell, row]
-    here[COUNT] += 1
-    here[CONFIDENCE] += confidence
-    here[CHANCE] += chance
-    here[PRODUCTS] += confidence * chance
-    here[SQUARES] += confidence * confidence
-
-
-@compiled
-def _reached(p: float, log_p: float, thresholds: Floats) -> int:
-    """How many of the thresholds p reaches: about as many as its odds say, and then exactly."""
-    if p >= thresholds[-1]:
-        return thresholds.size
-    if p < thresholds[1]:
-        return 1
-    log_of_rest = np.log(np.float32(1 - p))  # single precision takes less time
-    guess = int((log_p - log_of_rest) * ODDS_STEPS + thresholds.size // 2) + 1
-    row = min(guess, thresholds.size - 1)
-    while thresholds[row] <= p:
-        row += 1
-    while thresholds[row - 1] > p:
-        row -= 1
-    return row
-
-
-def logarithms(p: Floats) -> Floats:
-    """Return float64 ln p (n,), with a finite one of 0; where it can, NumPy computes several at a time."""
-    exact = np.maximum(p, _SMALLEST, dtype=np.float64)
-    return np.log(exact, out=exact)
-
-
-@compiled
-def count_class(
-    k: int, p: Floats, logs: Floats, background: Floats, truth: Labels, segmentation: Labels, cells: Bytes,
-    edges: Floats, thresholds: Floats, sums: Floats, nll: Floats, missed: NDArray[np.int64],
-) -> float:  # fmt: skip
-    """Add the voxels (n,) of class k, and return Σ −p ln p of those near.
+def add_to_bins(
+    p: Floats, logs: Floats, others: Floats, is_background: bool, cells: Bytes, edges: Floats, sums: Floats
+) -> None:  # fmt: skip
+    """Add voxels to their cells of ``sums``: in row m if edge m − 1 < p <= edge m, in row 0 if p = 0.
 
     Args:
-        k: the class; a hit is where it is the truth.
-        p: (n,) its probabilities.
-        logs: (n,) ln p, see ``logarithms``.
-        background: (n,) p_0.
-        truth: (n,) labels.
-        segmentation: (n,) labels, too.
-        cells: (n,) without ``TOP`` and ``HIT``.
-        edges: (M + 1,) of the bins, from 0 to 1, in whose dtype confidences are binned.
-        thresholds: (T,) ``THRESHOLDS`` of masks that miss voxels of the class.
-        sums: (NUM_CELLS, M + 1, COLUMNS) takes the sums in bins.
-        nll: (NUM_CELLS,) takes −ln p of the hits.
-        missed: (T + 1,) takes the hits by how many thresholds their p reaches; not of k = 0.
+        p: (n,) probabilities of a channel.
+        logs: (n,) ln p.
+        others: (n,) probabilities of the foreground, or of the background.
+        is_background: which of both.
+        cells: (n,) the voxels' cells.
+        edges: (M + 1,) of the bins, from 0 to 1, in whose dtype p is binned.
+        sums: (NUM_CELLS, M + 1, COLUMNS).
     """
-    entropy = 0.0
+    num_bins = edges.dtype.type(edges.size - 1)
+    rows = np.empty(p.size, np.uint32)
+    for i in range(p.size):  # without a branch, several voxels at a time
+        binned = edges.dtype.type(p[i])
+        row = np.uint32(binned * num_bins)
+        # The product may be rounded up to an edge, but not down over one
+        row += np.uint32(binned > edges[row])
+        rows[i] = np.uint32(cells[i]) * np.uint32(edges.size) + row
+    flat = sums.reshape(-1, COLUMNS)
     for i in range(p.size):
-        cell = cells[i]
         exact = np.float64(p[i])
-        if cell & NEAR:
-            entropy -= exact * logs[i]
-        if segmentation[i] == k:
-            cell += TOP
-        if truth[i] == k:
-            cell += HIT
-            nll[cell] -= max(logs[i], _LOWEST_LOG)
-            if k > 0:
-                missed[_reached(exact, logs[i], thresholds)] += 1
-        _add(sums, cell, edges, exact, 1 - np.float64(background[i]))
-    return entropy
+        other = np.float64(others[i])
+        chance = 1 - other if is_background else other
+        log = max(logs[i], _LOG_OF_ZERO)
+        here = flat[np.uintp(rows[i])]  # unsigned: indexing is slower if the index may be negative
+        here[COUNT] += 1
+        here[CONFIDENCE] += exact
+        here[CHANCE] += chance
+        here[PRODUCTS] += exact * chance
+        here[SQUARES] += exact * exact
+        here[LOGS] += max(log, _LOWEST_LOG)
+        here[ENTROPY] += exact * log
 
 
 @compiled
-def count_region(
-    p: Floats, cells: Bytes, edges: Floats, thresholds: Floats, sums: Floats, nll: Floats,
-    missed: NDArray[np.int64], top_edges: Floats, top_sums: Floats,
-) -> float:  # fmt: skip
-    """Add the voxels (n,) of a region: their p to ``sums``, a hit within it; max(p, 1 − p) to ``top_sums``.
+def count_reached(
+    p: Floats, guesses: Floats, thresholds: Floats, counts: NDArray[np.int64]
+) -> None:
+    """Add voxels (n,) to ``counts`` (T + 1,) by how many of the ascending thresholds (T,) their p reaches.
 
-    The arguments are those of ``count_class``, but for ``TOP``, which cells have; the negative log-likelihood is that
-    of being within the region or not, and the entropy has −(1 − p) ln(1 − p), too.
+    The guesses (n,) may be wrong; that p >= 0, which is the first threshold, is taken for granted.
     """
-    entropy = 0.0
     for i in range(p.size):
-        within = np.float64(p[i])
-        is_within = cells[i] & FOREGROUND > 0
-        cell = cells[i] + HIT if is_within else cells[i]
-        log = np.log(max(within, _SMALLEST))
-        log_of_rest = np.log(max(1 - within, _SMALLEST))
-        nll[cell] -= max(log if is_within else log_of_rest, _LOWEST_LOG)
-        if is_within:
-            missed[_reached(within, log, thresholds)] += 1
-        if cell & NEAR:
-            entropy -= within * log + (1 - within) * log_of_rest
-        _add(sums, cell, edges, within, within)
-        is_right = (within > 0.5) == is_within
-        cell = cells[i] + HIT if is_right else cells[i]
-        _add(top_sums, cell, top_edges, max(within, 1 - within), within)
-    return entropy
+        row = int(min(max(guesses[i], 1), thresholds.size - 1))
+        while row < thresholds.size and thresholds[row] <= p[i]:
+            row += 1
+        while thresholds[row - 1] > p[i]:
+            row -= 1
+        counts[row] += 1
 
 
 @compiled

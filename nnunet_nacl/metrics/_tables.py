@@ -13,19 +13,24 @@ from nnunet_nacl.metrics._loops import (
     COLUMNS,
     CONFIDENCE,
     COUNT,
+    ENTROPY,
     FOREGROUND,
     HIT,
     IMAGE,
+    LOGS,
     NEAR,
     NUM_CELLS,
     PREDICTED,
     PRODUCTS,
     SQUARES,
     TOP,
+    Bytes,
+    add_to_bins,
+    count_reached,
 )
 from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._registry import CalibrationTables
-from nnunet_nacl.metrics._settings import THRESHOLDS, Settings, Voxels
+from nnunet_nacl.metrics._settings import ODDS_STEPS, THRESHOLDS, Settings, Voxels
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 
@@ -154,41 +159,8 @@ class Counts:
 
     @classmethod
     def joined(cls, parts: "Iterable[Counts]") -> "Counts":
-        """Return the cases of all parts, in this order.
-
-        They must have been counted alike: with other margins or tolerances, too, the numbers would mean nothing, and
-        records do not tell these. Raises a ValueError if there is no part, or if parts differ in structures, voxel
-        sets, segmentation metrics, channels, bins or protocol.
-        """
-        parts = list(parts)
-        if not parts:
-            raise ValueError("expected one case or more; got none.")
-        expected = parts[0]._form
-        for part in parts[1:]:
-            for what, found in part._form.items():
-                if found != expected[what]:
-                    raise ValueError(
-                        f"expected parts with the same {what}; got {expected[what]} and {found}."
-                    )
+        """Return the cases of all parts, one or more, in this order; they must have been counted alike."""
         return each_column(lambda *columns: np.concatenate(columns), *parts)
-
-    @property
-    def _form(self) -> dict[str, str]:
-        """The form that records must share to be joined, in words."""
-        tables = self.calibration.values()
-        with_expected = [
-            voxels for voxels, one in self.calibration.items() if one.expected_top is not None
-        ]
-        named = {
-            "structures": self.structures,
-            "ground truth": () if self.truth is None else ("some",),
-            "segmentation metrics": self.segmentation_metrics,
-            "voxel sets": self.calibration,
-            "kind of channels": {one.activation.name for one in tables},
-            "number of bins": {one.top.count.shape[-1] for one in tables},
-            "voxel sets with expected tables, which the authors' protocol lacks": with_expected,
-        }
-        return {what: ", ".join(map(str, names)) or "none" for what, names in named.items()}
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":
         """Return some of the cases."""
@@ -198,10 +170,6 @@ class Counts:
         """Select one structure's sums and truth, whose columns then lack the axis of the structures."""
         sums = replace(self, calibration={}, segmentation_metrics={})
         return each_column(lambda column: column if column.ndim == 1 else column[:, number], sums)
-
-    def without_truth(self) -> "Counts":
-        """Drop all that needs ground truth."""
-        return replace(self, truth=None, calibration={}, segmentation_metrics={})
 
     @property
     def by_structure(self) -> dict[Structure, Numbers]:
@@ -244,38 +212,58 @@ class CellSums:
 
     Attributes:
         channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability.
-        top: (T, NUM_CELLS, M + 1, COLUMNS) of the predicted label's: T = 1 of classes, C of regions.
-        nll: (C, NUM_CELLS) of the hits.
+        rests: the same of 1 − p of each region; 0 for classes, whose other classes are the rest.
         missed: (C, thresholds + 1) voxels of the structure by how many thresholds their p reaches.
         highest: (2, C) the largest p, of all voxels and of those that are not ignored.
         unsure: (C,) unsure voxels.
-        entropy: (C,) over near.
     """
 
-    def __init__(self, meaning: LabelMeaning, settings: Settings) -> None:
-        shape = (NUM_CELLS, settings.num_bins + 1, COLUMNS)
+    def __init__(
+        self, meaning: LabelMeaning, settings: Settings, stored: "np.dtype[np.floating]"
+    ) -> None:
+        """Start with zeros; ``stored`` is the dtype of the file's probabilities."""
+        shape = (meaning.num_channels, NUM_CELLS, settings.num_bins + 1, COLUMNS)
         self._meaning = meaning
         self._settings = settings
         self._first = meaning.activation.first_structure
-        self.channels = np.zeros((meaning.num_channels, *shape))
-        self.top = np.zeros((meaning.num_tops, *shape))
-        self.nll = np.zeros((meaning.num_channels, NUM_CELLS))
+        self.channels = np.zeros(shape)
+        self.rests = np.zeros(shape)
         self.missed = np.zeros((meaning.num_channels, THRESHOLDS.size + 1), np.int64)
         self.highest = np.zeros((2, meaning.num_channels))
         self.unsure = np.zeros(meaning.num_channels, np.int64)
-        self.entropy = np.zeros(meaning.num_channels)
+        # In the dtype that p is stored in, so that k/M lies on an edge; 1 − p is not rounded to it
+        counted = np.result_type(stored, np.float32)
+        self._edges, self._edges_of_rest = (
+            BinCounts.edges(settings.num_bins, dtype).clip(0).astype(counted)
+            for dtype in (stored, counted)
+        )
 
-    def add_structure(self, channel: int, p: Floats, counted: Mask) -> None:
-        """Add what takes NumPy less time than a loop."""
+    def add(self, channel: int, p: Floats, cells: Bytes, background: Floats | None = None) -> None:
+        """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
+        if channel >= self._first:
+            self._add_structure(channel, p, cells)
+        sums = self.channels[channel]
+        if background is not None:
+            add_to_bins(p, _logarithms(p), background, True, cells, self._edges, sums)
+            return
+        add_to_bins(p, _logarithms(p), p, False, cells, self._edges, sums)
+        rest = 1 - p.astype(np.float64)
+        hits_outside = cells ^ np.uint8(HIT)
+        sums = self.rests[channel]
+        add_to_bins(rest, _logarithms(rest), p, False, hits_outside, self._edges_of_rest, sums)
+
+    def _add_structure(self, channel: int, p: Floats, cells: Bytes) -> None:
+        counted = cells & IMAGE > 0
         highest = float(p.max())
         of_counted = highest if counted.all() else float(p[counted].max(initial=0))
         known = self.highest[:, channel]
         self.highest[:, channel] = np.maximum(known, [highest, of_counted])
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
-
-    def add_tops(self) -> None:
-        """Add the predicted label's sums, which for classes are those of its channel."""
-        self.top[0, _TOP] = self.channels[:, _TOP].sum(0)
+        hits = p[cells & HIT > 0]
+        with np.errstate(divide="ignore"):
+            odds = np.log(hits / (1 - hits))
+        guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
+        count_reached(hits, guesses, THRESHOLDS, self.missed[channel])
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
         """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
@@ -292,8 +280,13 @@ class CellSums:
 
     def _of_tops(self, channels: Floats) -> Floats:
         """Reduce channels (C, ...) to predictions (T, ...); classes share one."""
-        shared: Floats = channels.reshape(len(self.top), -1, *channels.shape[1:]).sum(1)
+        shared: Floats = channels.reshape(self._meaning.num_tops, -1, *channels.shape[1:]).sum(1)
         return shared
+
+    def _top(self) -> Floats:
+        """(T, NUM_CELLS, M + 1, COLUMNS) of the probability of what is predicted."""
+        chosen = _CELLS & (TOP if self._meaning.activation.exclusive else PREDICTED) > 0
+        return self._of_tops(np.where(chosen[:, np.newaxis, np.newaxis], self.channels, self.rests))
 
     def _structure_sums(self, cells: Mask, highest: Floats) -> StructureSums:
         sums = self.channels[self._first :].sum(2)
@@ -306,13 +299,15 @@ class CellSums:
 
     def _doubt(self) -> Doubt:
         unsure = self.unsure[self._first :]
-        near = self.top[:, _CELLS & NEAR > 0].sum((1, 2))
-        voxels = near[:, COUNT]
+        is_near = _CELLS & NEAR > 0
+        top = self._top()[:, is_near].sum((1, 2))
+        voxels = top[:, COUNT]
+        entropy = -(self.channels + self.rests)[..., ENTROPY][:, is_near].sum((1, 2))
         return Doubt(
             unsure=unsure,
             near=np.broadcast_to(voxels.astype(np.int64), unsure.shape),
-            errors=np.broadcast_to(voxels - near[:, CONFIDENCE], unsure.shape),
-            entropy=np.broadcast_to(self._of_tops(self.entropy), unsure.shape),
+            errors=np.broadcast_to(voxels - top[:, CONFIDENCE], unsure.shape),
+            entropy=np.broadcast_to(self._of_tops(entropy), unsure.shape),
         )
 
     def _truth(self) -> TruthCounts:
@@ -331,7 +326,7 @@ class CellSums:
         """Return the tables of each voxel set."""
         settings = self._settings
         activation = self._meaning.activation
-        channels, top = self.channels.copy(), self.top.copy()
+        channels, top = self.channels.copy(), self._top()
         if settings.counts_all_voxels:  # p = 0 is in the first bin
             for sums in (channels, top):
                 sums[..., 1, :] += sums[..., 0, :]
@@ -341,7 +336,7 @@ class CellSums:
             # Those up to the highest label of the case
             has_hits = channels[:, _HIT].any((1, 2, 3))
             num_classes = int(np.flatnonzero(has_hits).max(initial=0)) + 1
-        nll = self._of_tops(self.nll)
+        logs = (self.channels + self.rests)[..., LOGS].sum(2)
         found = {}
         for voxels in settings.voxels:
             inside = _COUNTED & (_CELLS & _MEMBERS[voxels] > 0)
@@ -353,7 +348,7 @@ class CellSums:
             found[voxels] = CalibrationTables(
                 top=_observed(top, inside),
                 classwise=_observed(channels, inside),
-                nll=nll[:, inside].sum(1),
+                nll=-self._of_tops(logs[:, inside & _HIT].sum(1)),
                 brier=self._of_tops(brier),
                 num_classes=np.array(num_classes),
                 activation=activation,
@@ -376,9 +371,16 @@ class CellSums:
         return of_label, _expected(channels, surely, right)
 
 
+def _logarithms(p: Floats) -> Floats:
+    """Return float64 ln p (n,): NumPy computes several at a time, which a compiled loop does not."""
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(p, dtype=np.float64)
+    return logs
+
+
 def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:
     """Return a record without cases."""
-    sums = CellSums(meaning, settings)
+    sums = CellSums(meaning, settings, np.dtype(np.float32))
     return sums.counts(sums, 0.0, has_truth=has_truth).take(slice(0))
 
 

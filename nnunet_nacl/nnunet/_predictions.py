@@ -23,7 +23,7 @@ from nnunet_nacl.files import (
 )
 from nnunet_nacl.nnunet._cases import SPLITS_NAME, Split, fold_split
 from nnunet_nacl.nnunet._data_set import DataSet
-from nnunet_nacl.nnunet._names import cases_in, nnunet_folder
+from nnunet_nacl.nnunet._names import cases_in, nnunet_folder, validates_training_cases
 from nnunet_nacl.nnunet._provenance import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -263,7 +263,14 @@ class Predictions:
         return self._filtered(lambda case: case.is_predicted)
 
     def to_fit_to(self) -> "Predictions":
-        """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
+        """Keep the cases with prediction and ground truth; if none has both, those with a prediction.
+
+        A ValueError for the validation of fold ``all``.
+        """
+        if any(map(validates_training_cases, self.pred_folders)):
+            raise ValueError(
+                "fold all is validated on the cases that it was trained with, which look better than new ones."
+            )
         predicted = self.predicted()
         both = predicted._filtered(
             lambda case: bool(case.ground_truth and case.ground_truth.exists())

@@ -193,41 +193,38 @@ def first_screen(comparison: Comparison) -> ByName:
     - ``against_baseline``: method -> its difference in Dice, None if there is none, and the calibration metrics by
       which it is significantly better and worse.
     """
-    names = comparison.names
-    error_set = comparison.judging_set or comparison.main
-    order = None
-    assessments = []
-    judging = comparison.judging_metrics  # Without near and image, nothing is judged
-    if judging:
-        order = comparison.order(judging[0])
-        names = order.names or [name for name in names if name not in comparison.finds_nothing]
-        assessments = [comparison.reliability[error_set][name] for name in names]
-    named = names
+    judging = comparison.judging_metrics  # without near and image, nothing is judged
+    order = comparison.order(judging[0]) if judging else None
+    names = [name for name in comparison.names if name not in comparison.finds_nothing]
+    if order is not None and order.names:
+        names = order.names
     if len(names) > _ALL_NAMED:
         kept = {comparison.names[0], names[0], *comparison.calibrated}
-        named = [name for name in names if name in kept]
+        names = [name for name in names if name in kept]
+    error_set = comparison.judging_set or comparison.main
+    reliabilities = [comparison.reliability[error_set][name] for name in names]
     gaps = {
         metric: differences(comparison.estimates[metric])
         for metric in [DICE, *judging, *comparison.paper_metrics]
     }
-    gaps_in_dice = gaps.pop(DICE)
     against = {}
-    for name in (name for name in gaps_in_dice if name in named):
-        dice = gaps_in_dice[name]
-        told = [metric for metric, gap in gaps.items() if gap[name].is_told_apart()]
-        better = [
-            metric
-            for metric in told
-            if (gaps[metric][name].value > 0) == metric.definition.higher_is_better
-        ]
+    for name, dice in gaps.pop(DICE).items():
+        if name not in names:
+            continue
+        better: list[str] = []
+        worse: list[str] = []
+        for metric, gap in gaps.items():
+            if gap[name].is_significant():
+                is_better = (gap[name].value > 0) == metric.definition.higher_is_better
+                (better if is_better else worse).append(metric.title)
         against[name] = {
             "dice": None if np.isnan(dice.value) else dice,
-            "better": [metric.title for metric in better],
-            "worse": [metric.title for metric in told if metric not in better],
+            "better": better,
+            "worse": worse,
         }
     return {
         "assessments": [
-            one for one in assessments if one.name in named and not np.isnan(one.pooled["ECE"])
+            one for one in reliabilities if judging and not np.isnan(one.pooled["ECE"])
         ],
         "error_set": error_set,
         "judged": judging[0] if judging else None,

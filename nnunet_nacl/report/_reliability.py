@@ -83,7 +83,7 @@ class Verdict(Enum):
     TOO_SURE = "too sure"
     NOT_SURE_ENOUGH = "not sure enough"
     MIXED = "too sure of some voxels, not sure enough of others"
-    UNTOLD = "these cases do not tell"
+    UNDECIDED = "these cases do not tell"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ class Reliability:
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
         if len(self.tables.nll) < _FEWEST:
-            return Verdict.UNTOLD
+            return Verdict.UNDECIDED
         accuracy, low, high = self.furthest_off.accuracy_where_stated
         error = self.pooled["ECE"]
         if error > max(self.by_chance[1], CLOSE):
@@ -184,4 +184,4 @@ class Reliability:
         is_below = high < STATED - CLOSE_STATED
         if is_below or low > STATED + CLOSE_STATED:
             return Verdict.TOO_SURE if is_below else Verdict.NOT_SURE_ENOUGH
-        return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNTOLD
+        return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNDECIDED

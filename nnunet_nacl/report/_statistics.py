@@ -27,7 +27,7 @@ class Difference:
     p_holm: float
     tested_sign: float
 
-    def is_told_apart(self, num_methods: int = 2) -> bool:
+    def is_significant(self, num_methods: int = 2) -> bool:
         """Whether value, interval and test agree that it is not 0.
 
         ``num_methods``: if a method was chosen for being the best of them, the level is that of all their pairs.
@@ -79,7 +79,7 @@ def order(estimates: Mapping[str, Estimate], higher_is_better: bool | None) -> O
     behind = [
         name
         for name in names[1:]
-        if gaps[name].is_told_apart(num_methods) and sign * gaps[name].value > 0
+        if gaps[name].is_significant(num_methods) and sign * gaps[name].value > 0
     ]
     leaders = [name for name in names if name not in behind]
     num_patients = max((np.unique(one.patients).size for one in estimates.values()), default=0)

@@ -141,14 +141,11 @@ def to_markdown(table: Table) -> str:
     def escaped(text: str) -> str:
         return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
 
-    texts = table.frame.map(str).map(escaped)
-    is_bold = table.frame.map(lambda cell: cell.is_bold)
-    texts = texts.mask(is_bold, "**" + texts + "**").rename(escaped).reset_index()
-    rows = [
-        [escaped(head) for head in texts.columns],
-        ["---"] * len(texts.columns),
-        *texts.to_numpy().tolist(),
-    ]
+    rows = [[escaped(head) for head in (table.index, *table.columns)]]
+    rows.append(["---"] * len(rows[0]))
+    for name, *cells in zip(table.rows, *table.columns.values(), strict=True):
+        texts = [f"**{escaped(str(one))}**" if one.is_bold else escaped(str(one)) for one in cells]
+        rows.append([escaped(name), *texts])
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"**{escaped(table.heading)}**\n\n{lines}\n\n{escaped(table.caption)}\n"
 

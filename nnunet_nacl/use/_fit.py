@@ -12,7 +12,7 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.names import cases_of_patients, shuffled, split_cases
-from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance, validates_training_cases
+from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
 from nnunet_nacl.use._conformal import TooFewCasesError, interval_rank
 from nnunet_nacl.use._structures import (
     ALL,
@@ -184,10 +184,6 @@ def fit_review(
         overwrite: replace an output that exists.
     """
     predictions.data_set.check_regions()
-    if any(map(validates_training_cases, predictions.pred_folders)):
-        raise ValueError(
-            "fold all is validated on the cases that it was trained with, which look better than new ones."
-        )
     file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
     folders = [folder.absolute() for folder in predictions.pred_folders]

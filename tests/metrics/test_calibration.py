@@ -6,7 +6,9 @@ import torch
 
 from nnunet_nacl.metrics import (
     BinCounts,
+    Settings,
     average_calibration_error,
+    evaluate_case,
     expected_calibration_error,
     maximum_calibration_error,
 )
@@ -57,3 +59,23 @@ def test_equals_monai_by_class() -> None:
     tables = [BinCounts.of(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
     found = expected_calibration_error(BinCounts.stack(tables)).mean()
     assert found == pytest.approx(float(metric.aggregate()), abs=1e-6)
+
+
+def test_gaps_of_classes_by_hand() -> None:
+    # Over the image; class 1: 0.1 and 0 are one bin, with gap 0.05; 0.9 and 0.3 another each, with 0.1 and 0.7.
+    p1 = np.array([0.1, 0.9, 0.3, 0.0])
+    result = evaluate_case(np.stack([1 - p1, p1]), np.array([0, 1, 1, 0]), settings=Settings(num_bins=5))
+    assert result["image"].metrics()["CACE_fg"] == pytest.approx((0.05 + 0.1 + 0.7) / 3)
+
+
+@pytest.mark.skipif(not hasattr(monai.metrics, "CalibrationErrorMetric"), reason="needs a later MONAI")
+def test_gaps_of_classes_are_those_of_ml1_ace() -> None:
+    """MONAI's metric is by the authors: their tables leave out the background, and are of 20 bins."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.randn(3, 4, 40, 40, generator=generator).mul(3).softmax(1)
+    y = torch.randint(3, (3, 40, 40), generator=generator)  # no image has class 3
+    metric = monai.metrics.CalibrationErrorMetric(20, include_background=False, calibration_reduction="average")
+    metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
+    result = evaluate_case(p, y, settings=Settings(num_bins=20), channel_axis=1)
+    of_cases = result.calibration["image"].metrics()["CACE_fg"]
+    assert of_cases.mean() == pytest.approx(float(metric.aggregate()), abs=1e-6)

@@ -23,7 +23,7 @@ def verdict_on(result: FolderResult) -> Any:
 
 
 def test_what_cases_tell() -> None:
-    assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNTOLD"
+    assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNDECIDED"
     # An ECE near of .027 (.025 to .029) is told.
     mild = verdict_on(make_blurred(0.8, num_cases=40))
     assert 0.01 < mild.pooled["ECE"] < 0.04

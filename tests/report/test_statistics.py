@@ -64,7 +64,7 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     p = stats.wilcoxon(right, base).pvalue
     assert p == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * p)
-    assert found["right"].is_told_apart()
+    assert found["right"].is_significant()
     assert comparison.estimates[ECE] is comparison.estimates[ECE]  # made once
 
 
@@ -91,12 +91,12 @@ def test_who_is_told_apart() -> None:
     (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
     assert one_case.value < 0
     assert one_case.p_holm < 0.05
-    assert not one_case.is_told_apart()
+    assert not one_case.is_significant()
     # Most are higher, but the mean, over many cases, is lower
     (most,) = compared([0.01 + 0.0001 * number for number in range(45)] + [-0.8] * 5)
     assert most.value < most.interval[1] < 0
     assert most.p_holm < 0.05
-    assert not most.is_told_apart()
+    assert not most.is_significant()
 
 
 def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value() -> None:
@@ -104,7 +104,7 @@ def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value(
     empty = [0.0] * 6 + [0.8 + 0.001 * number for number in range(20)]
     careful = [np.nan] * 6 + [value - 0.002 for value in empty[6:]]
     comparison = compare({name: with_dice(np.array(own)[:, None]) for name, own in (("a", careful), ("b", empty))})
-    assert differences_in(comparison, DICE)["b"].is_told_apart()
+    assert differences_in(comparison, DICE)["b"].is_significant()
     order = order_in(comparison, DICE)
     assert (order.names, order.behind) == (["a", "b"], [])
 
@@ -116,7 +116,7 @@ def test_where_neither_direction_is_better_none_is_best(name: str) -> None:
     if name == "over_confidence":
         comparison = compare(dict(reversed(comparison.results.items())))
     metric = Metric(name, "near")
-    assert any(one.is_told_apart() for one in differences_in(comparison, metric).values())
+    assert any(one.is_significant() for one in differences_in(comparison, metric).values())
     order = order_in(comparison, metric)
     assert (order.names, order.leaders, order.behind) == (comparison.names, comparison.names, [])
     (cells,) = metric_columns(comparison, [metric]).values()
@@ -130,8 +130,8 @@ def test_choosing_the_best_costs_significance() -> None:
     }
     found = differences_in(compare(gaps), DICE)
     assert found["1"].p_holm == 2 * 2 / 2**7
-    assert found["1"].is_told_apart()
-    assert not found["1"].is_told_apart(num_methods=4)
+    assert found["1"].is_significant()
+    assert not found["1"].is_significant(num_methods=4)
 
 
 def test_two_images_of_a_patient_are_no_two_witnesses() -> None:

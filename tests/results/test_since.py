@@ -87,6 +87,10 @@ def test_acdc_case_by_case() -> None:
     ):
         for metric, expected in values.items():
             assert paired(where, base)["DicePPCE"][metric] == pytest.approx(expected, abs=6e-4)
+    crac, ce = (since_rows(ACDC).set_index("method").loc[name] for name in ("CRaC", "CE"))
+    said("results/since.md", f"CRaC ends under-confident here, too: with CE's Dice, its NLL is {crac['NLL']:.3f}.")
+    assert crac["over_confidence"] < -0.01
+    assert crac["Dice"] == pytest.approx(ce["Dice"], abs=0.002)
     rows = calibrated_since(ACDC).query("loss == 'DicePPCE'").set_index("method")
     said(
         "results/since.md",

@@ -206,6 +206,8 @@ def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     trained = shutil.copytree(folders.home, tmp_path / "fold_all" / "validation")
     with pytest.raises(ValueError, match=r"^fold all is validated on"):
         fit_review(Predictions.of_folder(folders.gt_folder, trained))
+    with pytest.raises(ValueError, match=r"^fold all is validated on"):
+        calibrate_folder(Predictions.of_folder(folders.gt_folder, trained), tmp_path / "fit.json")
 
 
 def test_bad_cases_are_named_and_a_structure_that_is_hardly_segmented_has_no_dice(

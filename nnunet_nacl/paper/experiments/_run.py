@@ -46,7 +46,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
         The failed jobs, with the reasons.
     """
     failures = {}
-    jobs = _jobs(experiments)
+    jobs = _prepare(experiments)
     for number, job in enumerate(jobs, start=1):
         prefix = f"[{number}/{len(jobs)}] {job}: "
         lock = FileLock(job.fold_folder.with_name(f".fold_{job.fold}.lock"))
@@ -70,7 +70,7 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
 
     It writes the folds that the trainings need into the data set's ``splits_final.json``.
     """
-    jobs = _jobs(experiments)
+    jobs = _prepare(experiments)
     for name, value in _variables(experiments[0].options).items():
         print(f"export {name}={shlex.quote(value)}")
     for job in jobs:
@@ -82,8 +82,8 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
     print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")
 
 
-def _jobs(experiments: Sequence[Experiment]) -> list[Job]:
-    """Each training once, even if several methods share it, with its fold in ``splits_final.json``."""
+def _prepare(experiments: Sequence[Experiment]) -> list[Job]:
+    """Write the folds into ``splits_final.json``, and return each training once, even if several methods share it."""
     for experiment in experiments:
         file = experiment.data.folder / SPLITS_NAME
         splits = experiment.splits

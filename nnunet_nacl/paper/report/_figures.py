@@ -98,7 +98,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"{ranking.scheme}, {ranking.whose}")
+    ax.set_title(ranking.scheme)
 
 
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:

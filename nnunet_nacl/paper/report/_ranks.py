@@ -36,11 +36,9 @@ class Ranking:
 
     ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
     bootstrap resamples of the cases in which a method is first; ties share the count; ``datasets``: their names.
-    ``whose`` says whose the metrics are.
     """
 
     scheme: Scheme
-    whose: str
     ranks: pd.DataFrame
     first: Floats
     datasets: Sequence[str]
@@ -71,7 +69,7 @@ def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
     judging, *others = (comparison.judging_metrics for comparison in comparisons)
     if not judging or any(metrics != judging for metrics in others):
         return []
-    return [_rank_by([DICE, *judging], comparisons, SUM_RANK, "judging metrics")]
+    return [_rank_by([DICE, *judging], comparisons, SUM_RANK)]
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
@@ -79,7 +77,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     voxels = _paper_voxels(comparisons)
     metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
     of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], comparisons, scheme, "paper's metrics")
+    return _rank_by([*metrics, *of_paper], comparisons, scheme)
 
 
 def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
@@ -102,7 +100,7 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
 
 
 def _rank_by(
-    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme, whose: str
+    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme
 ) -> Ranking:
     names = comparisons[0].names
     for comparison in comparisons:
@@ -127,7 +125,7 @@ def _rank_by(
     rounded = overall[1:].round(9)
     is_first = rounded == rounded.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    return Ranking(scheme, whose, table, first, [comparison.dataset for comparison in comparisons])
+    return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
 
 
 def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:

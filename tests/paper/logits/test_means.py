@@ -12,11 +12,12 @@ import SimpleITK as sitk
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
+from nnunet_nacl.cli import main
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.paper.logits import mean_logits
 from nnunet_nacl.paper.logits._measures import _sums
-from tests.conftest import KINDS, Planned
+from tests.conftest import KINDS, TRAINER, Planned
 from tests.paper.logits.conftest import copy_of
 
 
@@ -120,7 +121,14 @@ def test_folds_count_together(model: Path, tmp_path: Path) -> None:
         few[part] = tmp_path / part
         few[part].mkdir()
         shutil.copy(next(folder.glob("toy_3*")), few[part])
-    one, both = (mean_logits(copy, folds, **few) for folds in ([0], [0, 1]))
+    one = mean_logits(copy, **few)
+    output = tmp_path / "out"
+    command = ["paper", "logits", str(copy), "-f", "0", "1", "-i", str(few["images"]), "-gt", str(few["labels"])]
+    assert main([*command, "-o", str(output)]) == 0
+    both = pd.read_csv(output / "logits_by_class.csv")
+    name = TRAINER.removeprefix("nnUNetTrainer")
+    assert set(both["method"]) == {name}
+    assert set(pd.read_csv(output / "max_logits.csv")["method"]) == {f"{name}, fold 0", f"{name}, fold 1"}
     assert both["voxels"].tolist() == (2 * one["voxels"]).tolist()
     np.testing.assert_allclose(both["mean"], 0, atol=1e-6)
     np.testing.assert_allclose(both["mean_absolute"], one["mean_absolute"], rtol=1e-6)

@@ -62,7 +62,6 @@ _ONLY = {
         "MetricDefinition",
         "Settings",
         "StructureSums",
-        "SurfaceDistances",
         "TruthCounts",
         "average_calibration_error",
         "confusion_matrix",
@@ -72,6 +71,7 @@ _ONLY = {
         "maximum_calibration_error",
         "near_core",
         "segment",
+        "surface_metrics",
     ],
     "nnunet_nacl.evaluation": [
         "FolderPair",

@@ -315,8 +315,9 @@ def _of_case(files: CaseFiles, origin: Origin) -> Origin:
 
 
 def _for_review(result: FolderResult) -> FolderResult:
-    counts = replace(result.counts, calibration={}, segmentation_metrics={})
-    return replace(result, counts=counts if result.origin.has_truth else counts.without_truth())
+    truth = result.counts.truth if result.origin.has_truth else None
+    counts = replace(result.counts, truth=truth, calibration={}, segmentation_metrics={})
+    return replace(result, counts=counts)
 
 
 def _is_of(summary: Path, predictions: Predictions) -> bool:

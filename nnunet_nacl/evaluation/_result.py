@@ -236,7 +236,11 @@ class FolderResult:
 
     def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
         """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
-        metrics = tables.class_metrics()
+        metrics = {
+            name: metric.of_class(tables.classwise)
+            for name, metric in CALIBRATION_METRICS.items()
+            if metric.of_class is not None
+        }
         return {
             label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
             for channel, label in enumerate(self.meaning.channel_labels)
@@ -251,7 +255,11 @@ class FolderResult:
         for voxels, tables in self.counts.calibration.items():
             of_set = {"": tables.metrics()}
             if self.has_scores(voxels):
-                of_set[""] |= tables.score_sums()
+                of_set[""] |= {
+                    "NLL_sum": tables.nll.sum(-1),
+                    "Brier_sum": tables.brier.sum(-1),
+                    "foreground_voxels": tables.foreground_voxels,
+                }
             for label, metrics in (of_set | self.by_class(tables)).items():
                 for metric, values in metrics.items():
                     found[voxels, label, metric] = values
@@ -282,13 +290,26 @@ class FolderResult:
 
         Raises a ValueError for different settings or labels, or a case in two results.
         """
-        if len({result.settings.surface for result in results}) > 1:
-            results = [result._without_surface() for result in results]
         origin = results[0].origin
-        if any(result.origin.counted_by() != origin.counted_by() for result in results):
+        surface = all(result.settings.surface for result in results)
+        counted_by = [result.origin.counted_by() | {"surface": surface} for result in results]
+        if any(other != counted_by[0] for other in counted_by):
             raise ValueError(
                 "expected parts that were counted alike; their settings or labels differ."
             )
+        parts = [result.counts for result in results]
+        if not surface:
+            parts = [
+                replace(
+                    part,
+                    segmentation_metrics={
+                        name: values
+                        for name, values in part.segmentation_metrics.items()
+                        if name not in SURFACE_METRICS
+                    },
+                )
+                for part in parts
+            ]
         counted = [case for result in results for case in result.counted]
         names = [files.name for files, _ in counted]
         rows = sorted(range(len(names)), key=names.__getitem__)
@@ -299,18 +320,11 @@ class FolderResult:
         folders = dict.fromkeys(pair for result in results for pair in result.origin.folders)
         return FolderResult(
             [counted[row] for row in rows],
-            Counts.joined(result.counts for result in results).take(rows),
+            Counts.joined(parts).take(rows),
             [skipped[name] for name in sorted(skipped.keys() - set(names))],
-            replace(origin, folders=tuple(folders)),
-        )
-
-    def _without_surface(self) -> "FolderResult":
-        measured = self.counts.segmentation_metrics
-        kept = {name: values for name, values in measured.items() if name not in SURFACE_METRICS}
-        return replace(
-            self,
-            counts=replace(self.counts, segmentation_metrics=kept),
-            origin=replace(self.origin, settings=replace(self.settings, surface=False)),
+            replace(
+                origin, settings=replace(origin.settings, surface=surface), folders=tuple(folders)
+            ),
         )
 
 

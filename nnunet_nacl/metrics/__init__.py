@@ -46,7 +46,7 @@ from nnunet_nacl.metrics._labels import (
     whole_numbers,
 )
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice, dice_of_sizes
+from nnunet_nacl.metrics._overlap import confusion_matrix, dice, dice_of_sizes, surface_metrics
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -98,7 +98,6 @@ __all__ = [
     "Settings",
     "Structure",
     "StructureSums",
-    "SurfaceDistances",
     "Truth",
     "TruthCounts",
     "Voxels",
@@ -128,6 +127,7 @@ __all__ = [
     "resample_weights",
     "segment",
     "split_scores",
+    "surface_metrics",
     "to_numpy",
     "whole_numbers",
     "with_columns",

@@ -18,9 +18,9 @@ from nnunet_nacl.metrics._labels import (
     whole_numbers,
 )
 from nnunet_nacl.metrics._near import check_spacing
-from nnunet_nacl.metrics._overlap import SurfaceDistances
+from nnunet_nacl.metrics._overlap import surface_metrics
 from nnunet_nacl.metrics._settings import Settings
-from nnunet_nacl.metrics._tables import Counts, TruthCounts
+from nnunet_nacl.metrics._tables import Counts
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
@@ -136,27 +136,19 @@ def _meaning_of_regions(regions: Sequence[Region], highest: int) -> LabelMeaning
 def evaluate_arrays(case: CaseArrays) -> Counts:
     """A record of one case, whose labels are canonical."""
     counts = count_case(case)
-    if case.truth is None or counts.truth is None:
+    truth = counts.truth
+    if case.truth is None or truth is None:
         return counts
-    metrics = _overlap_metrics(counts.truth)
-    if case.settings.surface:
-        metrics |= _surface_metrics(case, case.truth)
-    return replace(counts, segmentation_metrics=metrics)
-
-
-def _overlap_metrics(truth: TruthCounts) -> dict[str, Floats]:
-    """Dice, missed and spurious (1, structures).
-
-    Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that
-    the ground truth lacks.
-    """
     is_there = truth.voxels > 0
     is_predicted = truth.sums.segmented > 0
-    return {
+    metrics = {
         "Dice": truth.dice,
         "Missed": np.where(is_there, ~is_predicted, np.nan),
         "Spurious": np.where(is_there, np.nan, is_predicted),
     }
+    if case.settings.surface:
+        metrics |= _surface_metrics(case, case.truth)
+    return replace(counts, segmentation_metrics=metrics)
 
 
 def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
@@ -182,24 +174,21 @@ def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
         known = truth[box] != case.meaning.ignored
         inside = case.meaning.mask(truth[box], number)
         predicted = case.meaning.mask(case.segmentation[box], number) & known
-        found.append(_distances(case, inside, predicted, known))
+        found.append(_of_structure(case, inside, predicted, known))
     return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
 
 
-def _distances(case: CaseArrays, truth: Mask, predicted: Mask, known: Mask) -> list[float]:
+def _of_structure(case: CaseArrays, truth: Mask, predicted: Mask, known: Mask) -> list[float]:
     """One for each of ``SURFACE_METRICS``, from what lies in a box around the structure."""
-    if truth.any() and predicted.any():
-        mm = SurfaceDistances.between(truth, predicted, case.spacing, known)
-        if mm.from_ground_truth.size:
-            if len(set(case.spacing)) == 1:
-                voxels = mm.scaled(1 / case.spacing[0])
-            else:
-                voxels = SurfaceDistances.between(truth, predicted, [1] * truth.ndim, known)
-            nsd = mm.nsd(case.settings.tolerance_mm)
-            return [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), nsd]
-    elif truth.any() or predicted.any():
+    if truth.any() != predicted.any():
         # From the center of one corner's voxel to the opposite one's
         steps = np.array(case.shape) - 1
         diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
         return [*diagonals, *diagonals, 0.0]
-    return [np.nan] * len(SURFACE_METRICS)
+    tolerance = case.settings.tolerance_mm
+    hd95, assd, nsd = surface_metrics(truth, predicted, case.spacing, tolerance, known)
+    step = case.spacing[0]
+    in_voxels = (hd95 / step, assd / step)
+    if len(set(case.spacing)) > 1:
+        in_voxels = surface_metrics(truth, predicted, [1] * truth.ndim, tolerance, known)[:2]
+    return [hd95, in_voxels[0], assd, in_voxels[1], nsd]

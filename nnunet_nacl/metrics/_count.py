@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._labels import Activation, LabelMeaning
 from nnunet_nacl.metrics._loops import (
     FOREGROUND,
@@ -28,7 +27,6 @@ from nnunet_nacl.metrics._loops import (
     PREDICTED,
     TOP,
     Bytes,
-    add_to_bins,
     follow,
 )
 from nnunet_nacl.metrics._near import near_core
@@ -278,9 +276,7 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
     """Return the sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
     truth, segmentation = case.flat()
-    dtype = np.result_type(case.channels.dtype, np.float32)
-    edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    sums = CellSums(meaning, case.settings)
+    sums = CellSums(meaning, case.settings, case.channels.dtype)
     blocks = checked_blocks(case.channels, meaning.activation)
     # The first channel says which voxels are near, before any of them is counted
     background = list(islice(blocks, len(case.channels.parts)))
@@ -297,26 +293,15 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         )
     del near
     p_0_at = {part.start: p for _, part, p in background}
-    argmax = GivenLabels(segmentation, meaning, dtype)
+    argmax = GivenLabels(segmentation, meaning, case.channels.dtype)
     takers = [argmax]
     if case.thresholds is not None:
-        takers.append(GivenLabels(segmentation, meaning, dtype, case.thresholds))
+        takers.append(GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds))
     for channel, part, p in chain(background, blocks):
         for taker in takers:
             taker.add(channel, part, p)
-        is_hit = truth[part] == channel
-        if channel > 0:
-            sums.add_structure(channel, p, is_hit, truth[part] != meaning.ignored)
-        of_class = _cells({TOP: segmentation[part] == channel, HIT: is_hit})
-        add_to_bins(
-            p,
-            _logarithms(p),
-            p_0_at[part.start],
-            True,
-            cells[part] | of_class,
-            edges,
-            sums.channels[channel],
-        )
+        of_class = _cells({TOP: segmentation[part] == channel, HIT: truth[part] == channel})
+        sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         takers[-1].check(case.channels.name)
     is_argmax = np.array_equal(argmax.label, segmentation)
@@ -326,14 +311,10 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
 def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
     truth, segmentation = case.flat()
-    dtype = np.result_type(case.channels.dtype, np.float32)
-    edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    # 1 − p is not rounded to the dtype of the file
-    top_edges = _edges(case.settings.num_bins, dtype, dtype)
-    sums = CellSums(meaning, case.settings)
+    sums = CellSums(meaning, case.settings, case.channels.dtype)
     given = None
     if case.must_agree:  # without, it need not be known which labels regions write
-        given = GivenLabels(segmentation, meaning, dtype, case.thresholds)
+        given = GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
     for number in range(meaning.num_channels):
         of_region = list(islice(blocks, len(case.channels.parts)))
@@ -341,37 +322,23 @@ def _count_regions(case: CaseArrays) -> CellSums:
         for channel, part, p in of_region:
             if given is not None:
                 given.add(channel, part, p)
-            counted = truth[part] != meaning.ignored
             is_within = meaning.mask(truth[part], number)
             cells = _cells(
                 {
-                    IMAGE: counted,
+                    IMAGE: truth[part] != meaning.ignored,
                     FOREGROUND: is_within,
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
                     TOP: meaning.mask(segmentation[part], number),
+                    HIT: is_within,
                 }
             )
-            sums.add_structure(channel, p, is_within, counted)
-            hits = _cells({HIT: is_within})
-            add_to_bins(p, _logarithms(p), p, False, cells | hits, edges, sums.channels[channel])
-            rest = 1 - p.astype(np.float64)
-            misses = _cells({HIT: ~is_within})
-            add_to_bins(
-                rest, _logarithms(rest), p, False, cells | misses, top_edges, sums.rests[channel]
-            )
+            sums.add(channel, p, cells)
     for _ in blocks:  # to the end, which checks the file
         pass
     if given is not None:
         given.check(case.channels.name)
     return sums
-
-
-def _edges(
-    num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
-) -> Floats:
-    """Return the edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
-    return BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
 
 
 def _near(channel: list[Block], case: CaseArrays) -> Mask:
@@ -380,13 +347,6 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
     near = near_core(core.reshape(case.shape), case.spacing, case.settings.margin_mm)
     return near.reshape(-1)
-
-
-def _logarithms(p: Floats) -> Floats:
-    """Return float64 ln p (n,): NumPy computes several at a time, which a compiled loop does not."""
-    with np.errstate(divide="ignore"):
-        logs: Floats = np.log(p, dtype=np.float64)
-    return logs
 
 
 def _cells(members: dict[int, Mask]) -> Bytes:

@@ -1,7 +1,6 @@
 """Overlap of two segmentations, and the distances between their surfaces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,88 +42,55 @@ _REACH = 4
 """How many voxels along each axis are looked at around a surface voxel, before a tree is asked for the nearest."""
 
 
-@dataclass(frozen=True)
-class SurfaceDistances:
-    """Distance of every surface voxel of one mask to the nearest surface voxel of the other.
+def surface_metrics(
+    ground_truth: Mask,
+    prediction: Mask,
+    spacing: Sequence[float],
+    tolerance: float,
+    known: Mask | None = None,
+) -> tuple[float, float, float]:
+    """HD95, ASSD and NSD, from the distance of every surface voxel of one mask to the nearest of the other.
 
     A mask's surface consists of its voxels with a face neighbor outside the mask that is known. Voxels outside the
-    image count as outside the mask, except along an axis of length 1: a 2D image is not all surface. If all of a mask's
-    surface is hidden by unknown voxels, there are no distances.
+    image count as outside the mask, except along an axis of length 1: a 2D image is not all surface.
 
-    Attributes:
-        from_ground_truth: (n,) distances of the ground truth's surface voxels to the prediction's surface.
-        from_prediction: (m,) the other way round.
+    Args:
+        ground_truth: (*spatial).
+        prediction: (*spatial).
+        spacing: between voxel centers along each axis.
+        tolerance: of the NSD, in the unit of the spacing. A distance may exceed it by a millionth: files store spacings
+            in float32, so that 5 × 0.2 mm are not quite 1 mm.
+        known: (*spatial) voxels that are not ignored, by default all; both masks lie within them.
+
+    Returns:
+        The larger of the two directed 95th percentiles (as in MONAI and MetricsReloaded); the mean over the surface
+        voxels of both masks; the share of both surfaces within the tolerance of the other. NaN if a mask is empty, or
+        all of its surface is hidden by unknown voxels.
     """
-
-    from_ground_truth: Floats
-    from_prediction: Floats
-
-    @classmethod
-    def between(
-        cls,
-        ground_truth: Mask,
-        prediction: Mask,
-        spacing: Sequence[float],
-        known: Mask | None = None,
-    ) -> "SurfaceDistances":
-        """Measure two masks (*spatial) that are not empty, with voxel centers ``spacing`` apart along each axis.
-
-        ``known`` voxels are those that are not ignored, by default all; both masks lie within them.
-
-        Raises:
-            ValueError: a mask is empty, so there is no distance.
-        """
-        for name, mask in (("ground truth", ground_truth), ("prediction", prediction)):
-            if not mask.any():
-                raise ValueError(
-                    f"the {name} is empty: it has no surface to measure a distance from."
-                )
-        sizes = ground_truth.shape
-        spacing = [step for step, size in zip(spacing, sizes, strict=True) if size > 1] or [1.0]
-        ground_truth = np.atleast_1d(ground_truth.squeeze())
-        prediction = np.atleast_1d(prediction.squeeze())
-        unknown = np.zeros_like(prediction)
-        if known is not None:
-            unknown = ~np.atleast_1d(known.squeeze())
-        # Everything that matters lies in the box around both masks, and their neighbors.
-        (exact,) = find_objects((ground_truth | prediction).astype(np.uint8))
-        box = tuple(slice(max(0, side.start - 1), side.stop + 1) for side in exact)
-        surfaces = [
-            np.pad(mask[box] & ~binary_erosion((mask | unknown)[box]), _REACH)
-            for mask in (ground_truth, prediction)
-        ]
-        own, other = map(np.flatnonzero, surfaces)
-        if not (own.size and other.size):
-            return cls(np.zeros(0), np.zeros(0))
-        return cls(
-            _to_nearest(own, other, surfaces[1], spacing),
-            _to_nearest(other, own, surfaces[0], spacing),
-        )
-
-    def scaled(self, factor: float) -> "SurfaceDistances":
-        """The distances in another unit."""
-        return SurfaceDistances(factor * self.from_ground_truth, factor * self.from_prediction)
-
-    @property
-    def _both(self) -> Floats:
-        return np.concatenate([self.from_ground_truth, self.from_prediction])
-
-    def hd95(self) -> float:
-        """HD95, the larger of the two directed 95th percentiles (as in MONAI and MetricsReloaded)."""
-        return float(
-            max(np.percentile(self.from_ground_truth, 95), np.percentile(self.from_prediction, 95))
-        )
-
-    def assd(self) -> float:
-        """Average symmetric surface distance: the mean over the surface voxels of both masks."""
-        return float(self._both.mean())
-
-    def nsd(self, tolerance: float) -> float:
-        """Normalized surface distance (surface Dice): the share of both surfaces within ``tolerance`` of the other.
-
-        A distance may exceed it by a millionth: files store spacings in float32, so that 5 × 0.2 mm are not quite 1 mm.
-        """
-        return float((self._both <= tolerance * (1 + 1e-6)).mean())
+    sizes = ground_truth.shape
+    spacing = [step for step, size in zip(spacing, sizes, strict=True) if size > 1] or [1.0]
+    ground_truth = np.atleast_1d(ground_truth.squeeze())
+    prediction = np.atleast_1d(prediction.squeeze())
+    unknown = np.zeros_like(prediction)
+    if known is not None:
+        unknown = ~np.atleast_1d(known.squeeze())
+    # Everything that matters lies in the box around both masks, and their neighbors.
+    (exact,) = find_objects((ground_truth | prediction).astype(np.uint8)) or [()]
+    box = tuple(slice(max(0, side.start - 1), side.stop + 1) for side in exact)
+    surfaces = [
+        np.pad(mask[box] & ~binary_erosion((mask | unknown)[box]), _REACH)
+        for mask in (ground_truth, prediction)
+    ]
+    own, other = map(np.flatnonzero, surfaces)
+    if not (own.size and other.size):
+        return np.nan, np.nan, np.nan
+    sides = [
+        _to_nearest(own, other, surfaces[1], spacing),
+        _to_nearest(other, own, surfaces[0], spacing),
+    ]
+    both = np.concatenate(sides)
+    hd95 = max(np.percentile(side, 95) for side in sides)
+    return float(hd95), float(both.mean()), float((both <= tolerance * (1 + 1e-6)).mean())
 
 
 def _to_nearest(

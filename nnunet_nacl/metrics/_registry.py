@@ -57,13 +57,8 @@ class CalibrationTables:
 
     def __repr__(self) -> str:
         """The metrics, of all cases' voxels together."""
-        summed = self.sum() if self._are_of_cases else self
+        summed = self.sum() if self.nll.ndim > 1 else self
         return ", ".join(f"{name} {value:.3f}" for name, value in summed.metrics().items())
-
-    @property
-    def _are_of_cases(self) -> bool:
-        """Whether the first axis is still that of the cases."""
-        return self.nll.ndim > 1
 
     def sum(self) -> "CalibrationTables":
         """Add up the tables of all cases."""
@@ -97,7 +92,11 @@ class CalibrationTables:
 
     def metrics(self) -> ByName:
         """Return the metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
-        return self._of_cases("mean", "pooled")
+        return {
+            name: value
+            for name, value in self._values.items()
+            if CALIBRATION_METRICS[name].over_cases != "sums"
+        }
 
     def per_foreground(self) -> ByName:
         """NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
@@ -107,49 +106,21 @@ class CalibrationTables:
         For the image's tables, added up over all cases, these are proper scores: every method is divided by the same
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
-        return self._of_cases("sums")
-
-    def _of_cases(self, *over_cases: str) -> ByName:
-        """Select the metrics that are taken over cases in one of these ways."""
         return {
             name: value
             for name, value in self._values.items()
-            if CALIBRATION_METRICS[name].over_cases in over_cases
-        }
-
-    def score_sums(self) -> ByName:
-        """Return the sums (...) that ``per_foreground`` divides."""
-        return {
-            "NLL_sum": self.nll.sum(-1),
-            "Brier_sum": self.brier.sum(-1),
-            "foreground_voxels": self.foreground_voxels,
+            if CALIBRATION_METRICS[name].over_cases == "sums"
         }
 
     @property
     def ECE(self) -> float:  # noqa: N802 - as in papers
-        """Expected calibration error of the predicted label; a ValueError unless the cases are added up."""
-        return self._number("ECE")
+        """Expected calibration error of the predicted label, of tables that are added up over cases."""
+        return float(self._values["ECE"])
 
     @property
     def NLL_per_foreground(self) -> float:  # noqa: N802
-        """See ``per_foreground``; a ValueError unless the cases are added up."""
-        return self._number("NLL_per_foreground")
-
-    def _number(self, metric: str) -> float:
-        if self._are_of_cases:
-            raise ValueError(
-                f"{metric}: these tables have an axis of cases, and a value for each: sum over cases first, "
-                f".sum().{metric}, or take metrics()."
-            )
-        return float(self._values[metric])
-
-    def class_metrics(self) -> ByName:
-        """Return the metrics (..., C) of each channel that a single class has."""
-        return {
-            name: metric.of_class(self.classwise)
-            for name, metric in CALIBRATION_METRICS.items()
-            if metric.of_class is not None
-        }
+        """See ``per_foreground``; of tables that are added up over cases."""
+        return float(self._values["NLL_per_foreground"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,11 +188,6 @@ def _of_classes(errors: Floats, tables: CalibrationTables) -> Floats:
 
 def _class_errors(tables: CalibrationTables) -> Floats:
     return _of_classes(expected_calibration_error(tables.classwise), tables)
-
-
-def _foreground_class_gaps(tables: CalibrationTables) -> Floats:
-    gaps = _of_classes(average_calibration_error(tables.classwise), tables)
-    return gaps[..., tables.activation.first_structure :]
 
 
 def _summed_class_errors(tables: CalibrationTables) -> Floats:
@@ -304,7 +270,9 @@ _CALIBRATION = (
         name="CACE_fg",
         formula="mean over the classes, without the background, of the mean gap of the bins that hold voxels, "
         "conf = p_k and a hit where y = k; of `image` with `--bins 20`, the ACE of mL1-ACE's tables",
-        of=_foreground_class_gaps,
+        of=lambda tables: _of_classes(average_calibration_error(tables.classwise), tables)[
+            ..., tables.activation.first_structure :
+        ],
     ),
     MetricDefinition(
         name="NLL",

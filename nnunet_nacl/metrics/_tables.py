@@ -24,6 +24,8 @@ from nnunet_nacl.metrics._loops import (
     PRODUCTS,
     SQUARES,
     TOP,
+    Bytes,
+    add_to_bins,
     count_reached,
 )
 from nnunet_nacl.metrics._overlap import dice_of_sizes
@@ -157,41 +159,8 @@ class Counts:
 
     @classmethod
     def joined(cls, parts: "Iterable[Counts]") -> "Counts":
-        """Return the cases of all parts, in this order.
-
-        They must have been counted alike: with other margins or tolerances, too, the numbers would mean nothing, and
-        records do not tell these. Raises a ValueError if there is no part, or if parts differ in structures, voxel
-        sets, segmentation metrics, channels, bins or protocol.
-        """
-        parts = list(parts)
-        if not parts:
-            raise ValueError("expected one case or more; got none.")
-        expected = parts[0]._form
-        for part in parts[1:]:
-            for what, found in part._form.items():
-                if found != expected[what]:
-                    raise ValueError(
-                        f"expected parts with the same {what}; got {expected[what]} and {found}."
-                    )
+        """Return the cases of all parts, one or more, in this order; they must have been counted alike."""
         return each_column(lambda *columns: np.concatenate(columns), *parts)
-
-    @property
-    def _form(self) -> dict[str, str]:
-        """The form that records must share to be joined, in words."""
-        tables = self.calibration.values()
-        with_expected = [
-            voxels for voxels, one in self.calibration.items() if one.expected_top is not None
-        ]
-        named = {
-            "structures": self.structures,
-            "ground truth": () if self.truth is None else ("some",),
-            "segmentation metrics": self.segmentation_metrics,
-            "voxel sets": self.calibration,
-            "kind of channels": {one.activation.name for one in tables},
-            "number of bins": {one.top.count.shape[-1] for one in tables},
-            "voxel sets with expected tables, which the authors' protocol lacks": with_expected,
-        }
-        return {what: ", ".join(map(str, names)) or "none" for what, names in named.items()}
 
     def take(self, rows: Sequence[int] | slice) -> "Counts":
         """Return some of the cases."""
@@ -201,10 +170,6 @@ class Counts:
         """Select one structure's sums and truth, whose columns then lack the axis of the structures."""
         sums = replace(self, calibration={}, segmentation_metrics={})
         return each_column(lambda column: column if column.ndim == 1 else column[:, number], sums)
-
-    def without_truth(self) -> "Counts":
-        """Drop all that needs ground truth."""
-        return replace(self, truth=None, calibration={}, segmentation_metrics={})
 
     @property
     def by_structure(self) -> dict[Structure, Numbers]:
@@ -253,7 +218,10 @@ class CellSums:
         unsure: (C,) unsure voxels.
     """
 
-    def __init__(self, meaning: LabelMeaning, settings: Settings) -> None:
+    def __init__(
+        self, meaning: LabelMeaning, settings: Settings, stored: "np.dtype[np.floating]"
+    ) -> None:
+        """Start with zeros; ``stored`` is the dtype of the file's probabilities."""
         shape = (meaning.num_channels, NUM_CELLS, settings.num_bins + 1, COLUMNS)
         self._meaning = meaning
         self._settings = settings
@@ -263,19 +231,39 @@ class CellSums:
         self.missed = np.zeros((meaning.num_channels, THRESHOLDS.size + 1), np.int64)
         self.highest = np.zeros((2, meaning.num_channels))
         self.unsure = np.zeros(meaning.num_channels, np.int64)
+        # In the dtype that p is stored in, so that k/M lies on an edge; 1 − p is not rounded to it
+        counted = np.result_type(stored, np.float32)
+        self._edges, self._edges_of_rest = (
+            BinCounts.edges(settings.num_bins, dtype).clip(0).astype(counted)
+            for dtype in (stored, counted)
+        )
 
-    def add_structure(self, channel: int, p: Floats, truth: Mask, counted: Mask) -> None:
-        """Add voxels (n,) of a structure: their p, and whether they belong to it and are not ignored."""
+    def add(self, channel: int, p: Floats, cells: Bytes, background: Floats | None = None) -> None:
+        """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
+        if channel >= self._first:
+            self._add_structure(channel, p, cells)
+        sums = self.channels[channel]
+        if background is not None:
+            add_to_bins(p, _logarithms(p), background, True, cells, self._edges, sums)
+            return
+        add_to_bins(p, _logarithms(p), p, False, cells, self._edges, sums)
+        rest = 1 - p.astype(np.float64)
+        hits_outside = cells ^ np.uint8(HIT)
+        sums = self.rests[channel]
+        add_to_bins(rest, _logarithms(rest), p, False, hits_outside, self._edges_of_rest, sums)
+
+    def _add_structure(self, channel: int, p: Floats, cells: Bytes) -> None:
+        counted = cells & IMAGE > 0
         highest = float(p.max())
         of_counted = highest if counted.all() else float(p[counted].max(initial=0))
         known = self.highest[:, channel]
         self.highest[:, channel] = np.maximum(known, [highest, of_counted])
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
-        of_truth = p[truth]
+        hits = p[cells & HIT > 0]
         with np.errstate(divide="ignore"):
-            odds = np.log(of_truth / (1 - of_truth))
+            odds = np.log(hits / (1 - hits))
         guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
-        count_reached(of_truth, guesses, THRESHOLDS, self.missed[channel])
+        count_reached(hits, guesses, THRESHOLDS, self.missed[channel])
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
         """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
@@ -383,9 +371,16 @@ class CellSums:
         return of_label, _expected(channels, surely, right)
 
 
+def _logarithms(p: Floats) -> Floats:
+    """Return float64 ln p (n,): NumPy computes several at a time, which a compiled loop does not."""
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(p, dtype=np.float64)
+    return logs
+
+
 def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:
     """Return a record without cases."""
-    sums = CellSums(meaning, settings)
+    sums = CellSums(meaning, settings, np.dtype(np.float32))
     return sums.counts(sums, 0.0, has_truth=has_truth).take(slice(0))
 
 

@@ -11,7 +11,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _result, evaluate
-from nnunet_nacl.metrics import Counts, Settings, evaluate_case
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case, expected_calibration_error
 from nnunet_nacl.nnunet import Predictions, model_folder
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
 from tests.generated import LABELS, add_case, noisy_case, write_model, write_upright
@@ -39,8 +39,8 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     classes = summary["pooled"]["union"].pop("classes")
     assert summary["pooled"]["union"] == pytest.approx(pooled.metrics())
     assert list(classes) == ["0", "1", "2"]
-    assert [values["ECE"] for values in classes.values()] == pooled.class_metrics()["ECE"].tolist()
-    by_class = [case["union"].class_metrics()["ECE"][2] for case in expected]
+    assert [values["ECE"] for values in classes.values()] == expected_calibration_error(pooled.classwise).tolist()
+    by_class = [expected_calibration_error(case["union"].classwise)[2] for case in expected]
     assert summary["mean"]["union"]["classes"]["2"]["ECE"] == pytest.approx(np.mean(by_class), abs=1e-12)
     assert summary["interval"]["union"]["classes"]["2"]["ECE"][0] < np.mean(by_class)
     assert summary["skipped"] == []

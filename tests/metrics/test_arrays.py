@@ -102,8 +102,6 @@ def test_shapes_that_do_not_fit() -> None:
     p, y = structure_case(1.5)
     with pytest.raises(ValueError, match=r"\(b, K, \*spatial\) and \(b, \*spatial\); got .* with channel_axis=0"):
         evaluate_case(p[None], y[None])
-    with pytest.raises(ValueError, match=r"^expected one case or more; got none\.$"):
-        evaluate_case(p[None][:0], y[None][:0], channel_axis=1)
     with pytest.raises(ValueError, match="zip"):
         evaluate_case(np.stack([p, p]), np.stack([y, y]), y[None], channel_axis=1)
     with pytest.raises(ValueError, match=r"^the probabilities: expected voxels; got an array \(3, 0, 48, 72\)\.$"):
@@ -112,40 +110,8 @@ def test_shapes_that_do_not_fit() -> None:
         list(evaluate_case(p, y))
 
 
-def test_what_was_not_measured_alike_is_not_joined() -> None:
-    p, y = structure_case(1.5, regions=True)
-    labels = (p > 0.5).sum(0)
-    measured, not_measured = (
-        evaluate_case(p, y, labels, regions=[(1, 2), (2, 2)], settings=Settings(surface=surface))
-        for surface in (True, False)
-    )
-    for parts in ([measured, not_measured], [not_measured, measured]):
-        with pytest.raises(ValueError, match=r"the same segmentation metrics; got .*HD95.* and|got Dice.* and .*HD95"):
-            Counts.joined(parts)
-    array = evaluate_case(p, y, labels, regions=np.array([[1, 2], [2, 2]]))
-    assert numbers(array) == numbers(evaluate_case(p, y, labels, regions=[np.array([1, 2]), np.int64(2)]))
-
-
-def test_what_is_joined_was_counted_alike() -> None:
-    p, y = structure_case(1.5, regions=True)
-    labels = (p > 0.5).sum(0)
-    everywhere = Settings()
-    for mine, others, told in (
-        (everywhere, Settings(voxels=("near",)), "voxel sets; got foreground, union, near, image and near"),
-        (Settings(voxels=("near",)), everywhere, "voxel sets; got near and foreground, union, near, image"),
-        (everywhere, Settings(num_bins=10), "number of bins; got 15 and 10"),
-        (everywhere, Settings(protocol="authors"),
-         "voxel sets with expected tables, which the authors' protocol lacks; got foreground, union and none"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=rf"^expected parts with the same {told}\.$"):
-            Counts.joined([evaluate_case(p, y, labels, regions=[(1, 2), 2], settings=one) for one in (mine, others)])
-    whole, half = (evaluate_case(p, y, labels, regions=regions) for regions in ([(1, 2), 2], [(1, 2), (2, 1)]))
-    with pytest.raises(ValueError, match=r"the same structures; got \(1, 2\), \(2,\) and \(1, 2\), \(2, 1\)\.$"):
-        Counts.joined([whole, half])
-    for parts in ([whole, whole.without_truth()], [whole.without_truth(), whole]):
-        with pytest.raises(ValueError, match=r"the same ground truth; got some and none|got none and some"):
-            Counts.joined(parts)
-    near = evaluate_case(p, y, labels, regions=[(1, 2), 2], settings=Settings(voxels=("near",)))
+def test_a_set_that_was_not_counted() -> None:
+    near = evaluate_case(*structure_case(1.5), settings=Settings(voxels=("near",)))
     with pytest.raises(KeyError, match="one of the voxel sets that were counted, near; got image"):
         near["image"]
 
@@ -170,8 +136,9 @@ def test_any_dtype_and_form_of_labels_and_regions() -> None:
     y[:2] = 3
     usual = evaluate_case(p, y, (p > 0.5).sum(0), regions=[(1, 2), (2,)], ignore_label=3)
     marked = np.where(y == 3, 65535, y).astype(">i4")
-    found = evaluate_case(p, marked, (p > 0.5).sum(0), regions=[[1, 2], 2], ignore_label=65535)
-    assert numbers(found) == numbers(usual)
+    for regions in ([[1, 2], 2], np.array([[1, 2], [2, 2]]), [np.array([1, 2]), np.int64(2)]):
+        found = evaluate_case(p, marked, (p > 0.5).sum(0), regions=regions, ignore_label=65535)
+        assert numbers(found) == numbers(usual)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, torch.float16])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Metric, Table, compare, compare_all, table_text
 from nnunet_nacl.report._tables import FORMATS, Cell
@@ -140,10 +141,10 @@ def test_structures_and_scores(comparison: Comparison, results: dict[str, Folder
     values = table_of("structures", comparison, "union").values()
     assert list(values.index) == ["cortex", "medulla", "core"]
     assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].values("Dice", label=2)))
-    errors = results["soft"].counts.calibration["union"].class_metrics()["ECE"][:, 2]
+    errors = expected_calibration_error(results["soft"].counts.calibration["union"].classwise)[:, 2]
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
     near = table_of("structures", comparison, "near").values()  # of all cases together
-    pooled = results["soft"].counts["near"].class_metrics()["ECE"][2]
+    pooled = expected_calibration_error(results["soft"].counts["near"].classwise)[2]
     assert near.loc["medulla", "class ECE near soft"] == pytest.approx(pooled)
     assert results["soft"].estimate("ECE", "near", label=2).value == pytest.approx(pooled)
     image = table_of("scores", comparison, "image").values()

@@ -180,15 +180,11 @@ class Counts:
                 of_structure[metric] = float(mean)
         return found
 
-    def foreground_mean(self, metric: str) -> float:
-        """Mean over structures of their means over cases; NaN where it was not computed."""
-        values = self.segmentation_metrics.get(metric, np.zeros((0, 0)))
-        return float(mean_of_known(mean_of_known(values.T)))
-
     @property
     def Dice(self) -> float:  # noqa: N802 - as in papers
-        """Mean over structures, as nnU-Net's ``foreground_mean``."""
-        return self.foreground_mean("Dice")
+        """Mean over structures of their means over cases, as nnU-Net's ``foreground_mean``; NaN if unknown."""
+        values = self.segmentation_metrics.get("Dice", np.zeros((0, 0)))
+        return float(mean_of_known(mean_of_known(values.T)))
 
 
 _CELLS = np.arange(NUM_CELLS)

@@ -48,20 +48,11 @@ def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool
 @contextmanager
 def whole_file(file: str | Path) -> Iterator[Path]:
     """Yield a temporary path with the same suffix; on leaving, it replaces the file, or is removed after an error."""
-    file = Path(file)
-    target = file.resolve()  # a link stays one
+    target = Path(file).resolve()  # a link stays one
     partial = target.with_name(f".{secrets.token_hex(8)}.{target.name[-20:]}")
     try:
         yield partial
         partial.replace(target)
-    # Name the output: errors name the temporary file, or, on a full disk, none.
-    except OSError as error:
-        if (error.filename is None and is_full(error)) or str(partial) in {
-            error.filename,
-            error.filename2,
-        }:
-            raise OSError(error.errno, error.strerror, str(file)) from error
-        raise
     finally:
         partial.unlink(missing_ok=True)
 

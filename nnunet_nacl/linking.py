@@ -24,11 +24,6 @@ def search_path(current: str | None) -> str:
     return os.pathsep.join(dict.fromkeys(folders))
 
 
-def pth_file() -> Path:
-    """Return the file that ``link`` writes, in the site-packages of this Python environment."""
-    return Path(sysconfig.get_path("purelib")) / PTH_NAME
-
-
 def link() -> str:
     """Write the ``.pth`` file; returns what was done.
 
@@ -53,7 +48,7 @@ def link() -> str:
 
 
 def unlink() -> Path:
-    """Remove the ``.pth`` file."""
-    file = pth_file()
+    """Remove the ``.pth`` file from the site-packages of this Python environment."""
+    file = Path(sysconfig.get_path("purelib")) / PTH_NAME
     file.unlink(missing_ok=True)
     return file

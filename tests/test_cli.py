@@ -92,7 +92,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     for line, values in (
         ("b x y -d 4", ("b", ["x", "y"], 4, (0, 1), None, None, False, 0.5, False)),
         (
-            "a x -f 2 3 -np 2 --by --what m n --share .1 -d 4 --overwrite",
+            "a x -f 2 -f 3 -np 2 --by --what m n --share .1 -d 4 --overwrite",
             ("a", ["x"], 4, (2, 3), 2, ["m", "n"], True, 0.1, True),
         ),
     ):
@@ -129,7 +129,6 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("experiment main -d 901", 2, "the following arguments are required: -d, -c"),
         ("experiment all -d 901 -c 2d --methods DiceCE", 1, "Study hyperparameters has no method 'DiceCE'"),
         ("experiment mian -d 901 -c 2d", 1, "mian does not exist; there are main, hyperparameters"),
-        ("evaluate -d 4 -c 2d -f 0 -f 1", 2, "argument -f: given twice; put all values after one -f."),
     ],
 )
 def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,13 +93,9 @@ def at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    nowhere = tmp_path / "a" / "b"
-    with at_most(1000), pytest.raises(OSError, match=rf"File too large: '{file}'"), whole_file(file) as partial:
+def test_a_full_disk(tmp_path: Path) -> None:
+    with at_most(1000), pytest.raises(OSError, match="File too large"), whole_file(tmp_path / "file") as partial:
         partial.write_bytes(bytes(5000))
-    with pytest.raises(OSError, match=rf"No such file.*'{nowhere}'"), whole_file(nowhere) as partial:
-        partial.write_text("")
     assert list(tmp_path.iterdir()) == []
 
 

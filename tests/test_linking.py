@@ -70,8 +70,8 @@ def test_installing_does_not_link() -> None:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What link writes."""
-    monkeypatch.setattr(linking, "pth_file", lambda: tmp_path / "site-packages" / linking.PTH_NAME)
-    return linking.pth_file()
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site-packages"))
+    return tmp_path / "site-packages" / linking.PTH_NAME
 
 
 def test_site_packages_that_cannot_be_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

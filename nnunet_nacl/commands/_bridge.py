@@ -68,7 +68,8 @@ class Command:
                 values[name] = CommandLine(["nnunet_nacl", *self.name.split(), *words])
             elif isinstance(hint, type) and is_dataclass(hint):
                 members = [field.name for field in fields(hint)]
-                values[name] = hint(**{member: values.pop(member) for member in members})
+                given = {member: values.pop(member) for member in members if member in values}
+                values[name] = hint(**given)
         try:
             return self.function(**values)
         except argparse.ArgumentError as error:
@@ -87,6 +88,7 @@ class Command:
             epilog=f"examples:\n{examples}" if examples else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,  # the function has the defaults
         )
         for parameter in _parameters(self.function):
             _add(parser, parameter, " ".join(described[parameter.name].split()))
@@ -106,17 +108,6 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return found
 
 
-class _Once(argparse.Action):
-    """Store the values of an option that takes several; given again, it would silently drop the first ones."""
-
-    def __call__(
-        self, _: object, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        if getattr(namespace, self.dest) is not self.default:
-            raise argparse.ArgumentError(self, f"given twice; put all values after one {option}.")
-        setattr(namespace, self.dest, values)
-
-
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
     """Declare one parameter's argument or option: ``Sequence[X]`` takes several values, ``X | bool`` none or one."""
     name = parameter.name
@@ -126,14 +117,14 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: st
     is_option = parameter.kind is parameter.KEYWORD_ONLY
     required = parameter.default is parameter.empty
     default = None if required else parameter.default
-    options: dict[str, Any] = {"default": default}
+    options: dict[str, Any] = {}
     if get_origin(kind) is Sequence:
         (kind,) = get_args(kind)
-        options.update(nargs="+", action=_Once)
+        options.update(nargs="+", action="extend")
     elif bool in others:
         options.update(nargs="?", const=True)
     elif not is_option and not required:
-        options["nargs"] = "?"
+        options.update(nargs="?", default=default)
     if default:
         shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
         text += f" (default: {shown})"

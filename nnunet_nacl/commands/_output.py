@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nnunet_nacl.cases import Skipped
-    from nnunet_nacl.folders import NewFolder
 
 MAIN_PATH = (
     "# Train and predict, with nnU-Net's own commands (_paperSchedule: Adam, 100 epochs, as in the paper)",
@@ -20,12 +19,6 @@ MAIN_PATH = (
     "nnunet_nacl calibrate -d 4 -c 2d -f 0 -tr nnUNetTrainer",
 )
 """The commands that help, demo and README begin with."""
-
-
-def print_done(done: "NewFolder[Any]") -> int:
-    """Print how many cases of a folder were done, and those that were skipped; returns the exit status."""
-    print(done.summary())
-    return print_skipped(done.skipped)
 
 
 def print_skipped(skipped: Iterable["Skipped"]) -> int:

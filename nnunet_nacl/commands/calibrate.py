@@ -64,7 +64,7 @@ def calibrate(
             chosen.predictions(), o, method=method, by_patient=by_patient,
             num_processes=num_processes(), overwrite=overwrite,
         )  # fmt: skip
-        _tell("predictions", fit, o)
+        _print_fit("predictions", fit, o)
         print_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
         return print_skipped(fit.skipped)
     chosen.check_model(_USAGE)
@@ -86,7 +86,7 @@ def calibrate(
             print(f"fold {fold} was not calibrated: {error}", file=sys.stderr)
             status = 1
             continue
-        _tell(f"fold {fold}", fit, file)
+        _print_fit(f"fold {fold}", fit, file)
         status |= print_skipped(fit.skipped)
         done[fold] = fit
     if done:
@@ -124,7 +124,7 @@ def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool
     return following
 
 
-def _tell(what: str, fit: "Fit", written: object) -> None:
+def _print_fit(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
     from nnunet_nacl.calibrate import shortcomings
 

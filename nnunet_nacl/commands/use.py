@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nnunet_nacl.commands._chosen import Chosen, num_processes
-from nnunet_nacl.commands._output import print_done, print_skipped
+from nnunet_nacl.commands._output import print_skipped
 
 
 def review(
@@ -111,7 +111,8 @@ def decode(
         pred_folder, o, fit=fit, alpha=alpha, thresholds=thresholds, num_processes=num_processes(),
         overwrite=overwrite,
     )  # fmt: skip
-    return print_done(done)
+    print(done.summary())
+    return print_skipped(done.skipped)
 
 
 def maps(
@@ -144,4 +145,5 @@ def maps(
         pred_folder, o, what=what, as_one=as_one, dtype=dtype, num_processes=num_processes(),
         overwrite=overwrite,
     )  # fmt: skip
-    return print_done(done)
+    print(done.summary())
+    return print_skipped(done.skipped)

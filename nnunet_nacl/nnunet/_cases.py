@@ -11,7 +11,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import read_json
-from nnunet_nacl.nnunet._data_set import PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._data_set import DataSet, PlansJson
 from nnunet_nacl.nnunet._names import cases_in, dataset_number, first_channel, nnunet_folder
 from nnunet_nacl.typing import ByName
 
@@ -179,14 +179,11 @@ class PreprocessedDataSet:
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
         """Find a data set that can be trained on; an error says what is still to be done."""
         from nnunetv2.utilities.crossval_split import generate_crossval_split
-        from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         plans_json = PlansJson.find(dataset, configuration, plans)
         folder = plans_json.file.parent
-        described = read_dataset_json(folder / "dataset.json")
-        ending = described["file_ending"]
-        order = described.get("regions_class_order")
-        has_regions = LabelManager(described["labels"], regions_class_order=order).has_regions
+        described = DataSet.read(folder / "dataset.json")
+        ending = described.file_ending
         data = folder / plans_json.resolved(configuration)["data_identifier"]
         expected = cases_in(folder / "gt_segmentations", ending)
         cases = preprocessed_cases(data) if data.is_dir() else []
@@ -213,7 +210,7 @@ class PreprocessedDataSet:
             splits=splits,
             test_cases=sorted(images & cases_in(raw / "labelsTs", ending)),
             file_ending=ending,
-            has_regions=has_regions,
+            has_regions=described.meaning.regions is not None,
         )
 
 

@@ -60,6 +60,7 @@ def test_regions_against_loops(
 @pytest.mark.parametrize(
     ("loss", "p", "expected"),
     [
+        (losses.FocalLoss(gamma=2), (0.25, 0.75), 0.75**2 * math.log(4)),
         (losses.FLSDLoss(), (0.1, 0.9), 0.9**5 * math.log(10)),
         (losses.FLSDLoss(), (0.25, 0.75), 0.75**3 * math.log(4)),
         (losses.DualFocalLoss(gamma=2), (0.5, 0.3, 0.2), 0.8**2 * math.log(2)),

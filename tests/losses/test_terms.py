@@ -7,6 +7,7 @@ import pytest
 import torch
 from monai.losses import DiceLoss
 from torch import Tensor
+from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, ImageTerm, SoftDice
@@ -179,11 +180,15 @@ def test_dice_and_ace_are_added(weight: float, generator: torch.Generator) -> No
 
 
 class Tversky(ImageTerm):
-    """Of one's own: 1 - hits / (hits + 0.3 missed + 0.7 false)."""
+    """Of one's own: 1 - hits / (hits + β missed + (1 - β) false)."""
+
+    def __init__(self, *, beta: float = 0.3, **shared: Unpack[losses.SharedByTerms]) -> None:
+        super().__init__(**shared)
+        self.beta = beta
 
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        hits, false, missed = (self.total(x * valid) for x in (p * target, p * (1 - target), (1 - p) * target))
-        return 1 - self.structures(hits / (hits + 0.3 * missed + 0.7 * false)).mean()
+        hits, missed, false = (self.total(x * valid) for x in (p * target, (1 - p) * target, p * (1 - target)))
+        return 1 - self.structures(hits / (hits + self.beta * missed + (1 - self.beta) * false + 1e-5)).mean()
 
 
 def test_a_term_of_ones_own(generator: torch.Generator) -> None:

@@ -151,14 +151,11 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
     assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True)]
 
 
-def test_a_training_that_has_written_nothing(model: tuple[Path, Path]) -> None:
-    (model[0] / "dataset.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):
-        validation_of(model, [1])
-
-
 def test_a_training_that_was_not_validated(model: tuple[Path, Path]) -> None:
     with pytest.raises(FileNotFoundError, match=r"fold_1/validation does not exist; nnUNetv2_train ... 1 --val --npz"):
+        validation_of(model, [1])
+    (model[0] / "dataset.json").unlink()  # it has written nothing
+    with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):
         validation_of(model, [1])
 
 

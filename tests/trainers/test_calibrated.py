@@ -24,11 +24,9 @@ from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.losses import (
     FocalLoss,
-    ImageTerm,
     NACLLoss,
     SegmentationLoss,
     Shared,
-    SharedByTerms,
     Target,
     _compiled,
     _gradient,
@@ -43,6 +41,7 @@ from nnunet_nacl.trainers import (
     _calibrated,
 )
 from tests.conftest import KINDS, NNUNet, Planned, Trained, trainer_on_cpu
+from tests.losses.test_terms import Tversky
 
 PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 VALUES = ("ece", "over_confidence", *MAX_LOGIT_QUANTILES)
@@ -150,18 +149,6 @@ def test_what_cracs_weights_adapted_to_is_in_the_checkpoint(make: Make, trained:
     assert buffers["multipliers"].shape == (2, 3)
     assert (buffers["multipliers"] > begin).any()
     assert {name: buffer.tolist() for name, buffer in buffers.items()} == state
-
-
-class Tversky(ImageTerm):
-    """Of one's own, with a setting."""
-
-    def __init__(self, *, beta: float = 0.3, **shared: Unpack[SharedByTerms]) -> None:
-        super().__init__(**shared)
-        self.beta = beta
-
-    def image_loss(self, p: torch.Tensor, target: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        hits, missed, wrong = (self.total(x * valid) for x in (p * target, (1 - p) * target, p * (1 - target)))
-        return 1 - self.structures(hits / (hits + self.beta * missed + (1 - self.beta) * wrong + 1e-5)).mean()
 
 
 @pytest.mark.parametrize("kind", ["labels", "regions_ignore"])

@@ -34,6 +34,8 @@ from nnunet_nacl.typing import Array, ByName, Floats
 if TYPE_CHECKING:
     import pandas
 
+GAIN = 0.005
+"""The smallest share by which a method must lower the NLL on held-out cases."""
 DICE_TOLERANCE = 0.002
 """The largest loss of mean Dice on held-out cases that a method may have."""
 CHANGED = 0.1
@@ -220,9 +222,9 @@ class Trials:
     def best(self, wanted: str | None) -> Calibration:
         """Return the calibration of the wanted method, or else of the best one; ``as trained`` if none qualifies.
 
-        The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
-        there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
-        foreground.
+        The best is the method with the lowest NLL on held-out cases, of those that lower it significantly and by at
+        least 0.5 %, whose Dice there is at most 0.002 below the Dice as trained, and which change the label of at most
+        a tenth of the foreground.
         """
         qualified = [method for method in self.fitted if not shortcomings(method, self.scores)]
         candidates: list[str] = [AS_TRAINED.method, *qualified]
@@ -234,8 +236,8 @@ def shortcomings(method: str, scores: Mapping[str, Score]) -> list[str]:
     score = scores[method]
     as_trained = scores[AS_TRAINED.method]
     found = []
-    if score.NLL_change[1] >= 0:
-        found.append("does NOT lower the held-out NLL significantly")
+    if score.NLL_change[1] >= 0 or score.NLL > (1 - GAIN) * as_trained.NLL:
+        found.append(f"does NOT lower the held-out NLL significantly, by {100 * GAIN:g} % or more")
     keeps_dice = score.Dice >= as_trained.Dice - DICE_TOLERANCE  # NaN does not
     if not keeps_dice:
         found.append(f"LOWERS the held-out Dice from {as_trained.Dice:.3f} to {score.Dice:.3f}")

@@ -285,6 +285,8 @@ def test_which_method_is_written() -> None:
     assert choose({**better, "head": score(1.6, -0.1, 0.7979)}) == "temperature"  # it costs more Dice than .002
     assert choose({**better, "head": score(1.6, 0.01, 0.8)}) == "temperature"  # by chance, perhaps
     assert choose({**better, "head": score(1.6, 0.01, 0.8)}, wanted="head") == "head"
+    hardly = {name: score(1.991, -0.001, 0.8) for name in ("temperature", "head")}
+    assert choose({"as trained": trained, **hardly}) == "as trained"
     assert choose({**better, "head": replace(score(1.6, -0.1, 0.8), changed=0.54)}) == "temperature"
     worse = {name: score(1.9, 0.01, 0.8) for name in ("temperature", "head")}
     assert choose({"as trained": trained, **worse}) == "as trained"

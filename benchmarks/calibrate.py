@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import time
 from dataclasses import asdict, replace
 from functools import partial
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from models import add_model
+from models import add_model, revision
 from nnunetv2.paths import nnUNet_raw
 from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
@@ -223,15 +222,6 @@ def of_training(opened: list[TrainedFold]) -> dict[str, Any]:
             [json.loads(file.read_text())["seconds"] for file in seconds]
         )
     return found
-
-
-def revision() -> str:
-    """The commit."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
 
 
 def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:

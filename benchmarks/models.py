@@ -1,7 +1,9 @@
 """What the benchmarks of trained models share."""
 
 import re
+import subprocess
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 
 def add_model(parser: ArgumentParser, *, several_folds: bool = False) -> None:
@@ -19,6 +21,15 @@ def of_model(options: Namespace) -> list[str]:
     folds = [options.fold] if isinstance(options.fold, str) else options.fold
     names = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer]
     return [*names, "-f", *folds]
+
+
+def revision() -> str:
+    """The commit."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
 
 
 SIGNS = {"weight": "λ", "sigma": "σ", "gamma": "γ", "alpha": "α", "margin": "m"}

@@ -1,4 +1,4 @@
-"""Tables of docs/results/since.md, from losses.csv, calibrate.csv and rankseg_cases.csv: see tables.py."""
+"""Tables of docs/results/since.md, from losses.csv, calibrate.csv, ace.csv and rankseg_cases.csv: see tables.py."""
 
 import numpy as np
 import pandas as pd
@@ -81,6 +81,24 @@ def since_calibrated() -> str:
     """NLL, ECE near and Dice of each loss on Hippocampus, as trained and calibrated."""
     columns = {method: f"method == '{method}'" for method in ("as trained", "temperature", "head")}
     return crossed(calibrated_since(), columns, "{NLL:.3f}, {ECE:.3f}, {Dice:.3f}", by="loss")
+
+
+def ace_since() -> pd.DataFrame:
+    """ACE of the test cases by mL1-ACE's definition, in the order of the study."""
+    order = since_rows()["method"].tolist()
+    rows = read("ace", "fold == '0'")
+    rows = rows[~rows["trainer"].str.endswith("_paperSchedule")]
+    rows["loss"] = rows["trainer"].map(loss_name)
+    return rows.sort_values("loss", key=lambda names: names.map(order.index), kind="stable")
+
+
+def since_ace() -> str:
+    """The same, with intervals."""
+    columns = {
+        "Hippocampus": "data_set == 'Dataset004_Hippocampus'",
+        "ACDC": "data_set == 'Dataset027_ACDC'",
+    }
+    return crossed(ace_since(), columns, "{ACE:.3f} ({ACE_low:.3f} to {ACE_high:.3f})", by="loss")
 
 
 def decoded_since() -> pd.DataFrame:

@@ -42,6 +42,7 @@ from since_tables import (
     losses_since,
     losses_since_acdc,
     losses_since_long,
+    since_ace,
     since_calibrated,
     since_decoded,
 )
@@ -181,6 +182,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-since-long": losses_since_long,
     "since-calibrated": since_calibrated,
     "since-decoded": since_decoded,
+    "since-ace": since_ace,
     "yardstick": yardstick,
     "use": use,
     "logits": logits,

@@ -65,6 +65,8 @@ def of_trained_model(run: Run, folder: Path) -> None:
     assert TRAINER in (folder / "losses.csv").read_text()
     run("decoded", folder / "rankseg.csv", folder / "predictions", *model)
     assert "Dice_rankseg" in (folder / "rankseg.csv").read_text()
+    run("ace", folder / "ace.csv", folder / "predictions", *model)
+    assert "ACE_high" in (folder / "ace.csv").read_text()
     run("checkpoints", folder / "checkpoints.csv", folder / "work", *model)
     assert (folder / "checkpoints.csv").read_text().count(TRAINER) == 3
     for number in range(8):  # of ten, the ensemble is fitted to five
@@ -108,7 +110,7 @@ def generated(run: Run, folder: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
-    "train, losses, decoded, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
+    "train, losses, decoded, ace, checkpoints, ensemble, calibrate, mirrorings": of_trained_model,
     "calibrate_memory": lambda run, _: run("calibrate_memory", "--classes", 3, "--shape", 64, 64, 64),
     "before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),

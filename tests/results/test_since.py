@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from cells import read
 from loss_tables import paired
-from since_tables import PROMISE, calibrated_since, decoded_since, since_rows
+from since_tables import PROMISE, ace_since, calibrated_since, decoded_since, since_rows
 
 from tests.results.pages import said
 
@@ -126,6 +126,17 @@ def test_what_is_left_after_calibration() -> None:
     assert nll.loc[["FCL", "FLSD", "DualFL"], "temperature"].idxmin() == "FCL"
     dice = rows.pivot_table(index="loss", columns="method", values="Dice")
     assert dice.sub(dice["as trained"], axis=0).abs().max(axis=None) < 0.001
+
+
+def test_the_ace_of_ml1_ace() -> None:
+    ace = ace_since().query("data_set.str.endswith('Hippocampus')").set_index("loss")["ACE"]
+    said(
+        "results/since.md",
+        f"mL1-ACE lowers DiceCE's ACE from {ace['DiceCE']:.3f} to {ace['DiceACECE']:.3f} with soft bins and to "
+        f"{ace['DiceACECE, hard bins']:.3f} with hard ones, but losses without that term have less: CE "
+        f"{ace['CE']:.3f}, DicePPCE {ace['DicePPCE']:.3f}.",
+    )
+    assert ace["CE"] < ace["DicePPCE"] < ace["DiceACECE"]
 
 
 def test_rankseg() -> None:

@@ -297,13 +297,11 @@ def _recorded(file: Path, now: States, origin: Origin) -> FolderResult | None:
         found = read_record(file)
         ((_, then),) = found.counted
         # Equal in name, size and time of change, wherever they lie
-        same = [
-            state and (Path(state.path).name, *state[1:])
+        before, after = (
+            [state and (Path(state.path).name, *state[1:]) for state in map(states.get, now)]
             for states in (then, now)
-            for state in map(states.get, now)
-        ]
-        is_same = same[: len(now)] == same[len(now) :]
-        if is_same and (found.origin.has_truth or not origin.has_truth):
+        )
+        if before == after and (found.origin.has_truth or not origin.has_truth):
             return found
     return None
 

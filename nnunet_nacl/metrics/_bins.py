@@ -34,13 +34,8 @@ def each_column(
 
 def named_columns(record: Any) -> dict[str, NDArray[Any]]:
     """Return the record's arrays by the names that lead to them, such as ``calibration.near.top.count``."""
-    found = {}
-
-    def find(name: str, column: NDArray[Any]) -> NDArray[Any]:
-        found[name] = column
-        return column
-
-    _changed(find, record)
+    found: dict[str, NDArray[Any]] = {}
+    _changed(found.setdefault, record)
     return found
 
 
@@ -109,12 +104,8 @@ class BinCounts:
             weights: (n,) how many voxels each voxel represents; counts are then float64.
 
         Raises:
-            ValueError: different shapes, or confidences outside [0, 1] or NaN.
+            ValueError: confidences outside [0, 1], or NaN.
         """
-        if confidences.shape != hits.shape:
-            raise ValueError(
-                f"confidences and hits must have one shape; got {confidences.shape} and {hits.shape}."
-            )
         if confidences.size and not (confidences.min() >= 0 and confidences.max() <= 1):
             raise ValueError(
                 f"confidences must be in [0, 1]; got values from {confidences.min()} to {confidences.max()}."
@@ -143,10 +134,6 @@ class BinCounts:
     def sum(self) -> "BinCounts":
         """Return the tables added up over the first axis."""
         return each_column(lambda part: part.sum(0), self)
-
-    def resampled(self, weights: Floats) -> "BinCounts":
-        """Tables (resamples, ..., M): the sum of the tables (cases, ..., M) of the cases that each resample drew."""
-        return each_column(lambda part: np.tensordot(weights, part, 1), self)
 
     @property
     def total(self) -> BinSums:

@@ -12,6 +12,7 @@ from scipy.special import rel_entr
 from nnunet_nacl.metrics._bins import (
     NLL_CLIP,
     BinCounts,
+    each_column,
     expected_calibration_error,
     mean_of_known,
     ratio,
@@ -177,7 +178,8 @@ def error_by_chance(tables: BinCounts) -> Interval:
     right = replace(tables, confidence=tables.hits + centered * spread)
 
     def errors(weights: Floats) -> Floats:
-        return mean_of_known(expected_calibration_error(right.resampled(weights)))
+        drawn = each_column(lambda column: np.tensordot(weights, column, 1), right)
+        return mean_of_known(expected_calibration_error(drawn))
 
     return Estimate(errors, np.arange(len(gaps)), np.asarray(tables.total.any(1))).interval
 
@@ -216,18 +218,17 @@ def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScorePa
         relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
         return relative - p + other
 
-    def of_both_sides(p: Floats, other: Floats) -> Floats:
-        return divergence(p, other) + divergence(1 - p, 1 - other)
-
     def mean_over_voxels(distances: Floats) -> float:
         by_channel = np.where(is_filled, (share * distances).sum(-1), np.nan)
         of_known = mean_of_known(by_channel)
         return float(of_known * is_filled.sum() if activation.exclusive else of_known)
 
-    nll = divergence if activation.exclusive else of_both_sides
-    return {
-        "NLL": ScoreParts(mean_over_voxels(nll(hit, sure)), mean_over_voxels(nll(hit, base))),
-        "Brier": ScoreParts(
-            mean_over_voxels((hit - sure) ** 2), mean_over_voxels((hit - base) ** 2)
-        ),
-    }
+    nll = []
+    brier = []
+    for other in (sure, base):
+        distances = divergence(hit, other)
+        if not activation.exclusive:
+            distances += divergence(1 - hit, 1 - other)
+        nll.append(mean_over_voxels(distances))
+        brier.append(mean_over_voxels((hit - other) ** 2))
+    return {"NLL": ScoreParts(*nll), "Brier": ScoreParts(*brier)}

@@ -203,11 +203,6 @@ def _expected_error(expected: BinCounts | None, observed: BinCounts) -> Floats |
     return np.where(observed.total > 0, expected_calibration_error(expected), np.nan)
 
 
-def _expected_class_errors(tables: CalibrationTables) -> Floats | None:
-    errors = _expected_error(tables.expected_classwise, tables.classwise)
-    return None if errors is None else _of_classes(errors, tables)
-
-
 def _per_foreground(sums: Floats, tables: CalibrationTables) -> Floats:
     return ratio(sums.sum(-1, keepdims=True), tables.foreground_voxels[..., None])
 
@@ -311,7 +306,7 @@ _CALIBRATION = (
         name="CECE_expected",
         title="CECE {voxels} if perfectly calibrated",
         formula="the same of `CECE`",
-        of=_expected_class_errors,
+        of=lambda tables: _expected_error(tables.expected_classwise, tables.classwise),
     ),
     MetricDefinition(
         name="share",

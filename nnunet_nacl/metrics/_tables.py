@@ -30,7 +30,7 @@ from nnunet_nacl.metrics._loops import (
 )
 from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._registry import CalibrationTables
-from nnunet_nacl.metrics._settings import ODDS_STEPS, THRESHOLDS, Settings, Voxels
+from nnunet_nacl.metrics._settings import BY_LABEL, ODDS_STEPS, THRESHOLDS, Settings, Voxels
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 
@@ -180,15 +180,11 @@ class Counts:
                 of_structure[metric] = float(mean)
         return found
 
-    def foreground_mean(self, metric: str) -> float:
-        """Mean over structures of their means over cases; NaN where it was not computed."""
-        values = self.segmentation_metrics.get(metric, np.zeros((0, 0)))
-        return float(mean_of_known(mean_of_known(values.T)))
-
     @property
     def Dice(self) -> float:  # noqa: N802 - as in papers
-        """Mean over structures, as nnU-Net's ``foreground_mean``."""
-        return self.foreground_mean("Dice")
+        """Mean over structures of their means over cases, as nnU-Net's ``foreground_mean``; NaN if unknown."""
+        values = self.segmentation_metrics.get("Dice", np.zeros((0, 0)))
+        return float(mean_of_known(mean_of_known(values.T)))
 
 
 _CELLS = np.arange(NUM_CELLS)
@@ -242,15 +238,14 @@ class CellSums:
         """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
         if channel >= self._first:
             self._add_structure(channel, p, cells)
-        sums = self.channels[channel]
+        inside, outside = self.channels[channel], self.rests[channel]
         if background is not None:
-            add_to_bins(p, _logarithms(p), background, True, cells, self._edges, sums)
+            add_to_bins(p, _logarithms(p), background, True, cells, self._edges, inside)
             return
-        add_to_bins(p, _logarithms(p), p, False, cells, self._edges, sums)
+        add_to_bins(p, _logarithms(p), p, False, cells, self._edges, inside)
         rest = 1 - p.astype(np.float64)
-        hits_outside = cells ^ np.uint8(HIT)
-        sums = self.rests[channel]
-        add_to_bins(rest, _logarithms(rest), p, False, hits_outside, self._edges_of_rest, sums)
+        opposite = cells ^ np.uint8(HIT)  # what is no hit inside is one outside
+        add_to_bins(rest, _logarithms(rest), p, False, opposite, self._edges_of_rest, outside)
 
     def _add_structure(self, channel: int, p: Floats, cells: Bytes) -> None:
         counted = cells & IMAGE > 0
@@ -260,6 +255,7 @@ class CellSums:
         self.highest[:, channel] = np.maximum(known, [highest, of_counted])
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
         hits = p[cells & HIT > 0]
+        # How many thresholds p reaches, by its odds, in the precision of the file; count_reached makes it exact
         with np.errstate(divide="ignore"):
             odds = np.log(hits / (1 - hits))
         guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
@@ -279,9 +275,9 @@ class CellSums:
         return each_column(lambda column: column[np.newaxis], case)
 
     def _of_tops(self, channels: Floats) -> Floats:
-        """Reduce channels (C, ...) to predictions (T, ...); classes share one."""
-        shared: Floats = channels.reshape(self._meaning.num_tops, -1, *channels.shape[1:]).sum(1)
-        return shared
+        """Sums (T, ...) of predictions from those of channels (C, ...): classes share one prediction."""
+        shared: Floats = channels.sum(0, keepdims=True)
+        return shared if self._meaning.activation.exclusive else channels
 
     def _top(self) -> Floats:
         """(T, NUM_CELLS, M + 1, COLUMNS) of the probability of what is predicted."""
@@ -302,7 +298,8 @@ class CellSums:
         is_near = _CELLS & NEAR > 0
         top = self._top()[:, is_near].sum((1, 2))
         voxels = top[:, COUNT]
-        entropy = -(self.channels + self.rests)[..., ENTROPY][:, is_near].sum((1, 2))
+        terms = self.channels[..., ENTROPY] + self.rests[..., ENTROPY]
+        entropy = -terms[:, is_near].sum((1, 2))
         return Doubt(
             unsure=unsure,
             near=np.broadcast_to(voxels.astype(np.int64), unsure.shape),
@@ -336,7 +333,7 @@ class CellSums:
             # Those up to the highest label of the case
             has_hits = channels[:, _HIT].any((1, 2, 3))
             num_classes = int(np.flatnonzero(has_hits).max(initial=0)) + 1
-        logs = (self.channels + self.rests)[..., LOGS].sum(2)
+        logs = (self.channels[..., LOGS] + self.rests[..., LOGS]).sum(2)
         found = {}
         for voxels in settings.voxels:
             inside = _COUNTED & (_CELLS & _MEMBERS[voxels] > 0)
@@ -362,7 +359,7 @@ class CellSums:
         self, voxels: Voxels, channels: Floats, top: Floats
     ) -> tuple[BinCounts | None, BinCounts | None]:
         """Return the expected tables of label and channels if p is right; None for sets without a closed form."""
-        if not self._settings.counts_all_voxels or voxels not in {"foreground", "union"}:
+        if not self._settings.counts_all_voxels or voxels not in BY_LABEL:
             return None, None
         surely = _PREDICTED & (voxels == "union")
         right = np.tile(_COUNTED, (len(channels), 1))

@@ -126,25 +126,28 @@ def write_report(
 
 def _section(section_id: str, comparison: Comparison, folder: Path, images: Path | None) -> ByName:
     """Everything that a page in this folder shows of a data set; the page draws the panels."""
-    main = comparison.main
-    over = {
-        one: comparison if one == main else comparison.over(one)
-        for one in _SWITCHED
-        if one in comparison.voxels
-    }
-    # Diagrams of the image would show little besides the easy background
-    drawn = [one for one in over if one != "image" or one == main]
-    overlaid = {one: reliability_panels(over[one], overlaid=True) for one in drawn}
-    several = len(comparison.names) > 1
-    made = {
-        name: tables.TABLES[name]([comparison])[0] for name in ("methods", "structures", "cases")
-    }
-    if several:
-        (made["differences"],) = tables.TABLES["differences"]([comparison])
-    if comparison.paper_metrics and comparison.judging_metrics:
-        rows = made["methods"].rows
-        made["paper"] = tables.paper_table(comparison, expected=True, rows=rows)
     results = comparison.results
+    several = len(results) > 1
+    main = comparison.main
+    methods = tables.methods_table(comparison)
+    paper = None
+    if comparison.paper_metrics and comparison.judging_metrics:
+        paper = tables.paper_table(comparison, expected=True, rows=methods.rows)
+    sets = []
+    for voxels in _SWITCHED:
+        if voxels not in comparison.voxels:
+            continue
+        shown = comparison if voxels == main else comparison.over(voxels)
+        # Diagrams of the image would show little besides the easy background
+        is_drawn = voxels != "image" or voxels == main
+        of_set = {
+            "voxels": voxels,
+            "by_label": voxels in BY_LABEL,
+            "scores": tables.scores_table(shown),
+            "overlaid": reliability_panels(shown, overlaid=True) if is_drawn else [],
+            "single": reliability_panels(shown) if is_drawn and several else [],
+        }
+        sets.append(of_set)
     pages = {name: one.origin.pred_folders[0] / "review.html" for name, one in results.items()}
     return {
         "id": section_id,
@@ -153,19 +156,16 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
         "colors": results[comparison.names[0]].meaning.smallest_names,
         "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
         "first": first_screen(comparison),
+        "lead": reliability_panels(comparison, overlaid=True)[0],
         "settings": _settings(comparison),
-        "tables": {"paper": None, "differences": None, **made},
-        "lead": overlaid[main][0],
-        "sets": [
-            {
-                "voxels": voxels,
-                "scores": tables.TABLES["scores"]([shown])[0],
-                "overlaid": overlaid.get(voxels, []),
-                "single": reliability_panels(shown) if several and voxels in drawn else [],
-                "by_label": voxels in BY_LABEL,
-            }
-            for voxels, shown in over.items()
-        ],
+        "tables": {
+            "methods": methods,
+            "paper": paper,
+            "structures": tables.structures_table(comparison),
+            "differences": tables.differences_table(comparison) if several else None,
+            "cases": tables.cases_table(comparison),
+        },
+        "sets": sets,
         "tradeoff": tradeoff_panels(comparison) if several else [],
         "reviews": {
             name: quote(Path(os.path.relpath(page, folder)).as_posix())
@@ -235,14 +235,15 @@ def first_screen(comparison: Comparison) -> ByName:
 
 def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
     """Method -> its calibration, settings and versions, as JSON but for texts."""
-    return {
-        name: {
-            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for key, value in {
-                "calibrated by": comparison.calibrated.get(name),
-                **result.origin.settings_json(),
-                "versions": result.origin.versions,
-            }.items()
+    settings = {}
+    for name, result in comparison.results.items():
+        values = {
+            "calibrated by": comparison.calibrated.get(name),
+            **result.origin.settings_json(),
+            "versions": result.origin.versions,
         }
-        for name, result in comparison.results.items()
-    }
+        settings[name] = {
+            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for key, value in values.items()
+        }
+    return settings

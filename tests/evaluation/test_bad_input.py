@@ -30,10 +30,6 @@ BAD = {  # other arrays that are refused: test_case.py; files that cannot be rea
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
         "predictions/case_1.nii.gz does: voxels are up to 45 voxels apart; spacing (10",
     ),
-    "NaN": (
-        partial(save, change=lambda p: np.where(p > 0.8, np.nan, p)),
-        "case_1.npz: expected probabilities in [0, 1], no logits and no NaN; channel 0 has values from nan to nan.",
-    ),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
         "case_1.npz: the segmentation has another label than these probabilities give in ",

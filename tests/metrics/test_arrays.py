@@ -116,13 +116,6 @@ def test_a_set_that_was_not_counted() -> None:
         near["image"]
 
 
-@pytest.mark.parametrize("ignore_label", [-100, 255])
-def test_labels_of_no_class(ignore_label: int) -> None:
-    p, y = structure_case(1.5)
-    with pytest.raises(ValueError, match="the ground truth holds labels that are not in the data set: 3;"):
-        evaluate_case(p, np.where(y == 2, 3, y), ignore_label=ignore_label)
-
-
 @pytest.mark.parametrize("spacing", [(-1, 1, 1), (np.nan, 1, 1), (np.inf, 1, 1), (0, 1, 1), (1, 1, 1, 1)])
 def test_spacings_that_are_no_distances(spacing: tuple[float, ...]) -> None:
     p, y = structure_case(1.5)
@@ -141,34 +134,26 @@ def test_any_dtype_and_form_of_labels_and_regions() -> None:
         assert numbers(found) == numbers(usual)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, torch.float16])
-def test_whole_numbers_of_a_floating_dtype(dtype: type | torch.dtype) -> None:
-    """MONAI's label maps are float32."""
-    p, y = structure_case(1.5)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize("regions", [None, [(1, 2), (2,)]])
+def test_labels_of_a_floating_dtype(dtype: torch.dtype, regions: list[tuple[int, ...]] | None) -> None:
+    """MONAI's label maps are float32; here, of a batch of one."""
+    p, y = structure_case(1.5, regions=regions is not None)
     marked = np.where(np.arange(y.size).reshape(y.shape) % 3 == 0, -1, y)
-    chosen = p.argmax(0)
-
-    def floating(labels: np.ndarray) -> object:
-        return torch.from_numpy(labels).to(dtype) if isinstance(dtype, torch.dtype) else labels.astype(dtype)
-
-    found = evaluate_case(p, floating(marked), floating(chosen), ignore_label=-1)  # type: ignore[arg-type]
-    assert numbers(found) == numbers(evaluate_case(p, marked, chosen, ignore_label=-1))
-    of_regions, y = structure_case(1.5, regions=True)
-    chosen = (of_regions > 0.5).sum(0)
-    given = [floating(labels)[None] for labels in (y, chosen)]  # type: ignore[index]
-    found = evaluate_case(of_regions[None], *given, regions=[(1, 2), (2,)], channel_axis=1)
-    assert numbers(found) == numbers(evaluate_case(of_regions, y, chosen, regions=[(1, 2), (2,)]))
+    chosen = p.argmax(0) if regions is None else (p > 0.5).sum(0)
+    given = [torch.from_numpy(labels).to(dtype)[None] for labels in (marked, chosen)]
+    found = evaluate_case(p[None], *given, regions=regions, ignore_label=-1, channel_axis=1)
+    assert numbers(found) == numbers(evaluate_case(p, marked, chosen, regions=regions, ignore_label=-1))
 
 
-@pytest.mark.parametrize(("wrong", "told"), [(0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")])
-def test_labels_that_are_no_whole_numbers(wrong: float, told: str) -> None:
+@pytest.mark.parametrize("wrong", [0.5, np.nan, np.inf])
+def test_labels_that_are_no_whole_numbers(wrong: float) -> None:
     p, y = structure_case(1.5)
     labels = y.astype(np.float32)
     labels[0, 0, 0] = wrong
-    with pytest.raises(ValueError, match=f"^the ground truth: expected labels, which are whole numbers; got {told}"):
-        evaluate_case(p, labels)
-    with pytest.raises(ValueError, match=f"^the prediction: expected labels, which are whole numbers; got {told}"):
-        evaluate_case(p, y, labels)
+    for arguments, name in (((labels,), "ground truth"), ((y, labels), "prediction")):
+        with pytest.raises(ValueError, match=f"^the {name}: expected labels, which are whole numbers; got {wrong}"):
+            evaluate_case(p, *arguments)
 
 
 def test_regions_of_which_neither_holds_the_other() -> None:

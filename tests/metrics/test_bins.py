@@ -40,11 +40,6 @@ def test_values_that_are_no_confidence(bad: float) -> None:
         BinCounts.of(np.array([0.5, bad]), np.array([True, True]))
 
 
-def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match=r"^confidences and hits must have one shape; got \(1,\) and \(2,\)\.$"):
-        BinCounts.of(np.ones(1), np.ones(2, bool))
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @given(st.data(), st.integers(1, 60))
 def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.DataObject, num_bins: int) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.metrics import BinCounts, Estimate, mean_of_known, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import Estimate, mean_of_known, percentile_interval, ratio, resample_weights
 from nnunet_nacl.names import cases_of_patients
 
 NAN = float("nan")
@@ -45,17 +45,6 @@ def test_percentiles_by_hand() -> None:
 def test_fewer_than_two_cases_have_no_interval() -> None:
     assert np.isnan([mean_interval([0.5]), mean_interval([0.5, NAN])]).all()
     assert np.isnan(percentile_interval(np.array([NAN]), num_cases=2)).all()
-
-
-def test_tables_of_resamples_are_sums_over_the_drawn_cases() -> None:
-    generator = np.random.default_rng(0)
-    cases = [BinCounts.stack([BinCounts.of(generator.random(20), generator.random(20) < 0.5)] * 2) for _ in range(3)]
-    tables = BinCounts.stack(cases).resampled(np.array([[1.0, 1, 1], [0, 3, 0]]))
-    together = BinCounts.stack(cases).sum()
-    assert np.array_equal(tables.count[0], together.count)
-    assert tables.confidence[0] == pytest.approx(together.confidence)
-    assert np.array_equal(tables.hits[1], 3 * cases[1].hits)
-    assert np.array_equal(tables.total, [[60, 60], [60, 60]])
 
 
 def test_ratios_and_means_leave_out_what_is_not_defined() -> None:

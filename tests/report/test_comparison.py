@@ -4,23 +4,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import nnunet_nacl.paper.report as paper_report
 from nnunet_nacl import report
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
-from nnunet_nacl.metrics import METRICS, Settings
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, compare_all, table_text
-from nnunet_nacl.report._statistics import differences
-from tests.report.generated import NAMED, make_blurred, make_result, with_dice, with_origin
-
-
-def test_nothing_to_note(comparison: Comparison) -> None:
-    assert comparison.notes == []
-    assert comparison.names == ["sharp", "right", "soft"]
-    assert (comparison.cases, comparison.main) == (list(NAMED), "near")
+from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
 
 def test_the_voxel_set_that_is_asked_for_stays(comparison: Comparison) -> None:
@@ -95,27 +87,6 @@ def test_fold_all_is_said_to_be_no_test() -> None:
     trained = with_origin(make_result(0.4), folders=(pair,))
     note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
     assert compare({"one": trained, "other": make_result(1.0)}).notes == [f"one: {note}"]
-
-
-def test_values_that_not_every_method_has() -> None:
-    """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
-    comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
-    careful, eager = comparison.estimates[DICE].values()
-    assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert differences(comparison.estimates[DICE])["0.0"].value == 0
-
-
-def test_the_values_are_those_of_the_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    """Those that evaluate writes in long form; of a segmentation, means over the structures."""
-    for method, result in results.items():
-        written = result.to_dataframe()
-        written = written[(written["class"] == "") | (written["voxels"] == "")]
-        written = written[written["metric"].isin(METRICS)]  # without the sums that scores are ratios of
-        means = written.groupby(["case", "voxels", "metric"])["value"].mean()
-        assert len(means) > 100
-        for (case, voxels, metric), value in means.items():
-            found = comparison.values_of(Metric(metric, voxels)).loc[case, method]
-            assert found == pytest.approx(value, nan_ok=True, rel=1e-12)
 
 
 def test_what_was_counted_is_read_in_one_module() -> None:

@@ -58,7 +58,7 @@ class Ranking:
         title = f"{self.scheme.capitalize()} by {', '.join(metrics)}"
         note = (
             f"Low is good. {self.scheme.capitalize()}: {how}. First in resamples: how often a method is first when "
-            "cases are resampled; ties share the count."
+            "cases are resampled; ties share the count. Methods that find nothing of a structure have no rank."
         )
         datasets = ", ".join(filter(None, self.datasets))
         return Table(title, datasets, note, list(self.ranks.index), columns)
@@ -107,6 +107,8 @@ def _rank_by(
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
+    found = [name for name in names if not any(name in one.finds_nothing for one in comparisons)]
+    names = found or names
     place, combine = (_by_value, np.sum) if scheme == SUM_RANK else (_by_case, np.mean)
     on_data_sets = []
     for seed, comparison in enumerate(comparisons):

@@ -1,6 +1,7 @@
 """Rankings: the paper's own tables, SciPy, hand-computed cases, direct bootstraps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,6 +81,15 @@ def test_the_rankings_differ() -> None:
     assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranking.first.tolist() == [0, 1]
     assert rank_methods([comparison.over("union")], SUM_RANK).ranks["ECE union"].tolist() == [1, 2]
+
+
+def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None:
+    right = comparison.results["right"]
+    measured = right.counts.segmentation_metrics | {"Missed": np.ones((8, 3))}
+    nothing = replace(right, counts=replace(right.counts, segmentation_metrics=measured))
+    for results, ranked in (({"right": nothing}, ["sharp", "soft"]), (dict.fromkeys(comparison.names, nothing), None)):
+        rankings = all_rankings([compare({**comparison.results, **results})])
+        assert all([*one.ranks.index] == (ranked or comparison.names) for one in rankings)
 
 
 def test_how_often_a_method_is_first(comparison: Comparison) -> None:

@@ -116,5 +116,7 @@ def _in_pool(
         except BaseException:  # do not wait for cases under way
             for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
                 process.terminate()
+            # One that was sending a result leaves the reader waiting for the rest
+            pool._result_queue._writer.close()  # type: ignore[attr-defined]
             pool.shutdown(cancel_futures=True)
             raise

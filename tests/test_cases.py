@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -40,6 +40,10 @@ def sleep_at_b(case: str) -> str:
     return case
 
 
+def large_at_b(case: str) -> str:
+    return case * 20_000_000 if case == "item b" else case
+
+
 def fill_the_disk(case: str) -> str:
     raise OSError(errno.ENOSPC, "No space left on device", case)
 
@@ -68,13 +72,19 @@ def test_a_full_disk_ends_the_loop(num_processes: int) -> None:
         each_case(CASES, fill_the_disk, doing="x", num_processes=num_processes)
 
 
-def test_an_interrupt_while_a_result_is_taken_ends_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("work", [sleep_at_b, large_at_b])
+def test_an_interrupt_while_results_are_taken_ends_all_processes(
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[str], str]
+) -> None:
+    """Also one that is sending its result, which here nobody reads: a large power lets no other thread run."""
+
     def interrupted(outcomes: Iterator[Any], **_: object) -> Iterator[Any]:
         yield next(outcomes)
+        assert 7**2_000_000
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cases, "tqdm", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
-        each_case(CASES, sleep_at_b, doing="x", num_processes=2)
+        each_case({"a": CASES["a"], "b": CASES["b"]}, work, doing="x", num_processes=2)
     assert not multiprocessing.active_children()
     assert raised.traceback  # which holds the loop

@@ -210,6 +210,8 @@ def _count_folder(
     )
     results = [*taken.values(), *counted.values()]
     check_any_used(results, skipped)
+    if is_review:  # what an evaluation has counted differs in other columns only
+        results = list(map(_for_review, results))
     return replace(FolderResult.merged(results), skipped=skipped, origin=origin)
 
 
@@ -231,9 +233,7 @@ def _take(
         if not is_alike or then.thresholds != files.thresholds:
             continue
         found = replace(found, counted=[(files, now)], origin=_of_case(files, origin))
-        if is_review:
-            return _for_review(found)
-        if file != own or then != files:  # copied or moved
+        if not is_review and (file != own or then != files):  # copied or moved
             write_record(found, own)
         return found
     return None
@@ -282,7 +282,7 @@ def _count(
     # A review leaves what an evaluation has counted of the same files in another way
     if not is_review or _recorded(file, states, origin) is None:
         write_record(result, file)
-    return _for_review(result) if is_review else result
+    return result
 
 
 def _states(files: CaseFiles, origin: Origin) -> States:

@@ -36,7 +36,7 @@ class SegmentationLoss(Formula):
             target without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. An
             ``ImageTerm`` and nnU-Net's ``MemoryEfficientSoftDiceLoss`` fit.
         compiled: on CUDA, let torch.compile make one piece of code for value and gradient, in up to half a minute. If
-            that fails, ``tell`` gets one line and the loss is computed without. On other devices it changes nothing.
+            that fails, ``warn`` gets one line and the loss is computed without. On other devices it changes nothing.
             A ``term`` with an attribute ``ddp`` that is False is part of that code.
     """
 

@@ -18,7 +18,7 @@ from nnunet_nacl.losses._target import Target, canonical_target
 class Formula(nn.Module, ABC):
     """The settings of a ``SegmentationLoss``, which explains them, and the value of each voxel."""
 
-    tell: Callable[[str], object] = staticmethod(warnings.warn)
+    warn: Callable[[str], object] = staticmethod(warnings.warn)
     """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
     looks_around: ClassVar[bool] = False
     """Whether a voxel's value depends on other voxels' logits or labels, so that it cannot be computed in pieces."""
@@ -55,7 +55,7 @@ class Formula(nn.Module, ABC):
         shown = {
             name: value
             for name, value in vars(self).items()
-            if not name.startswith("_") and name not in {"training", "tell"}
+            if not name.startswith("_") and name not in {"training", "warn"}
         }
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 

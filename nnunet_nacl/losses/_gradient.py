@@ -57,7 +57,7 @@ def value_of(loss: Formula, logits: Tensor, target: Tensor) -> Tensor:
         # If the fault is in the logits or the target, this raises it.
         value = uncompiled(loss, logits, target)
         loss.compiled = False
-        loss.tell(
+        loss.warn(
             f"{type(loss).__name__} could not be compiled and takes longer now, with the same values: "
             f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         )

@@ -113,7 +113,7 @@ class CalibratedLossMixin(LiveCurvesMixin):
                 f"{type(self).__name__} on {self.plans_manager.dataset_name}, with the regions "
                 f"{', '.join(self.dataset_json['labels'])}: {error}"
             ) from error
-        loss.tell = self.print_to_log_file
+        loss.warn = self.print_to_log_file
         return hooks.with_inner_loss(default, loss.to(self.device))
 
     def load_checkpoint(self, filename_or_checkpoint: Any) -> None:

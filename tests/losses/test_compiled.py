@@ -238,14 +238,14 @@ def test_without_a_compiler_it_is_computed_in_pieces(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     logits, labels = draw(generator)
     loss = losses.NACLLoss(compiled=True)
-    told: list[str] = []
-    loss.tell = told.append
+    warned: list[str] = []
+    loss.warn = warned.append
     expected = losses.NACLLoss()(logits, labels)
     # Not by monkeypatch, which would delete it afterwards
     with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)}):
         for _ in range(2):
             assert torch.equal(loss(logits, labels), expected)
-    (line,) = told
+    (line,) = warned
     assert line.startswith("NACLLoss could not be compiled and takes longer now, with the same values: ")
     assert "\n" not in line
     assert not loss.compiled

@@ -134,25 +134,6 @@ def test_label_smoothing_equals_torch(generator: torch.Generator, alpha: float) 
     torch.testing.assert_close(LabelSmoothingLoss(alpha=alpha)(logits, labels), expected, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("spatial", [(7, 6), (5, 4, 6)])
-def test_svls_equals_scipys_convolution(generator: torch.Generator, spatial: tuple[int, ...]) -> None:
-    sigma, classes, dims = 1.5, 3, len(spatial)
-    logits, labels = draw(generator, classes, *spatial)
-    steps = torch.arange(-1.0, 2.0).double()
-    grid = torch.stack(torch.meshgrid([steps] * dims, indexing="ij"))
-    kernel = torch.exp(-grid.square().sum(0) / (2 * sigma**2))
-    kernel[(1,) * dims] = kernel.sum() - 1
-    kernel /= kernel.sum()
-    expected = 0.0
-    for k in range(classes):
-        for p, label in zip(logits.log_softmax(1)[:, k], labels[:, 0], strict=True):
-            soft = ndimage.convolve((label == k).double().numpy(), kernel.numpy(), mode="nearest")
-            expected -= float((torch.from_numpy(soft) * p).sum()) / labels.numel()
-    assert SVLSLoss(sigma=sigma)(logits, labels).item() == pytest.approx(expected)
-    same = torch.full_like(labels, 2)  # away from boundaries it is cross-entropy
-    torch.testing.assert_close(SVLSLoss()(logits, same), CrossEntropyLoss()(logits, same))
-
-
 @pytest.mark.parametrize("sigma", [0.5, 2.0])
 @pytest.mark.parametrize("spatial", [(7, 6), (5, 4, 6)])
 def test_svls_is_half_cross_entropy_half_constraint(

@@ -155,12 +155,6 @@ def test_labels_of_one_volume_in_four_dimensions(tmp_path: Path, ending: str) ->
     np.testing.assert_array_equal(theirs[0], labels)
 
 
-def test_colors_are_no_labels(tmp_path: Path) -> None:
-    io.imsave(tmp_path / "a.png", np.stack([LABELS[0]] * 3, -1), check_contrast=False)
-    with pytest.raises(ValueError, match=r"a\.png cannot be read: too many values to unpack"):
-        Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png")
-
-
 @pytest.mark.parametrize("name", ["SimpleITKIO", "NibabelIO"])
 @pytest.mark.parametrize(("changed", "expected"), [
     ({"spacing": (1, 2, 30)}, "36"),

@@ -42,11 +42,8 @@ def test_labels_of_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": [0]}, "labels"),
         ({"labels": {"background": 0, "nerve": 1.5}}, "labels.nerve"),
         ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, r"without a gap; got \(0, 3\)"),
-        ({"labels": {}}, "Background label not declared"),
-        ({"regions_class_order": [1]}, "as many entries"),
         ({"regions_class_order": None}, "regions_class_order"),
         ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],

@@ -86,17 +86,10 @@ def header(shape: str, descr: str = "'<f4'") -> bytes:
     ("content", "message"),
     [
         (b"", "File is not a zip file"),
-        (zip_of(npy(P))[:5000], "File is not a zip file"),
-        (
-            zip_of(header("(3, 4, 5)"), "softmax.npy"),
-            "There is no item named 'probabilities.npy'",
-        ),
-        (zip_of(b""), "EOF: reading magic string"),
+        (zip_of(header("(3, 4, 5)"), "softmax.npy"), "There is no item named 'probabilities.npy'"),
         (zip_of(b"no array"), "the magic string is not correct"),
         (zip_of(header("(2, 2)", "'<i4'") + bytes(16)), "expected an array of dtype .*; got int32"),
-        (zip_of(header("(2, 2)", "'|O'") + bytes(32)), "expected an array of dtype .*; got object"),
         (zip_of(header("(2, 2)") + bytes(12)), r"shape \(2, 2\) and dtype float32 take \d+ bytes; it holds "),
-        (zip_of(header("(-1, 4)") + bytes(64)), r"shape \(-1, 4\) and"),
     ],
 )
 def test_bad_files_are_named_with_what_is_wrong(tmp_path: Path, content: bytes, message: str) -> None:

@@ -200,17 +200,17 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
     trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.term, torch._dynamo.OptimizedModule)
-    said: list[str] = []
-    trainer.loss.loss.tell = said.append
+    logged: list[str] = []
+    trainer.loss.loss.warn = logged.append
     values = [step(trainer)]  # the CPU reads values back, which cannot be compiled
     assert not trainer.loss.loss.compiled
-    assert len(said) == 1
+    assert len(logged) == 1
     monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
     trainer = make("DiceNACL")
     values.append(step(trainer))
     assert trainer.loss.loss.compiled
     assert values[1] == pytest.approx(values[0], rel=1e-4)
-    assert trainer.loss.loss.tell == trainer.print_to_log_file
+    assert trainer.loss.loss.warn == trainer.print_to_log_file
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: False)
     assert not make("DiceNACL").loss.loss.compiled
 
@@ -312,10 +312,10 @@ def test_the_log_says_what_starts_late(make: Make, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
     for name, late in (("NACL", True), ("DicePPNACL", False), ("NACL_paperSchedule", False)):
         trainer = make(name)
-        said: list[str] = []
-        monkeypatch.setattr(trainer, "print_to_log_file", lambda line, said=said, **_: said.append(line))
+        logged: list[str] = []
+        monkeypatch.setattr(trainer, "print_to_log_file", lambda line, logged=logged, **_: logged.append(line))
         trainer.on_train_start()
-        assert ["learns small structures late under nnU-Net's SGD" in line for line in said] == [True] * late
+        assert ["learns small structures late under nnU-Net's SGD" in line for line in logged] == [True] * late
 
 
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs_5iterations", 8)])

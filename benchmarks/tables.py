@@ -44,6 +44,7 @@ from since_tables import (
     losses_since_long,
     since_ace,
     since_calibrated,
+    since_calibrated_acdc,
     since_decoded,
 )
 
@@ -181,6 +182,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-since-acdc": losses_since_acdc,
     "losses-since-long": losses_since_long,
     "since-calibrated": since_calibrated,
+    "since-calibrated-acdc": since_calibrated_acdc,
     "since-decoded": since_decoded,
     "since-ace": since_ace,
     "yardstick": yardstick,

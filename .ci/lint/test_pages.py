@@ -76,8 +76,9 @@ def test_every_loss_has_its_row() -> None:
     train, readme = (
         (ROOT / page).read_text(encoding="utf-8") for page in ("docs/train.md", "README.md")
     )
-    assert all(f"\n| `nnUNetTrainer{name}` |" in train for name in LOSSES)
-    assert all(f"`{name}`" in readme for name in LOSSES)
+    for name in LOSSES:
+        assert f"\n| `nnUNetTrainer{name}` |" in train, f"docs/train.md has no row of {name}"
+        assert f"`{name}`" in readme, f"README does not name {name}"
 
 
 def test_defaults_in_the_table_of_trainers() -> None:
@@ -101,7 +102,7 @@ def test_defaults_in_the_table_of_trainers() -> None:
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "\n".join(MAIN_PATH) in readme
-    assert len(readme.split()) <= 1050
+    assert len(readme.split()) <= 1100
 
 
 def test_the_cost_of_each_study() -> None:

@@ -13,7 +13,7 @@ from nnunet_nacl.metrics._bins import (
     with_columns,
 )
 from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
-from nnunet_nacl.metrics._count import (
+from nnunet_nacl.metrics._counting import (
     BLOCK,
     Blocks,
     CaseArrays,
@@ -25,6 +25,7 @@ from nnunet_nacl.metrics._count import (
     checked_blocks,
     segment,
 )
+from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts, no_counts
 from nnunet_nacl.metrics._estimate import (
     Estimate,
     Interval,
@@ -65,7 +66,6 @@ from nnunet_nacl.metrics._settings import (
     Settings,
     Voxels,
 )
-from nnunet_nacl.metrics._tables import Counts, Doubt, StructureSums, TruthCounts, no_counts
 
 __all__ = [
     "BLOCK",

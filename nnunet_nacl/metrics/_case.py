@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.ndimage import find_objects
 
-from nnunet_nacl.metrics._count import CaseArrays, Channels, check_shape, count_case, segment
+from nnunet_nacl.metrics._counting import CaseArrays, Channels, check_shape, count_case, segment
+from nnunet_nacl.metrics._counts import Counts
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
     Region,
@@ -20,7 +21,6 @@ from nnunet_nacl.metrics._labels import (
 from nnunet_nacl.metrics._near import check_spacing
 from nnunet_nacl.metrics._overlap import surface_metrics
 from nnunet_nacl.metrics._settings import Settings
-from nnunet_nacl.metrics._tables import Counts
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nnunet_nacl.metrics._counts import CellSums, Counts
 from nnunet_nacl.metrics._labels import Activation, LabelMeaning
 from nnunet_nacl.metrics._loops import (
     FOREGROUND,
@@ -32,7 +33,6 @@ from nnunet_nacl.metrics._loops import (
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import confusion_matrix
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
-from nnunet_nacl.metrics._tables import CellSums, Counts
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 BLOCK = 1 << 16  # voxels, which fit into the processor's cache

@@ -43,8 +43,8 @@ from nnunet_nacl.calibrate import (
     try_methods,
 )
 from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
-from nnunet_nacl.names import split_cases
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
+from nnunet_nacl.patients import split_cases
 
 COUNTS = (5, 10, 20, 40)
 DRAWS = 20

@@ -22,7 +22,7 @@ else:
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(nnunet_nacl.__file__).parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-_BASE = {"files", "cases", "metrics", "nnunet"}
+_BASE = {"files", "case_loop", "metrics", "nnunet"}
 IMPORTS = {
     "files": set(),
     "typing": set(),
@@ -31,16 +31,16 @@ IMPORTS = {
     "linking": set(),
     "pages": {"files"},
     "pictures": set(),
-    "names": set(),
-    "cases": {"files"},
+    "patients": set(),
+    "case_loop": {"files"},
     "nnunet": {"files", "metrics", "linking"},
-    "folders": {"files", "cases", "nnunet"},
+    "new_folder": {"files", "case_loop", "nnunet"},
     "evaluation": _BASE,
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
-    "calibrate": {*_BASE, "names", "evaluation", "folders"},
-    "use": {*_BASE, "names", "evaluation", "folders", "pages", "pictures"},
-    "report": {"files", "names", "metrics", "nnunet", "evaluation", "pages", "pictures"},
-    "paper": {"files", "names", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
+    "calibrate": {*_BASE, "patients", "evaluation", "new_folder"},
+    "use": {*_BASE, "patients", "evaluation", "new_folder", "pages", "pictures"},
+    "report": {"files", "patients", "metrics", "nnunet", "evaluation", "pages", "pictures"},
+    "paper": {"files", "patients", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
     "export": {"files", "nnunet"},
     "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},
 }

@@ -11,11 +11,11 @@ from numpy.typing import DTypeLike, NDArray
 from nnunet_nacl.calibrate._methods import Calibration, Temperature
 from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
-from nnunet_nacl.cases import each_case
+from nnunet_nacl.case_loop import each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
-from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
 from nnunet_nacl.metrics import Activation, ratio, segment
+from nnunet_nacl.new_folder import NewFolder, new_predictions, write_cases
 from nnunet_nacl.nnunet import CALIBRATED_NAME, FOLD_CHECKPOINT, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats
 
@@ -41,7 +41,7 @@ def calibrate_folder(
         predictions: made with ``--save_probabilities``.
         output: the JSON file.
         method: ``temperature``; by default, ``as trained`` unless it qualifies (see ``Trials.best``).
-        by_patient: hold out and resample patients, not their cases (see ``names.cases_of_patients``).
+        by_patient: hold out and resample patients, not their cases (see ``patients.cases_of_patients``).
         num_processes: how many cases are read at a time.
         overwrite: replace the file.
 

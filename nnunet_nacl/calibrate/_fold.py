@@ -24,7 +24,7 @@ from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
-from nnunet_nacl.cases import Skipped, each_case
+from nnunet_nacl.case_loop import Skipped, each_case
 from nnunet_nacl.files import FileState, check_output, whole_file
 from nnunet_nacl.metrics import canonical_labels
 from nnunet_nacl.nnunet import (
@@ -261,7 +261,7 @@ def calibrate_model(
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: calibrate for predictions with test-time augmentation, or for those without (``--disable_tta``).
         method: ``temperature`` or ``head``; by default the best on held-out cases.
-        by_patient: hold out and resample patients, not their cases (see ``names.cases_of_patients``).
+        by_patient: hold out and resample patients, not their cases (see ``patients.cases_of_patients``).
         save_probabilities: also predict each validation case with a fit that has not seen it, into
             ``fold_X/validation_calibrated``.
         overwrite: replace what an earlier calibration wrote.

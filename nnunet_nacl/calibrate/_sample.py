@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from nnunet_nacl.cases import Skipped, reasons
+from nnunet_nacl.case_loop import Skipped, reasons
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
@@ -22,7 +22,7 @@ from nnunet_nacl.metrics import (
     near_core,
     to_numpy,
 )
-from nnunet_nacl.names import cases_of_patients
+from nnunet_nacl.patients import cases_of_patients
 from nnunet_nacl.typing import Array, Floats, Labels, Mask, Singles
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Sample:
         case: (n,) number of each voxel's case.
         names: names of the cases.
         by_patient: how these tell patients, whose cases are held out and resampled together (see
-            ``names.cases_of_patients``).
+            ``patients.cases_of_patients``).
         features: (F, n) that enter the network's last layer, if they are known.
         device: of PyTorch, where calibrations are fitted.
     """

@@ -15,7 +15,7 @@ from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Layer, Temperature
 from nnunet_nacl.calibrate._sample import MOST_NLL, Sample
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import (
     BinCounts,
@@ -27,8 +27,8 @@ from nnunet_nacl.metrics import (
     ratio,
     segment,
 )
-from nnunet_nacl.names import cases_of_patients, split_cases
 from nnunet_nacl.nnunet import Provenance
+from nnunet_nacl.patients import cases_of_patients, split_cases
 from nnunet_nacl.typing import Array, ByName, Floats
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nnunet_nacl.cases import Skipped
+    from nnunet_nacl.case_loop import Skipped
 
 MAIN_PATH = (
     "# Train and predict, with nnU-Net's own commands (_paperSchedule: Adam, 100 epochs, as in the paper)",

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter
 
-from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._case import COUNTING, USUAL_SETTINGS, FolderPair, Origin, SavedCase
 from nnunet_nacl.evaluation._result import CountedCase, FolderResult, States, summary_of
 from nnunet_nacl.files import check_input, check_output, read_json, whole_file, write_csv

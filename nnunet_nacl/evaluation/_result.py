@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation._case import Origin
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (

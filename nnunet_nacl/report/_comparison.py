@@ -27,8 +27,8 @@ from nnunet_nacl.metrics import (
     MetricDefinition,
     Voxels,
 )
-from nnunet_nacl.names import cases_of_patients
 from nnunet_nacl.nnunet import calibration_of
+from nnunet_nacl.patients import cases_of_patients
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Order, order
 
@@ -292,8 +292,8 @@ def compare_all(results: Comparable, *, by_patient: bool | str = False) -> list[
 def compare(results: Results, dataset: str = "", *, by_patient: bool | str = False) -> Comparison:
     """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
 
-    ``by_patient`` tells from the cases' names which are of one patient (see ``names.cases_of_patients``): patients are
-    then resampled and tested, not cases.
+    ``by_patient`` tells from the cases' names which are of one patient (see ``patients.cases_of_patients``). Patients
+    are then resampled and tested, not cases.
 
     Raises a ValueError if they have different structures, bins or ground truth, or no common case or voxel set.
     """

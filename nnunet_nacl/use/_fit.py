@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl import __version__
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
-from nnunet_nacl.names import cases_of_patients, shuffled, split_cases
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
+from nnunet_nacl.patients import cases_of_patients, shuffled, split_cases
 from nnunet_nacl.use._conformal import TooFewCasesError, interval_rank
 from nnunet_nacl.use._structures import (
     ALL,
@@ -177,7 +177,7 @@ def fit_review(
     Args:
         predictions: with ground truth: a folder, or the validation cases of a model, but not of fold ``all``.
         coverage: of the volume intervals and of the lower bound of the Dice, in (0, 1).
-        by_patient: fit to one case of each patient, drawn by its name (``names.cases_of_patients``). Guarantees need
+        by_patient: fit to one case of each patient, drawn by its name (``patients.cases_of_patients``). Guarantees need
             independent cases, and hold for a case of a new patient.
         output: the file; by default ``review_fit.json`` in the folder of predictions, or of the model.
         num_processes: how many cases are counted at a time.

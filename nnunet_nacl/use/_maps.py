@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.folders import NewFolder, new_folder, write_cases
 from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.new_folder import NewFolder, new_folder, write_cases
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Singles
 

@@ -9,8 +9,8 @@ from statistics import fmean
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.folders import NewFolder, new_predictions, write_cases
 from nnunet_nacl.metrics import LabelMeaning, above, segment
+from nnunet_nacl.new_folder import NewFolder, new_predictions, write_cases
 from nnunet_nacl.nnunet import (
     DECODED_NAME,
     CaseFiles,

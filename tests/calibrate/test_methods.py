@@ -24,10 +24,10 @@ from nnunet_nacl.calibrate import (
     try_methods,
 )
 from nnunet_nacl.calibrate._sample import check_enough, penalized_nll
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.names import split_cases
 from nnunet_nacl.nnunet import Provenance
+from nnunet_nacl.patients import split_cases
 
 SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
 

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import bootstrap
 
 from nnunet_nacl.metrics import Estimate, mean_of_known, percentile_interval, ratio, resample_weights
-from nnunet_nacl.names import cases_of_patients
+from nnunet_nacl.patients import cases_of_patients
 
 NAN = float("nan")
 

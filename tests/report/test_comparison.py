@@ -8,7 +8,7 @@ import pytest
 
 import nnunet_nacl.paper.report as paper_report
 from nnunet_nacl import report
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, compare_all, table_text

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings

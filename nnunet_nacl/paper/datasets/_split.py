@@ -12,9 +12,9 @@ from pathlib import Path
 from nnunetv2.utilities.crossval_split import generate_crossval_split
 
 from nnunet_nacl.files import link_or_copy, read_json, write_json
-from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._convert import planned_folder
+from nnunet_nacl.patients import cases_of_patients, shuffled
 from nnunet_nacl.typing import ByName
 
 
@@ -40,7 +40,7 @@ def split(
         val: one fold with this many validation cases or patients, or a share such as ``"20%"``.
         folds: instead, a cross-validation with so many folds, drawn as nnU-Net draws its five; with as many as there
             are cases or patients, each fold leaves one out.
-        by_patient: draw patients instead of cases, see ``nnunet_nacl.names.cases_of_patients``.
+        by_patient: draw patients instead of cases, see ``nnunet_nacl.patients.cases_of_patients``.
 
     Returns:
         The folder of the new data set and the file of the splits, if they were written.

@@ -10,7 +10,6 @@ from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization impo
     get_normalization_scheme,
 )
 
-from nnunet_nacl.names import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     SPLITS_NAME,
@@ -24,6 +23,7 @@ from nnunet_nacl.nnunet import (
     read_dataset_json,
 )
 from nnunet_nacl.paper.studies import Method, Study
+from nnunet_nacl.patients import cases_of_patients, shuffled
 from nnunet_nacl.trainers import build_loss, recipe_of
 from nnunet_nacl.typing import ByName
 
@@ -43,7 +43,7 @@ class Options:
         suffix: added to the name of each trainer, such as ``_paperSchedule_5epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         by_patient: reports resample patients, and shares of the training cases count them, see
-            ``nnunet_nacl.names.cases_of_patients``.
+            ``nnunet_nacl.patients.cases_of_patients``.
         checkpoint: which one predicts the test cases.
         surface: also evaluate surface distances.
         device: ``cpu``, ``cuda`` or ``mps``.

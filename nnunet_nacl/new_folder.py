@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from nnunet_nacl import __version__
-from nnunet_nacl.cases import Skipped, check_any_used, each_case
+from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.files import check_output, write_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predictions, cases_in
 from nnunet_nacl.typing import ByName

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nnunet_nacl import cases
-from nnunet_nacl.cases import Skipped, each_case
+from nnunet_nacl import case_loop
+from nnunet_nacl.case_loop import Skipped, each_case
 
 CASES = {name: f"item {name}" for name in "cab"}
 
@@ -83,7 +83,7 @@ def test_an_interrupt_while_results_are_taken_ends_all_processes(
         assert 7**2_000_000
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cases, "tqdm", interrupted)
+    monkeypatch.setattr(case_loop, "tqdm", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
         each_case({"a": CASES["a"], "b": CASES["b"]}, work, doing="x", num_processes=2)
     assert not multiprocessing.active_children()

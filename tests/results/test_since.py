@@ -88,7 +88,13 @@ def test_acdc_case_by_case() -> None:
         for metric, expected in values.items():
             assert paired(where, base)["DicePPCE"][metric] == pytest.approx(expected, abs=6e-4)
     crac, ce = (since_rows(ACDC).set_index("method").loc[name] for name in ("CRaC", "CE"))
-    said("results/since.md", f"CRaC ends under-confident here, too: with CE's Dice, its NLL is {crac['NLL']:.3f}.")
+    ace, dice_ce = (since_rows(ACDC).set_index("method").loc[name] for name in ("DiceACECE", "DiceCE"))
+    said(
+        "results/since.md",
+        f"CRaC ends under-confident here, too: with CE's Dice, its NLL is {crac['NLL']:.3f}. mL1-ACE (DiceACECE) "
+        f"lowers DiceCE's ECE near from {dice_ce['ECE_near']:.3f} to {ace['ECE_near']:.3f}, and loses "
+        f"{dice_ce['Dice'] - ace['Dice']:.3f} of Dice.",
+    )
     assert crac["over_confidence"] < -0.01
     assert crac["Dice"] == pytest.approx(ce["Dice"], abs=0.002)
     calibrated = calibrated_since(ACDC)
@@ -141,6 +147,8 @@ def test_the_ace_of_ml1_ace() -> None:
         f"{ace['CE']:.3f}, DicePPCE {ace['DicePPCE']:.3f}.",
     )
     assert ace["CE"] < ace["DicePPCE"] < ace["DiceACECE"]
+    on_acdc = ace_since().query("data_set.str.endswith('ACDC')").set_index("loss")["ACE"]
+    assert on_acdc["DiceACECE"] > on_acdc[["DicePPCE", "CRaC"]].max()
 
 
 def test_rankseg() -> None:

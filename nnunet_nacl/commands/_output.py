@@ -11,7 +11,7 @@ MAIN_PATH = (
     "# Train and predict, with nnU-Net's own commands (_paperSchedule: Adam, 100 epochs, as in the paper)",
     "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL_paperSchedule",
     "nnUNetv2_predict -d 4 -c 2d -f 0 -tr nnUNetTrainerNACL_paperSchedule -i imagesTs -o NACL --save_probabilities",
-    "# Measure: ECE and CECE over foreground and union, Dice, HD95, and proper scores (NLL, Brier)",
+    "# Measure: ECE and CECE over foreground and union, Dice, HD95, and NLL, a proper score",
     "nnunet_nacl evaluate labelsTs NACL",
     "# Benchmark: eight losses trained, predicted, evaluated and compared on one page",
     "nnunet_nacl experiment main -d 4 -c 2d -f 0 --paper_schedule",

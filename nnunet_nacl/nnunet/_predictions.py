@@ -27,6 +27,7 @@ from nnunet_nacl.nnunet._names import cases_in, nnunet_folder, validates_trainin
 from nnunet_nacl.nnunet._provenance import (
     CALIBRATED_NAME,
     DECODED_NAME,
+    FOLD_VALIDATION,
     PROVENANCE_NAME,
     Provenance,
 )
@@ -135,7 +136,12 @@ def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) 
     """
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"{folder} does not exist; nnUNetv2_train ... {fold} --val --npz predicts a trained fold's cases."
+            f"{folder} does not exist; a trained fold's cases are predicted by "
+            + (
+                f"nnunet_nacl calibrate ... -f {fold} --npz --overwrite."
+                if folder.name == FOLD_VALIDATION
+                else f"nnUNetv2_train ... {fold} --val --npz."
+            )
         )
     applied = folder / CALIBRATED_NAME
     state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
@@ -204,10 +210,10 @@ class Predictions:
         given = unresolved(predictions)
         if given.name.startswith("validation") and not described.is_file():
             described = given.parent.parent / "dataset.json"  # of the model
-        check_input(
-            described,
-            ": it says what the labels mean. Copy it and plans.json from the model's folder.",
-        )
+        problem = ": it says what the labels mean. Copy it and plans.json from the model's folder."
+        if ground_truth is not None and any(ground_truth.glob("*.npz")):
+            problem = f": the predictions seem to be in {ground_truth}. Ground truth comes first."
+        check_input(described, problem)
         data_set = DataSet.read(described)
         groups = {"": _cases_of(predictions, ground_truth, data_set.file_ending)}
         return cls(groups, (predictions,), ground_truth, predictions, data_set)

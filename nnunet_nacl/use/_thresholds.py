@@ -130,6 +130,9 @@ def _for_recall(predictions: Predictions, fit: ReviewFit, alpha: float) -> Decod
 def _as_given(names: Sequence[str], thresholds: Mapping[str, float]) -> Decoder:
     if unknown := set(thresholds) - set(names):
         raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
+    for name, threshold in thresholds.items():
+        if not 0 < threshold <= 1:
+            raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {threshold:g}.")
     of_names = [thresholds.get(name, 0.5) for name in names]
     metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
     return metric, partial(_by_thresholds, thresholds=of_names), []

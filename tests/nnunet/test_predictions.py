@@ -48,6 +48,9 @@ def test_predictions_copied_without_their_data_set(tmp_path: Path) -> None:
     for read in (lambda: Predictions.of_folder(truth, folder), lambda: Predictions.of_folder(None, folder)):
         with pytest.raises(FileNotFoundError, match=message):
             read()
+    (truth / "dataset.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"the predictions seem to be in .*pred\. Ground truth comes first"):
+        Predictions.of_folder(folder, truth)
 
 
 @pytest.fixture
@@ -152,7 +155,7 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
 
 
 def test_a_training_that_was_not_validated(model: tuple[Path, Path]) -> None:
-    with pytest.raises(FileNotFoundError, match=r"fold_1/validation does not exist; nnUNetv2_train ... 1 --val --npz"):
+    with pytest.raises(FileNotFoundError, match=r"fold_1/validation does not .* nnUNetv2_train ... 1 --val --npz"):
         validation_of(model, [1])
     (model[0] / "dataset.json").unlink()  # it has written nothing
     with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):

@@ -96,6 +96,8 @@ def test_thresholds_of_ones_own(folder: Path, tmp_path: Path, capsys: pytest.Cap
     command = ["decode", str(folder), "-o", str(output), "--threshold"]
     assert main([*command, "three=0.2"]) == 1
     assert "no structure three; there are one, two." in capsys.readouterr().err
+    assert main([*command, "two=3"]) == 1
+    assert "two: expected a threshold above 0, at most 1; got 3." in capsys.readouterr().err
     assert not output.exists()
     assert main([*command, "two=0.2"]) == 0
     assert Predictions.of_folder(None, output).provenance.decoded == "thresholds one 0.5, two 0.2"

@@ -198,3 +198,14 @@ def test_from_predictions_to_a_list_of_cases(
     assert "| before" in capsys.readouterr().out
     assert cli.main(["report", "maps"]) == 1
     assert re.fullmatch("nnunet_nacl report: error: .*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_a_model_that_is_not_there(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))
+    (tmp_path / "Dataset004_X" / "nnUNetTrainer__nnUNetPlans__2d").mkdir(parents=True)
+    assert cli.main([command, "-d", "Dataset004_X", "-c", "2d", "-tr", "nnUNetTrainerNACCL"]) == 1
+    message = "NACCL__nnUNetPlans__2d does not exist; trained models there: nnUNetTrainer__nnUNetPlans__2d."
+    assert message in capsys.readouterr().err

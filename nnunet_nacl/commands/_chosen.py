@@ -34,10 +34,15 @@ class Chosen:
 
     @property
     def model(self) -> Path:
-        """The folder of the model."""
+        """The folder of the model; without it, a FileNotFoundError lists the data set's models."""
         from nnunet_nacl.nnunet import model_folder
 
-        return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
+        model = model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
+        if not model.is_dir():
+            others = sorted(folder.name for folder in model.parent.glob("*__*__*"))
+            listed = ", ".join(others) or "none"
+            raise FileNotFoundError(f"{model} does not exist; trained models there: {listed}.")
+        return model
 
     def options(self, folds: Iterable[str]) -> str:
         """The options that choose these folds of the model."""

@@ -166,11 +166,11 @@ def measure(options: argparse.Namespace) -> None:
         ]
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)
         first = opened[0]
-        activation = first.meaning.activation
-        p = activation.probabilities(mean)[: first.meaning.num_tops]
+        activation = first.data_set.meaning.activation
+        p = activation.probabilities(mean)[: first.data_set.meaning.num_tops]
         sample = Sample.draw(
             name,
-            first.meaning,
+            first.data_set.meaning,
             np.maximum(labels, 0),
             foreground=activation.foreground(p).reshape(-1, *trained[0].shape[1:]),
             spacing_mm=first.spacing(properties),

@@ -7,7 +7,6 @@ choose the segmentations with the highest expected Dice, and nnU-Net's own evalu
 truth. A row is a case; Dice is its mean over structures. Rows replace those of the same training.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,12 +15,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from losses import KEY, predictions_folder, put
-from models import add_model
+from losses import identity_of, parser_of, predictions_folder, put
 from nnunetv2.evaluation.evaluate_predictions import compute_metrics_on_folder2
 from nnunetv2.paths import nnUNet_raw
-
-from nnunet_nacl.nnunet import model_folder
 
 
 def dice(labels: Path, segmentations: Path, predictions: Path, summary: Path) -> dict[str, float]:
@@ -41,26 +37,16 @@ def dice(labels: Path, segmentations: Path, predictions: Path, summary: Path) ->
 
 def main() -> None:
     """Decode, measure, write the rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("csv", type=Path)
-    parser.add_argument("predictions", type=Path)
-    add_model(parser)
-    options = parser.parse_args()
-    data_set = model_folder(
-        options.data_set, options.configuration, trainer=options.trainer
-    ).parent.name
-    predictions = predictions_folder(options, data_set)
-    labels = Path(nnUNet_raw) / data_set / "labelsTs"
+    options = parser_of(__doc__).parse_args()
+    identity = {**identity_of(options), "date": time.strftime("%Y-%m-%d")}
+    predictions = predictions_folder(options, identity["data_set"])
+    labels = Path(nnUNet_raw) / identity["data_set"] / "labelsTs"
     with tempfile.TemporaryDirectory() as working:
         decoded = Path(working) / "decoded"
         command = ["nnunet_nacl", "decode", str(predictions), "-o", str(decoded)]
         subprocess.run(command, check=True, env={**os.environ, "nnUNet_def_n_proc": "1"})
         argmax = dice(labels, predictions, predictions, Path(working) / "argmax.json")
         rankseg = dice(labels, decoded, predictions, Path(working) / "rankseg.json")
-    names = [data_set, options.configuration, options.trainer, options.fold, options.training]
-    identity = {**dict(zip(KEY, names, strict=True)), "date": time.strftime("%Y-%m-%d")}
     put(
         options.csv,
         [

@@ -32,6 +32,24 @@ KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 SUMMARY = "calibration_summary.json"
 
 
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The arguments of a benchmark that reads a training's predictions of the test cases, and writes rows."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("predictions", type=Path)
+    add_model(parser)
+    return parser
+
+
+def identity_of(options: argparse.Namespace) -> dict[str, str]:
+    """The columns of ``KEY`` of a training."""
+    model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
+    rest = (options.configuration, options.trainer, options.fold, options.training)
+    return dict(zip(KEY, (model.parent.name, *rest), strict=True))
+
+
 def predictions_folder(options: argparse.Namespace, data_set: str) -> Path:
     """Where the predictions of a training lie."""
     model = f"{options.trainer}__{options.configuration}"
@@ -169,12 +187,7 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
 
 def main() -> None:
     """Write the row."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("csv", type=Path)
-    parser.add_argument("predictions", type=Path)
-    add_model(parser)
+    parser = parser_of(__doc__)
     parser.add_argument("-device", default="cpu", help="that predicts (default: cpu)")
     parser.add_argument("-np", default="1", help="number of processes (default: 1)")
     options = parser.parse_args()

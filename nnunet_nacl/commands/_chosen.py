@@ -28,21 +28,23 @@ class Chosen:
     f: Sequence[str] = ("0", "1", "2", "3", "4")
 
     def check_model(self, usage: str) -> None:
-        """Raise an ArgumentError that names what was expected unless a model is chosen, and no folders are."""
+        """Raise an ArgumentError that names what was expected unless a model is chosen, and no folders are.
+
+        If the model does not exist, a FileNotFoundError lists those of the data set.
+        """
         if not self.d or not self.c or self.gt_folder is not None:
             raise argparse.ArgumentError(None, f"expected either {usage}.")
+        if not self.model.is_dir():
+            others = sorted(folder.name for folder in self.model.parent.glob("*__*__*"))
+            listed = ", ".join(others) or "none"
+            raise FileNotFoundError(f"{self.model} does not exist; trained models there: {listed}.")
 
     @property
     def model(self) -> Path:
-        """The folder of the model; without it, a FileNotFoundError lists the data set's models."""
+        """The folder of the model."""
         from nnunet_nacl.nnunet import model_folder
 
-        model = model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
-        if not model.is_dir():
-            others = sorted(folder.name for folder in model.parent.glob("*__*__*"))
-            listed = ", ".join(others) or "none"
-            raise FileNotFoundError(f"{model} does not exist; trained models there: {listed}.")
-        return model
+        return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
 
     def options(self, folds: Iterable[str]) -> str:
         """The options that choose these folds of the model."""

@@ -67,9 +67,9 @@ def calibrate(
         _print_fit("predictions", fit, o)
         print_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
         return print_skipped(fit.skipped)
-    chosen.check_model(_USAGE)
     if o is not None or (i is None) != (gt is None):
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
+    chosen.check_model(_USAGE)
     from nnunet_nacl.calibrate import calibrate_model
 
     on_device = find_device(device)

@@ -103,6 +103,8 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
         apply_folder(fit_file, output, tmp_path / "twice")
     with pytest.raises(ValueError, match="is calibrated already"):
         calibrate_folder(Predictions.of_folder(new[0], output), tmp_path / "fit.json")
+    with pytest.raises(ValueError, match="method: expected temperature for predictions; got 'head'"):
+        calibrate_folder(Predictions.of_folder(*new), tmp_path / "fit.json", method="head")
 
 
 @pytest.mark.parametrize("regions", [False, True])

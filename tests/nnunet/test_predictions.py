@@ -157,6 +157,8 @@ def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) ->
 def test_a_training_that_was_not_validated(model: tuple[Path, Path]) -> None:
     with pytest.raises(FileNotFoundError, match=r"fold_1/validation does not .* nnUNetv2_train ... 1 --val --npz"):
         validation_of(model, [1])
+    with pytest.raises(FileNotFoundError, match=r"does not exist; .* nnunet_nacl calibrate ... -f 0 --npz --overwrite"):
+        Predictions.of_model(model[0], [0], validation="validation_calibrated", preprocessed=model[1])
     (model[0] / "dataset.json").unlink()  # it has written nothing
     with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist"):
         validation_of(model, [1])

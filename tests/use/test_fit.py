@@ -193,6 +193,7 @@ def test_one_case_of_each_patient_is_fitted(
     fit = fit_review(twice, coverage=0.8, by_patient=True, output=tmp_path / "fit.json")
     assert "Fitted to one case of each of 12 patients" in fit.summary()
     assert len(fit.provenance.cases) == 24  # none of them is a new one
+    assert len(fit.ignored) == 12
     assert all(structure.num_present == 12 for structure in fit.structures.values())
     assert fit.held_out[0].num_cases == 12
     assert fit == ReviewFit.read(tmp_path / "fit.json")

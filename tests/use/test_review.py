@@ -324,5 +324,7 @@ def test_agreement_by_hand() -> None:
 
 def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_path: Path) -> None:
     other = write_folder(tmp_path / "regions", "a", regions=True)[1]
+    with pytest.raises(ValueError, match="--members: expected two or more folders"):
+        review_folder(folders[1], members=[folders[1]])
     with pytest.raises(ValueError, match=r"is no member for .*: it has the labels .*, not"):
         review_folder(folders[1], members=[folders[1], other])

@@ -141,7 +141,8 @@ def test_an_interrupt_ends_the_command_too(tmp_path: Path, number: signal.Signal
     ) as process:
         assert process.stdout is not None
         assert b"Epoch 0\n" in iter(process.stdout.readline, b"")  # after the command
-        wait_until((tmp_path / "worker").exists)
+        worker = tmp_path / "worker"
+        wait_until(lambda: worker.exists() and worker.read_text() != "")
         if number == signal.SIGINT:  # a terminal's goes to all of its processes
             os.killpg(process.pid, number)
         else:

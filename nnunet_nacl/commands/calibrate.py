@@ -58,14 +58,15 @@ def calibrate(
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
     if chosen.pred_folder is not None and o is not None:
-        from nnunet_nacl.calibrate import calibrate_folder
+        from nnunet_nacl.calibrate import AS_TRAINED, calibrate_folder
 
         fit = calibrate_folder(
             chosen.predictions(), o, method=method, by_patient=by_patient,
             num_processes=num_processes(), overwrite=overwrite,
         )  # fmt: skip
         _print_fit("predictions", fit, o)
-        print_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
+        if fit.method != AS_TRAINED.method:
+            print_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
         return print_skipped(fit.skipped)
     if o is not None or (i is None) != (gt is None):
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")

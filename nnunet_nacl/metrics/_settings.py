@@ -69,8 +69,3 @@ class Settings:
         object.__setattr__(
             self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels)
         )
-
-    @property
-    def counts_all_voxels(self) -> bool:
-        """Whether voxels with p = 0 are in a bin."""
-        return self.protocol == "standard"

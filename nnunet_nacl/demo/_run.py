@@ -131,7 +131,7 @@ def _train_and_calibrate(experiment: Experiment) -> tuple[str, Path]:
         raise RuntimeError(failures[job])
     name = f"{job.method}, calibrated"
     output = job.output / "predictions_calibrated" / job.trainer / job.fold_folder.name
-    if (output / SUMMARY_NAME).is_file():  # run_demo has evaluated them
+    if job.has_written(output / SUMMARY_NAME):  # run_demo has evaluated them
         return name, output
     model = ["-d", dataset_number(DATASET), "-c", _CONFIGURATION, "-tr", job.trainer]
     model += ["-f", str(job.fold), "-device", job.options.device]

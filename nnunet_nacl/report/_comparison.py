@@ -211,9 +211,12 @@ class Comparison:
 
     @property
     def segmentation_metrics(self) -> list[Metric]:
-        """Dice, and HD95 if surfaces were measured."""
-        has_surface = all(result.settings.surface for result in self.results.values())
-        return [DICE, Metric("HD95")] if has_surface else [DICE]
+        """Dice, and HD95 if surfaces were measured: in voxels where images have no spacing."""
+        results = self.results.values()
+        if not all(result.settings.surface for result in results):
+            return [DICE]
+        in_mm = all(result.origin.reader != "NaturalImage2DIO" for result in results)
+        return [DICE, Metric("HD95" if in_mm else "HD95_voxels")]
 
     @property
     def scores(self) -> list[Metric]:

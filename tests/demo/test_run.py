@@ -4,11 +4,36 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from nnunet_nacl.demo import DATASET
+from nnunet_nacl.demo import DATASET, _run
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
+from nnunet_nacl.nnunet import Split
+from nnunet_nacl.paper.experiments import Experiment, Job, Options
+from nnunet_nacl.paper.studies import read_study
+
+
+def test_calibrated_predictions_of_an_earlier_model_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))
+    commands: list[str] = []
+    monkeypatch.setattr(_run, "run_experiments", lambda _: {})
+    monkeypatch.setattr(_run, "run_command", lambda command, **_: commands.append(command[0]))
+    data: Any = SimpleNamespace(name=DATASET, plans="nnUNetPlans", configuration="2d_demo", raw=tmp_path)
+    job = Job("NACL", "nnUNetTrainerNACL", 0, 0, Split(train=[], val=[]), data, Options(output=tmp_path / "out"))
+    summary = job.output / "predictions_calibrated" / job.trainer / "fold_0" / SUMMARY_NAME
+    for number, file in enumerate((job.checkpoint, summary)):
+        file.parent.mkdir(parents=True)
+        file.touch()
+        os.utime(file, (number, number))
+    for _ in range(2):
+        _run._train_and_calibrate(Experiment(read_study("main"), data, job.options, (job,), []))
+        os.utime(job.checkpoint, (2, 2))  # trained anew
+    assert commands == ["nnunet_nacl", "nnUNetv2_predict"]
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":

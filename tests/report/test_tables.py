@@ -12,7 +12,7 @@ from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Metric, Table, compare, compare_all, table_text
 from nnunet_nacl.report._tables import FORMATS, Cell
-from tests.report.generated import NAMED, make_result, table_of
+from tests.report.generated import NAMED, make_result, table_of, with_origin
 
 NAN = float("nan")
 TABLE = Table(
@@ -89,6 +89,8 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     soft = results["soft"]
     assert f"| soft | {soft.estimate('Dice').value:.2f} | {soft.estimate('HD95').value:.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
+    in_pixels = {name: with_origin(result, reader="NaturalImage2DIO") for name, result in results.items()}
+    assert head.replace("mm", "voxels") in table_text({"Demo": in_pixels}, "ece")
     table = table_of("ece", compare(results))
     assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")
     assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.estimate("CECE", "union").value)

@@ -16,7 +16,8 @@ def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
     """Write pages of each study: one for the test cases, if there are any, and one for the validation cases.
 
     Args:
-        experiments: studies on one data set or several. Methods without evaluated results are left out.
+        experiments: studies on one data set or several. A method is left out unless its
+            present model was evaluated.
 
     Returns:
         The pages.
@@ -45,17 +46,17 @@ def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
     for experiment in experiments:
         name = experiment.data.name
         folds = {job.of_fold for job in experiment.jobs}
-        files: dict[str, list[Path]] = defaultdict(list)
+        of_folds: dict[str, list[FolderResult]] = defaultdict(list)
         for job in experiment.jobs:
-            files[job.method].append(job.validation / SUMMARY_NAME)
+            if job.has_written(file := job.validation / SUMMARY_NAME):
+                of_folds[job.method].append(read_result(file))
             fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
-            if (file := job.test / SUMMARY_NAME).is_file():
+            if job.has_written(file := job.test / SUMMARY_NAME):
                 title = f"{name}{', best checkpoint' if best else ''}{fold}"
                 tested[title][job.method] = read_result(file)
-        for method, of_folds in files.items():
-            if all(file.is_file() for file in of_folds):
-                merged = FolderResult.merged([read_result(file) for file in of_folds])
-                validated[f"{name}, validation"][method] = merged
+        for method, parts in of_folds.items():
+            if len(parts) == len(folds):
+                validated[f"{name}, validation"][method] = FolderResult.merged(parts)
     for cases, results in (("test_best" if best else "test", tested), ("validation", validated)):
         if not results:
             continue

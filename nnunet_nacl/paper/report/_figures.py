@@ -115,7 +115,8 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
             line = [values.get(method, math.nan) for method in methods]
             label = wrapped(f"{name}: {shown}", 44, 6)
             ax.plot(angles, [*line, line[0]], label=label, **style_of(names, name), **_LINE)
-    least, most = np.nan_to_num([min(values.values()), max(values.values())])
+    known = [value for value in values.values() if not math.isnan(value)]
+    least, most = min(known, default=0.0), max(known, default=0.0)
     low = 0.0
     high = 1.1 * most or 1.0
     better = "in"

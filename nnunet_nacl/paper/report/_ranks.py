@@ -75,9 +75,10 @@ def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = _paper_voxels(comparisons)
-    metrics = min((comparison.segmentation_metrics for comparison in comparisons), key=len)
-    of_paper = [Metric(name, voxels) for name in PAPER_METRICS]
-    return _rank_by([*metrics, *of_paper], comparisons, scheme)
+    metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
+    if all(len(comparison.segmentation_metrics) > 1 for comparison in comparisons):
+        metrics.insert(1, Metric("HD95"))
+    return _rank_by(metrics, comparisons, scheme)
 
 
 def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:

@@ -1,5 +1,6 @@
 """The pages of a study, from what its runs left: one for several data sets."""
 
+import os
 from dataclasses import replace
 from functools import cache
 
@@ -26,6 +27,8 @@ def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final")
     for method in methods:
         trainer = f"nnUNetTrainer{method[-2:]}"
         jobs.append(replace(job, method=method, trainer=trainer, data=data, options=options))
+        jobs[-1].checkpoint.parent.mkdir(parents=True)
+        jobs[-1].checkpoint.touch()
         jobs[-1].test.mkdir(parents=True)
         write_summary(result_of(method), jobs[-1].test / SUMMARY_NAME)
     return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits)
@@ -53,6 +56,17 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
     other = replace(one, study=read_study("prior"))
     pages = report_experiments([one, other])
     assert [page.parent.name for page in pages] == ["penalty", "prior"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_results_of_an_earlier_model_are_left_out(job: Job) -> None:
+    """NACL l1 was trained anew, and its test cases are not predicted yet."""
+    one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
+    anew = (one.jobs[0].test / SUMMARY_NAME).stat().st_mtime + 60
+    os.utime(one.jobs[0].checkpoint, (anew, anew))
+    (page,) = report_experiments([one])
+    assert "NACL l2" in page.read_text()
+    assert "NACL l1" not in page.read_text()
 
 
 @pytest.mark.usefixtures("undrawn")

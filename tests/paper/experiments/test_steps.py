@@ -145,6 +145,7 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
     """All folds' models predict the same test cases; validation cases belong to one fold each."""
     jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
     for one in jobs:
+        archive(one.checkpoint)
         summary(one.test, one.data.test_cases)
         summary(one.validation, one.split["val"])
     reported: list[str] = []

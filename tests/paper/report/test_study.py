@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings, resample_weights
+from nnunet_nacl.metrics import Estimate, Settings, resample_weights
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.paper.report._figures import relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
@@ -89,6 +89,14 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
     two_axes = draw(without(runs_of_losses, *(one.name for one in RADAR.groups["LS"])), RADAR)
     assert (two_axes.name, legend(two_axes)) == ("rectilinear", ["FL", "SVLS"])
+
+
+def test_a_radar_reaches_every_value_that_is_known(runs_of_losses: dict[str, FolderResult]) -> None:
+    """Also if that of the first method is not."""
+    comparison = without(runs_of_losses)
+    values = dict.fromkeys(comparison.names, 2.5) | {"FL 1": np.nan}
+    comparison.estimates[NLL] = {name: Estimate.of_means(np.array([[value]])) for name, value in values.items()}
+    assert draw(comparison, RADAR, 1).get_ylim() == pytest.approx((0, 2.75))
 
 
 def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> None:

@@ -234,17 +234,18 @@ class CellSums:
         """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
         if channel >= self._first:
             self._add_to_structure(channel, p, cells)
-        inside, outside = self.channels[channel], self.rests[channel]
+        sums = self.channels[channel]
         logs = np.log(
             p, dtype=np.float64
         )  # NumPy takes several at a time, a compiled loop does not
         if background is not None:
-            add_to_bins(p, logs, background, True, cells, self._edges, inside)
+            add_to_bins(p, logs, background, True, cells, self._edges, sums)
             return
-        add_to_bins(p, logs, p, False, cells, self._edges, inside)
+        add_to_bins(p, logs, p, False, cells, self._edges, sums)
         rest = 1 - p.astype(np.float64)
         opposite = cells ^ np.uint8(HIT)  # what is no hit inside is one outside
-        add_to_bins(rest, np.log(rest), p, False, opposite, self._edges_of_rest, outside)
+        rests = self.rests[channel]
+        add_to_bins(rest, np.log(rest), p, False, opposite, self._edges_of_rest, rests)
 
     def _add_to_structure(self, channel: int, p: Floats, cells: Bytes) -> None:
         """Add voxels to a structure's largest p, its unsure voxels, and those that masks by threshold miss."""
@@ -322,7 +323,8 @@ class CellSums:
         """Return the tables of each voxel set."""
         settings = self._settings
         activation = self._meaning.activation
-        channels, top = self.channels.copy(), self._top()
+        channels = self.channels.copy()
+        top = self._top()
         if settings.protocol == "standard":  # p = 0 is in the first bin
             for sums in (channels, top):
                 sums[..., 1, :] += sums[..., 0, :]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from nnunet_nacl.commands._bridge import CommandLine
 from nnunet_nacl.commands._chosen import Device, find_device
+from nnunet_nacl.commands._output import print_skipped
 
 Converter = Literal[
     "brats19", "brats19_regions", "flare21", "kits19", "mrbrains18", "mrbrains18_structures",
@@ -214,10 +215,10 @@ def paper_logits(
     """
     from nnunet_nacl.paper.logits import compare_logits
 
-    without = compare_logits(
+    without, skipped = compare_logits(
         model_folders, o, folds=f, images=i, labels=gt, device=find_device(device)
     )
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {o}")
-    return 0
+    return print_skipped(skipped)

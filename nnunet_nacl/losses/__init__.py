@@ -29,7 +29,14 @@ from nnunet_nacl.losses._focal import (
 from nnunet_nacl.losses._nacl import NACLLoss
 from nnunet_nacl.losses._neighborhood import Neighborhood, neighbor_shares
 from nnunet_nacl.losses._target import Target
-from nnunet_nacl.losses._terms import DiceACE, DicePlusPlus, ImageTerm, SharedByTerms, SoftDice
+from nnunet_nacl.losses._terms import (
+    DiceACE,
+    DicePlusPlus,
+    ImageTerm,
+    SharedByTerms,
+    SoftDice,
+    sum_by_bin,
+)
 
 __all__ = [
     "CRaCLoss",
@@ -59,4 +66,5 @@ __all__ = [
     "neighbor_shares",
     "soft_cross_entropy",
     "squared_error",
+    "sum_by_bin",
 ]

@@ -193,24 +193,21 @@ class DiceACE(ImageTerm):
         return dice + self.ace_weight * super().forward(logits, target, loss_mask=loss_mask)
 
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        p = p.flatten(2)
-        target = target.flatten(2)
-        valid = valid.flatten(2).expand_as(p)
-        # Σ w, Σ w p and Σ w y of each image, class and bin, (b, C, M)
-        count, of_p, of_target = (p.new_zeros(*p.shape[:2], self.num_bins) for _ in range(3))
-        for index, weight in self._weights(p, valid):
-            count = count.scatter_add(2, index, weight)
-            of_p = of_p.scatter_add(2, index, weight * p)
-            of_target = of_target.scatter_add(2, index, weight * target)
+        count = p.new_zeros(*p.shape[:2], self.num_bins)
+        gap = torch.zeros_like(count)
+        for bins, weight in self._weights(p, valid.expand_as(p)):
+            count = count + sum_by_bin(bins, weight, self.num_bins)
+            # Not Σ w p less Σ w y, both of which are large
+            gap = gap + sum_by_bin(bins, weight * (p - target), self.num_bins)
         smallest = self.smallest if self.bins == "soft" else 0.5
         filled = count >= smallest
-        gap = (of_p - of_target).abs() / count.clamp_min(smallest)
-        error = torch.where(filled, gap, 0).sum(2) / filled.sum(2).clamp_min(1)
-        present = target.sum(2) > 0
+        errors = torch.where(filled, gap.abs() / count.clamp_min(smallest), 0)
+        error = errors.sum(2) / filled.sum(2).clamp_min(1)
+        present = target.flatten(2).sum(2) > 0
         return torch.where(present, error, 0).mean()
 
     def _weights(self, p: Tensor, valid: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the bins that voxels (b, C, N) belong to, by index, and their weights w there."""
+        """Return the bins that voxels (b, C, *spatial) belong to, by index, and their weights w there."""
         if self.bins == "hard":
             edges = torch.linspace(0, 1, self.num_bins + 1, device=p.device, dtype=p.dtype)[1:-1]
             return [(torch.bucketize(p.detach().contiguous(), edges), valid)]
@@ -221,3 +218,13 @@ class DiceACE(ImageTerm):
             (lower.long(), (1 - upper_share) * valid),
             (lower.long() + 1, upper_share * valid),
         ]
+
+
+def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
+    """Sum values (b, C, *spatial) over the voxels of each bin: (b, C, ``num_bins``).
+
+    Each slice has its own sum: in float32, what a voxel adds to a sum over millions of them is rounded away.
+    """
+    by_slice = values.new_zeros(*values.shape[:-2], num_bins)
+    by_slice = by_slice.scatter_add(-1, bins.flatten(-2), values.flatten(-2))
+    return by_slice.reshape(*values.shape[:2], -1, num_bins).sum(2)

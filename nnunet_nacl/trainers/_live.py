@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from nnunet_nacl.files import whole_file
+from nnunet_nacl.losses import sum_by_bin
 from nnunet_nacl.metrics import CORE_PROBABILITY
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.typing import ByName
@@ -50,8 +51,9 @@ class LiveCalibration:
     ) -> None:
         self.regions = regions
         self.ignore_label = ignore_label
-        # (1 or R, 3, bins): voxels, sum of confidence, hits
-        self._bins = torch.zeros(1, 3, _NUM_BINS, device=device)
+        # (1 or R, bins): voxels, and Σ confidence − hit
+        self._voxels = torch.zeros(1, _NUM_BINS, device=device)
+        self._gaps = torch.zeros(1, _NUM_BINS, device=device)
         self._max_logits = torch.zeros(_NUM_FINE, device=device)
 
     @torch.no_grad()
@@ -76,29 +78,26 @@ class LiveCalibration:
             counted = counted & valid
             known = known & valid
         place = (confidence * _NUM_BINS).ceil().long().clamp(1, _NUM_BINS) - 1
-        columns = counted, confidence * counted, hits & counted & finite
-        bins = [
-            _sums(place[:, one], [column[:, one] for column in columns], _NUM_BINS)
-            for one in range(place.shape[1])
-        ]
+        gaps = (confidence - (hits & finite).float()) * counted
+        self._voxels = self._voxels + sum_by_bin(place, counted.float(), _NUM_BINS).sum(0)
+        self._gaps = self._gaps + sum_by_bin(place, gaps, _NUM_BINS).sum(0)
         highest = logits.amax(1, keepdim=True).nan_to_num()
         place = ((highest - MAX_LOGIT_EDGES[0]) * _FINE).floor().clamp(0, _NUM_FINE - 1).long()
-        self._bins = self._bins + torch.stack(bins)
-        self._max_logits += _sums(place, [known], _NUM_FINE)[0]
+        self._max_logits += sum_by_bin(place, known.float(), _NUM_FINE).sum((0, 1))
 
     def gather(self) -> None:
         """Add what the other processes of a distributed training counted."""
-        for counts in (self._bins, self._max_logits):
-            torch.distributed.all_reduce(counts)
+        for sums in (self._voxels, self._gaps, self._max_logits):
+            torch.distributed.all_reduce(sums)
 
     def values(self) -> ByName:
         """``VALUES``, NaN where there are no voxels, and the voxels by maximum logit, ``MAX_LOGIT_HISTOGRAM``."""
         values: ByName = dict.fromkeys(VALUES, math.nan)
-        voxels, confidence, hits = self._bins.cpu().double().numpy().swapaxes(0, 1)
-        known = voxels.sum(1) > 0
+        totals = self._voxels.cpu().double().numpy().sum(1)
+        known = totals > 0
         if known.any():
-            totals = voxels.sum(1)[known]
-            gaps = (confidence - hits)[known]
+            totals = totals[known]
+            gaps = self._gaps.cpu().double().numpy()[known]
             values["ece"] = float((np.abs(gaps).sum(1) / totals).mean())
             values["over_confidence"] = float((gaps.sum(1) / totals).mean())
         max_logits = self._max_logits.cpu().double().numpy()
@@ -109,12 +108,6 @@ class LiveCalibration:
             values |= zip(MAX_LOGIT_QUANTILES, map(float, quantiles), strict=True)
         values[MAX_LOGIT_HISTOGRAM] = max_logits.reshape(-1, _FINE).sum(1).astype(int).tolist()
         return values
-
-
-def _sums(place: Tensor, columns: list[Tensor], bins: int) -> Tensor:
-    """Sums of each column over the voxels of each bin, (columns, bins) in float32."""
-    values = torch.stack([column.float().flatten() for column in columns])
-    return values.new_zeros(len(columns), bins).index_add_(1, place.flatten(), values)
 
 
 class LiveCurvesMixin(nnUNetTrainer):

@@ -148,6 +148,21 @@ def test_against_loops(lacking: bool, generator: torch.Generator) -> None:
     assert ace(bins="hard")(logits, labels).item() == pytest.approx(mean_ace(p, hot, soft=False), rel=1e-9)
 
 
+@pytest.mark.parametrize("bins", ["soft", "hard"])
+def test_ace_of_many_voxels_keeps_its_digits(bins: str, generator: torch.Generator) -> None:
+    """In single precision, a p of 0.999 that is added to a sum of 30,000 is added as 1."""
+    p = 0.9985 + 0.001 * torch.rand(64, 64, 128, generator=generator)
+    logits = torch.stack([torch.zeros_like(p), p.logit()])[None]
+    labels = (torch.rand(1, 1, *p.shape, generator=generator) < 0.9996).long()
+    (value, gradient), (expected, slope) = (
+        value_and_gradient(ace(bins=bins), given, labels) for given in (logits, logits.double())
+    )
+    torch.testing.assert_close(value, expected, rtol=1e-3, atol=0, check_dtype=False)
+    torch.testing.assert_close(
+        gradient.sum((0, 2, 3, 4)), slope.sum((0, 2, 3, 4)), rtol=1e-3, atol=0, check_dtype=False
+    )
+
+
 def test_hard_bins_are_right_closed() -> None:
     # p = 0.5 belongs to (0.45, 0.5] with 0.46, not to (0.5, 0.55] with 0.53
     p = torch.tensor([[[0.5, 0.46, 0.53]]], dtype=torch.float64)

@@ -73,6 +73,18 @@ def test_figures(regions: bool, ignore: bool) -> None:
     assert figures[MAX_LOGIT_HISTOGRAM] == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
 
 
+def test_many_voxels_keep_their_digits() -> None:
+    """In single precision, a confidence of 0.999 that is added to a sum of 30,000 is added as 1."""
+    generator = torch.Generator().manual_seed(0)
+    p = 0.9985 + 0.001 * torch.rand(64, 64, 128, generator=generator)
+    hits = torch.rand(p.shape, generator=generator) < 0.9996
+    epoch = LiveCalibration(regions=False, ignore_label=None)
+    epoch.add(torch.stack([torch.zeros_like(p), p.logit()])[None], hits[None, None].long())
+    expected = float(p.double().mean() - hits.double().mean())
+    assert epoch.values()["over_confidence"] == pytest.approx(expected, rel=1e-3)
+    assert epoch.values()["ece"] == pytest.approx(abs(expected), rel=1e-3)
+
+
 def test_masks_of_any_dtype() -> None:
     """As the losses take them."""
     of_bools, of_floats = (LiveCalibration(regions=True, ignore_label=None) for _ in range(2))

@@ -1,6 +1,5 @@
 """A trained model's logits: their means by true class, and the maximum logit during training."""
 
-import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from nnunet_nacl.case_loop import Skipped, check_any_used
 from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
@@ -33,7 +33,7 @@ def compare_logits(
     images: str | Path | None = None,
     labels: str | Path | None = None,
     device: str = "cpu",
-) -> dict[str, str]:
+) -> tuple[dict[str, str], list[Skipped]]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
 
     It uses the same folds of each model, with their validation cases or the given images (see ``mean_logits``). Methods
@@ -43,6 +43,7 @@ def compare_logits(
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
         written if no others remain.
+        The cases that could not be used.
 
     Raises:
         FileExistsError: ``output`` exists and is not an empty folder.
@@ -78,7 +79,8 @@ def compare_logits(
             )
         for ending in ("svg", "png"):
             save_plot(figure, output / f"{stem}.{ending}")
-    return without
+    skipped = {case.case: case for table in means.values() for case in table.attrs["skipped"]}
+    return without, [*skipped.values()]
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
@@ -125,7 +127,7 @@ def mean_logits(
 
     The cases are each fold's validation cases, from nnU-Net's preprocessed data (for ``all``, all cases), or the given
     images, of which each fold's model segments all. A case that cannot be read, or whose labels do not lie where its
-    image does, is named on standard error and left out.
+    image does, is left out.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
@@ -142,7 +144,7 @@ def mean_logits(
     Returns:
         A row for each true class and logit: ``true_class``, ``logit``, ``mean_absolute`` of |l| and ``mean`` of l, NaN
         where there is no voxel, and ``voxels``, their number. With regions, true classes are each region and what is
-        outside it.
+        outside it. ``attrs["skipped"]`` has the cases left out, with the reasons.
 
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, or preprocessed data are missing.
@@ -158,6 +160,7 @@ def mean_logits(
     unseen = LabelledImages.given(images, labels)
     model = Path(model_folder)
     sums = []
+    skipped = []
     for fold in folds:
         content = read_checkpoint(model / f"fold_{fold}" / CHECKPOINTS["final"])
         predictor = build_predictor(model, content, device)
@@ -168,16 +171,17 @@ def mean_logits(
             try:
                 image, ground_truth, _ = cases.load(name)
             except (OSError, ValueError) as error:  # damaged, or labels do not lie on the image
-                tqdm.write(f"skipped {name}: {error}", file=sys.stderr)
+                skipped.append(Skipped(name, str(error)))
                 continue
             logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             sums.append(_sums(logits.numpy(), ground_truth, data_set))
-    if not sums:
-        raise ValueError("No case could be used.")
+    check_any_used(sums, skipped)
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)
-    return table.reset_index()
+    table = table.reset_index()
+    table.attrs["skipped"] = skipped
+    return table
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:

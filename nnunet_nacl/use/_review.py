@@ -160,7 +160,7 @@ def review_folder(
         rows = [row for row, case in enumerate(counted.cases) if case in views]
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *failed])
     fits = review_fit.structures if review_fit else {}
-    agreement = np.full((len(counted.cases), len(counted.structures)), np.nan)
+    agreement = np.full((len(counted.cases), len(counted.meaning.structures)), np.nan)
     if views:
         agreement[:] = [views[case].agreement for case in counted.cases]
     table = ranked_structures(counted, fits, agreement)

@@ -191,10 +191,11 @@ class Sample:
             np.any(near, axis=0), labels, labels != meaning.ignored, most, name
         )
         logits, features = values(index)
+        drawn = labels[index]
         return cls(
             meaning=meaning,
             logits=meaning.activation.centered(logits),
-            truth=meaning.truth(labels[index]),
+            truth=drawn.astype(np.int64) if meaning.regions is None else meaning.masks(drawn),
             weights=weights,
             near=near[:, index],
             case=np.zeros(index.size, np.int32),

@@ -98,12 +98,10 @@ def judge(sample: Sample, logits: Floats) -> Score:
     p = sample.activation.probabilities(logits.astype(np.float64))
     hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
     confidence = sample.activation.confidences(p).clip(0, 1)
-    tables = BinCounts.stack(
-        [
-            BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
-            for top, near in enumerate(sample.near)
-        ]
-    )
+    tables = [
+        BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
+        for top, near in enumerate(sample.near)
+    ]
     changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         predicted = sample.meaning.masks(segment(p, sample.meaning))
@@ -112,8 +110,8 @@ def judge(sample: Sample, logits: Floats) -> Score:
     return Score(
         NLL=nll.value,
         NLL_change=nll.minus(nll_as_trained).interval,
-        ECE=float(mean_of_known(expected_calibration_error(tables))),
-        over_confidence=float(mean_of_known(tables.over_confidence)),
+        ECE=float(mean_of_known([expected_calibration_error(table) for table in tables])),
+        over_confidence=float(mean_of_known([table.over_confidence for table in tables])),
         Dice=float(mean_of_known(mean_of_known(dice))),
         changed=float(changed / max(_of_cases(sample, as_trained.max(0)).sum(), 1)),
     )

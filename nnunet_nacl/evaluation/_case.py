@@ -26,7 +26,7 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, NpzChannels, Predictions
 from nnunet_nacl.typing import ByName, Floats
 
-COUNTING = 8
+COUNTING = 9
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
 USUAL_SETTINGS = Settings(surface=True)
 """The settings of the command ``evaluate`` without options, which does not count such records again."""
@@ -123,7 +123,7 @@ class SavedCase:
         labels, geometry = self._data_set.reader.read_labels(file)
         geometry.check_same(self.geometry, ignore_geometry=ignore_geometry)
         canonical = canonical_labels(labels, self._data_set.meaning, ignore_label, str(file))
-        return LabelMap(canonical, geometry if geometry.known else self.geometry)
+        return LabelMap(canonical, self.geometry if self.geometry.known else geometry)
 
     def read_truth(self, *, ignore_geometry: bool = False) -> LabelMap:
         """Canonical labels and geometry of the ground truth."""

@@ -23,7 +23,7 @@ from nnunet_nacl.metrics import (
     evaluate_arrays,
     named_columns,
     no_counts,
-    with_columns,
+    replace_columns,
 )
 from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
 from nnunet_nacl.typing import ByName, Floats
@@ -100,7 +100,8 @@ def read_record(file: Path) -> FolderResult:
             }
             like = replace(empty, segmentation_metrics=metrics)
             counted = _CASE.validate_json(case.item())
-            return FolderResult([counted], with_columns(like, row), [], origin)
+            counts = replace_columns(lambda name, _: row[name], like)
+            return FolderResult([counted], counts, [], origin)
     except Exception as error:  # a damaged file makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error
 

@@ -205,7 +205,7 @@ class FolderResult:
                 "the background, too. Either the model is unsure everywhere, or that is far in these images: then give "
                 "evaluate a smaller --margin."
             )
-        lost = self.meaning.what_is_lost
+        lost = self.meaning.note_on_overlap
         if lost is not None:
             notes.append(f"{lost} Dice, like nnU-Net's, is that of the label map.")
         return notes + self.notes_on_empty_cases
@@ -231,15 +231,15 @@ class FolderResult:
 
         Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
         """
-        is_counted = "image" in self.voxels and self.settings.counts_all_voxels
+        is_counted = "image" in self.settings.voxels and self.settings.protocol == "standard"
         return voxels == "image" and is_counted
 
     def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
         """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
         metrics = {
-            name: metric.of_class(tables.classwise)
+            name: metric.from_bins(tables.classwise)
             for name, metric in CALIBRATION_METRICS.items()
-            if metric.of_class is not None
+            if metric.from_bins is not None
         }
         return {
             label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}

@@ -10,7 +10,7 @@ from nnunet_nacl.metrics._bins import (
     mean_of_known,
     named_columns,
     ratio,
-    with_columns,
+    replace_columns,
 )
 from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._counting import (
@@ -44,10 +44,10 @@ from nnunet_nacl.metrics._labels import (
     canonical_labels,
     region_of,
     to_numpy,
-    whole_numbers,
 )
+from nnunet_nacl.metrics._loops import confusion_matrix
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import confusion_matrix, dice, dice_of_sizes, surface_metrics
+from nnunet_nacl.metrics._overlap import dice, dice_of_sizes, surface_metrics
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -124,11 +124,10 @@ __all__ = [
     "percentile_interval",
     "ratio",
     "region_of",
+    "replace_columns",
     "resample_weights",
     "segment",
     "split_scores",
     "surface_metrics",
     "to_numpy",
-    "whole_numbers",
-    "with_columns",
 ]

@@ -1,6 +1,6 @@
 """Bins of confidence, and the calibration errors that follow from their counts and sums."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -29,25 +29,20 @@ def each_column(
     function: Callable[..., NDArray[Any]], record: Columns, *others: Columns
 ) -> Columns:
     """Return the record with ``function(column, *columns of the others)`` in place of each array."""
-    return _changed(lambda _, *columns: function(*columns), record, *others)
+    return replace_columns(lambda _, *columns: function(*columns), record, *others)
 
 
 def named_columns(record: Any) -> dict[str, NDArray[Any]]:
     """Return the record's arrays by the names that lead to them, such as ``calibration.near.top.count``."""
     found: dict[str, NDArray[Any]] = {}
-    _changed(found.setdefault, record)
+    replace_columns(found.setdefault, record)
     return found
 
 
-def with_columns(record: Columns, columns: Mapping[str, NDArray[Any]]) -> Columns:
-    """Return the record with these arrays, named as by ``named_columns``, in place of its own."""
-    return _changed(lambda name, _: columns[name], record)
-
-
-def _changed(
+def replace_columns(
     function: Callable[..., NDArray[Any]], record: Columns, *others: Columns, name: str = ""
 ) -> Columns:
-    """Put ``function(name, *columns)`` in place of each array of a record; all that holds no array stays."""
+    """Return the record with ``function(name, *columns)`` in place of each array, see ``named_columns``."""
     changed: Any = record
     if isinstance(record, np.ndarray):
         changed = function(name.removeprefix("."), record, *others)
@@ -55,11 +50,11 @@ def _changed(
         changed = {}
         for key in record:
             of_key = [part[key] for part in (record, *others)]  # type: ignore[index]
-            changed[key] = _changed(function, *of_key, name=f"{name}.{key}")
+            changed[key] = replace_columns(function, *of_key, name=f"{name}.{key}")
     elif is_dataclass(record):
         for field in fields(record):
             of_field = [getattr(part, field.name) for part in (record, *others)]
-            column = _changed(function, *of_field, name=f"{name}.{field.name}")
+            column = replace_columns(function, *of_field, name=f"{name}.{field.name}")
             changed = replace(changed, **{field.name: column})
     return cast("Columns", changed)
 
@@ -121,11 +116,6 @@ class BinCounts:
         weighted = confidences if weights is None else confidences * weights
         confidence = np.bincount(bins, weighted, num_bins).astype(np.float64)
         return cls(wrong + right, right, confidence, np.zeros((), np.int64))
-
-    @classmethod
-    def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
-        """Stack tables of one shape along a new leading axis."""
-        return each_column(lambda *parts: np.stack(parts), *tables)
 
     def __getitem__(self, index: Any) -> "BinCounts":
         """Some of the tables; the index is one of the leading axes."""

@@ -8,7 +8,14 @@ from dataclasses import replace
 import numpy as np
 from scipy.ndimage import find_objects
 
-from nnunet_nacl.metrics._counting import CaseArrays, Channels, check_shape, count_case, segment
+from nnunet_nacl.metrics._counting import (
+    CaseArrays,
+    Channels,
+    check_shape,
+    count_classes,
+    count_regions,
+    segment,
+)
 from nnunet_nacl.metrics._counts import Counts
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
@@ -21,7 +28,7 @@ from nnunet_nacl.metrics._labels import (
 from nnunet_nacl.metrics._near import check_spacing
 from nnunet_nacl.metrics._overlap import surface_metrics
 from nnunet_nacl.metrics._settings import Settings
-from nnunet_nacl.typing import Array, Floats, Labels, Mask
+from nnunet_nacl.typing import Array, Floats, Labels
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
@@ -134,8 +141,12 @@ def _meaning_of_regions(regions: Sequence[Region], highest: int) -> LabelMeaning
 
 
 def evaluate_arrays(case: CaseArrays) -> Counts:
-    """A record of one case, whose labels are canonical."""
-    counts = count_case(case)
+    """Return the record of one case, whose labels are canonical; errors as for ``count_classes``."""
+    if case.meaning.activation.exclusive:
+        sums, by_argmax = count_classes(case)
+    else:
+        sums = by_argmax = count_regions(case)
+    counts = sums.counts(by_argmax, case.voxel_ml, has_truth=case.truth is not None)
     truth = counts.truth
     if case.truth is None or truth is None:
         return counts
@@ -152,11 +163,17 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
 
 
 def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
-    """Surface distances (1, structures).
+    """Measure ``SURFACE_METRICS`` of each structure: (1, structures).
 
     Of a missed or spurious structure HD95 and ASSD count as the image's diagonal, NSD as 0. NaN for a structure in
     neither, and for one whose surface is hidden by ignored voxels.
     """
+    spacing = case.spacing
+    tolerance = case.settings.tolerance_mm
+    # From the center of one corner's voxel to the opposite one's
+    steps = np.array(truth.shape) - 1
+    diagonal = np.linalg.norm(steps * spacing)
+    diagonal_in_voxels = np.linalg.norm(steps)
     # Each label's box, which holds all that matters; label 0 would have none
     objects = [
         find_objects(labels + 1, case.meaning.ignored) for labels in (truth, case.segmentation)
@@ -174,21 +191,12 @@ def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
         known = truth[box] != case.meaning.ignored
         inside = case.meaning.mask(truth[box], number)
         predicted = case.meaning.mask(case.segmentation[box], number) & known
-        found.append(_of_structure(case, inside, predicted, known))
+        if inside.any() != predicted.any():
+            found.append([diagonal, diagonal_in_voxels, diagonal, diagonal_in_voxels, 0])
+            continue
+        hd95, assd, nsd = surface_metrics(inside, predicted, spacing, tolerance, known)
+        in_voxels = (hd95 / spacing[0], assd / spacing[0])
+        if len(set(spacing)) > 1:
+            in_voxels = surface_metrics(inside, predicted, [1] * known.ndim, tolerance, known)[:2]
+        found.append([hd95, in_voxels[0], assd, in_voxels[1], nsd])
     return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
-
-
-def _of_structure(case: CaseArrays, truth: Mask, predicted: Mask, known: Mask) -> list[float]:
-    """One for each of ``SURFACE_METRICS``, from what lies in a box around the structure."""
-    if truth.any() != predicted.any():
-        # From the center of one corner's voxel to the opposite one's
-        steps = np.array(case.shape) - 1
-        diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
-        return [*diagonals, *diagonals, 0.0]
-    tolerance = case.settings.tolerance_mm
-    hd95, assd, nsd = surface_metrics(truth, predicted, case.spacing, tolerance, known)
-    step = case.spacing[0]
-    in_voxels = (hd95 / step, assd / step)
-    if len(set(case.spacing)) > 1:
-        in_voxels = surface_metrics(truth, predicted, [1] * truth.ndim, tolerance, known)[:2]
-    return [hd95, in_voxels[0], assd, in_voxels[1], nsd]

@@ -5,7 +5,8 @@ voxel set is some of the cells, and its tables, its tables under perfect calibra
 So are the sums of a structure over all voxels, and over those that are not ignored. Without ground truth, all are.
 
 Held in the size of the image are, of classes: ground truth, segmentation, argmax, whether they agree, and cells (a byte
-each), background and largest probability (four bytes each): 13 bytes a voxel, however many classes there are.
+each), the probability of the background, the largest one and the sum over the classes (four bytes each): 17 bytes a
+voxel, however many classes there are.
 """
 
 import math
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nnunet_nacl.metrics._counts import CellSums, Counts
+from nnunet_nacl.metrics._counts import CellSums
 from nnunet_nacl.metrics._labels import Activation, LabelMeaning
 from nnunet_nacl.metrics._loops import (
     FOREGROUND,
@@ -28,10 +29,10 @@ from nnunet_nacl.metrics._loops import (
     PREDICTED,
     TOP,
     Bytes,
-    follow,
+    confusion_matrix,
+    update_argmax,
 )
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import confusion_matrix
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
 from nnunet_nacl.typing import Floats, Labels, Mask
 
@@ -178,7 +179,7 @@ class GivenLabels:
         """Take a channel's probabilities (n,), float32 at least, of some of the voxels."""
         segmentation, label = self.segmentation[part], self.label[part]
         if self._by_argmax:
-            follow(p, channel, segmentation, self._largest[part], label, self._agrees[part])
+            update_argmax(p, channel, segmentation, self._largest[part], label, self._agrees[part])
             return
         written, threshold = self._writes[channel]
         may_be_there = above(p, threshold, or_equal=True) & (segmentation == written)
@@ -240,40 +241,20 @@ class CaseArrays:
     must_agree: bool = False
     thresholds: tuple[float, ...] | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the image."""
-        return self.channels.shape[1:]
-
     def flat(self) -> tuple[Labels, Labels]:
         """Return ground truth (the ignored label everywhere if there is none) and segmentation, (n,) each."""
         truth = self.truth
         if truth is None:
             ignored = self.meaning.ignored
-            truth = np.full(self.shape, ignored, np.min_scalar_type(ignored))
+            truth = np.full_like(self.segmentation, ignored, np.min_scalar_type(ignored))
         return truth.reshape(-1), self.segmentation.reshape(-1)
 
 
-def count_case(case: CaseArrays) -> Counts:
-    """Count a case, except for segmentation metrics.
+def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
+    """Return a case's sums by the segmentation and by the argmax, which postprocessing may have changed.
 
     Raises a ValueError if values are not probabilities, or give another segmentation than they must.
     """
-    if case.meaning.activation.exclusive:
-        sums, argmax = _count_classes(case)
-        by_argmax = sums
-        # Postprocessed: tables need the predicted class, which is known only after the pass.
-        if argmax is not None:
-            unchecked = replace(case, segmentation=argmax, must_agree=False, thresholds=None)
-            by_argmax, _ = _count_classes(unchecked)
-    else:
-        sums = _count_regions(case)
-        by_argmax = sums
-    return sums.counts(by_argmax, case.voxel_ml, has_truth=case.truth is not None)
-
-
-def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
-    """Return the sums by the segmentation, and the argmax (*spatial) if it differs."""
     meaning = case.meaning
     truth, segmentation = case.flat()
     sums = CellSums(meaning, case.settings, case.channels.dtype)
@@ -304,11 +285,20 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, Labels | None]:
         sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         takers[-1].check(case.channels.name)
-    is_argmax = np.array_equal(argmax.label, segmentation)
-    return sums, None if is_argmax else argmax.label.reshape(case.shape)
+    if np.array_equal(argmax.label, segmentation):
+        return sums, sums
+    # The argmax is known only now, after the pass
+    by_argmax = replace(
+        case,
+        segmentation=argmax.label.reshape(case.segmentation.shape),
+        must_agree=False,
+        thresholds=None,
+    )
+    return sums, count_classes(by_argmax)[0]
 
 
-def _count_regions(case: CaseArrays) -> CellSums:
+def count_regions(case: CaseArrays) -> CellSums:
+    """Return a case's sums; errors as for classes."""
     meaning = case.meaning
     truth, segmentation = case.flat()
     sums = CellSums(meaning, case.settings, case.channels.dtype)
@@ -345,7 +335,8 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
     """Mark the voxels (n,) near those where 1 − p_0, or a region's p, exceeds the core's probability."""
     foreground = case.meaning.activation.foreground
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
-    near = near_core(core.reshape(case.shape), case.spacing, case.settings.margin_mm)
+    image = core.reshape(case.segmentation.shape)
+    near = near_core(image, case.spacing, case.settings.margin_mm)
     return near.reshape(-1)
 
 

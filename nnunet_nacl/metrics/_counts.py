@@ -146,15 +146,8 @@ class Counts:
     def num_cases(self) -> int:
         return len(self.voxel_ml)
 
-    __iter__ = None  # neither over cases nor over voxel sets
-
     def __getitem__(self, voxels: Voxels) -> CalibrationTables:
         """The tables of a voxel set over all cases; a KeyError if it was not counted."""
-        if voxels not in self.calibration:
-            counted = ", ".join(self.calibration) or "none"
-            raise KeyError(
-                f"expected one of the voxel sets that were counted, {counted}; got {voxels}"
-            )
         return self.calibration[voxels].sum()
 
     @classmethod
@@ -174,11 +167,13 @@ class Counts:
     @property
     def by_structure(self) -> dict[Structure, Numbers]:
         """Segmentation metrics by label or region; means over cases with a value."""
-        found: dict[Structure, Numbers] = {structure: {} for structure in self.structures}
-        for metric, values in self.segmentation_metrics.items():
-            for of_structure, mean in zip(found.values(), mean_of_known(values.T), strict=True):
-                of_structure[metric] = float(mean)
-        return found
+        means = {
+            metric: mean_of_known(values.T) for metric, values in self.segmentation_metrics.items()
+        }
+        return {
+            structure: {metric: float(of_all[number]) for metric, of_all in means.items()}
+            for number, structure in enumerate(self.structures)
+        }
 
     @property
     def Dice(self) -> float:  # noqa: N802 - as in papers
@@ -234,20 +229,26 @@ class CellSums:
             for dtype in (stored, counted)
         )
 
+    @np.errstate(divide="ignore")  # ln 0
     def add(self, channel: int, p: Floats, cells: Bytes, background: Floats | None = None) -> None:
         """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
         if channel >= self._first:
-            self._add_structure(channel, p, cells)
-        inside, outside = self.channels[channel], self.rests[channel]
+            self._add_to_structure(channel, p, cells)
+        sums = self.channels[channel]
+        logs = np.log(
+            p, dtype=np.float64
+        )  # NumPy takes several at a time, a compiled loop does not
         if background is not None:
-            add_to_bins(p, _logarithms(p), background, True, cells, self._edges, inside)
+            add_to_bins(p, logs, background, True, cells, self._edges, sums)
             return
-        add_to_bins(p, _logarithms(p), p, False, cells, self._edges, inside)
+        add_to_bins(p, logs, p, False, cells, self._edges, sums)
         rest = 1 - p.astype(np.float64)
         opposite = cells ^ np.uint8(HIT)  # what is no hit inside is one outside
-        add_to_bins(rest, _logarithms(rest), p, False, opposite, self._edges_of_rest, outside)
+        rests = self.rests[channel]
+        add_to_bins(rest, np.log(rest), p, False, opposite, self._edges_of_rest, rests)
 
-    def _add_structure(self, channel: int, p: Floats, cells: Bytes) -> None:
+    def _add_to_structure(self, channel: int, p: Floats, cells: Bytes) -> None:
+        """Add voxels to a structure's largest p, its unsure voxels, and those that masks by threshold miss."""
         counted = cells & IMAGE > 0
         highest = float(p.max())
         of_counted = highest if counted.all() else float(p[counted].max(initial=0))
@@ -256,25 +257,34 @@ class CellSums:
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
         hits = p[cells & HIT > 0]
         # How many thresholds p reaches, by its odds, in the precision of the file; count_reached makes it exact
-        with np.errstate(divide="ignore"):
-            odds = np.log(hits / (1 - hits))
+        odds = np.log(hits / (1 - hits))
         guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
         count_reached(hits, guesses, THRESHOLDS, self.missed[channel])
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
         """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
+        voxels = self.channels[..., COUNT].sum(2).astype(np.int64)
+        of_image = voxels[0]
+        of_structures = voxels[self._first :]
+        truth = TruthCounts(
+            ignored=np.array(1 - of_image[_COUNTED].sum() / max(of_image.sum(), 1)),
+            sums=self._structure_sums(_COUNTED, self.highest[1]),
+            voxels=of_structures[:, _HIT].sum(1),
+            found=of_structures[:, _HIT & _TOP].sum(1),
+            missed=self.missed[self._first :][:, :-1].cumsum(1),
+        )
         case = Counts(
             structures=tuple(self._meaning.structures),
             voxel_ml=np.array(voxel_ml),
             sums=self._structure_sums(np.ones_like(_COUNTED), self.highest[0]),
             doubt=by_argmax._doubt(),
-            truth=self._truth() if has_truth else None,
+            truth=truth if has_truth else None,
             calibration=by_argmax.tables() if has_truth else {},
             segmentation_metrics={},
         )
         return each_column(lambda column: column[np.newaxis], case)
 
-    def _of_tops(self, channels: Floats) -> Floats:
+    def _by_prediction(self, channels: Floats) -> Floats:
         """Sums (T, ...) of predictions from those of channels (C, ...): classes share one prediction."""
         shared: Floats = channels.sum(0, keepdims=True)
         return shared if self._meaning.activation.exclusive else channels
@@ -282,7 +292,9 @@ class CellSums:
     def _top(self) -> Floats:
         """(T, NUM_CELLS, M + 1, COLUMNS) of the probability of what is predicted."""
         chosen = _CELLS & (TOP if self._meaning.activation.exclusive else PREDICTED) > 0
-        return self._of_tops(np.where(chosen[:, np.newaxis, np.newaxis], self.channels, self.rests))
+        return self._by_prediction(
+            np.where(chosen[:, np.newaxis, np.newaxis], self.channels, self.rests)
+        )
 
     def _structure_sums(self, cells: Mask, highest: Floats) -> StructureSums:
         sums = self.channels[self._first :].sum(2)
@@ -304,27 +316,16 @@ class CellSums:
             unsure=unsure,
             near=np.broadcast_to(voxels.astype(np.int64), unsure.shape),
             errors=np.broadcast_to(voxels - top[:, CONFIDENCE], unsure.shape),
-            entropy=np.broadcast_to(self._of_tops(entropy), unsure.shape),
-        )
-
-    def _truth(self) -> TruthCounts:
-        voxels = self.channels[..., COUNT].sum(2).astype(np.int64)
-        of_image = voxels[0]
-        structures = voxels[self._first :]
-        return TruthCounts(
-            ignored=np.array(1 - of_image[_COUNTED].sum() / max(of_image.sum(), 1)),
-            sums=self._structure_sums(_COUNTED, self.highest[1]),
-            voxels=structures[:, _HIT].sum(1),
-            found=structures[:, _HIT & _TOP].sum(1),
-            missed=self.missed[self._first :][:, :-1].cumsum(1),
+            entropy=np.broadcast_to(self._by_prediction(entropy), unsure.shape),
         )
 
     def tables(self) -> dict[Voxels, CalibrationTables]:
         """Return the tables of each voxel set."""
         settings = self._settings
         activation = self._meaning.activation
-        channels, top = self.channels.copy(), self._top()
-        if settings.counts_all_voxels:  # p = 0 is in the first bin
+        channels = self.channels.copy()
+        top = self._top()
+        if settings.protocol == "standard":  # p = 0 is in the first bin
             for sums in (channels, top):
                 sums[..., 1, :] += sums[..., 0, :]
                 sums[..., 0, :] = 0
@@ -345,8 +346,8 @@ class CellSums:
             found[voxels] = CalibrationTables(
                 top=_observed(top, inside),
                 classwise=_observed(channels, inside),
-                nll=-self._of_tops(logs[:, inside & _HIT].sum(1)),
-                brier=self._of_tops(brier),
+                nll=-self._by_prediction(logs[:, inside & _HIT].sum(1)),
+                brier=self._by_prediction(brier),
                 num_classes=np.array(num_classes),
                 activation=activation,
                 image_voxels=top[..., COUNT][:, _COUNTED].sum((1, 2)).astype(np.int64),
@@ -359,20 +360,13 @@ class CellSums:
         self, voxels: Voxels, channels: Floats, top: Floats
     ) -> tuple[BinCounts | None, BinCounts | None]:
         """Return the expected tables of label and channels if p is right; None for sets without a closed form."""
-        if not self._settings.counts_all_voxels or voxels not in BY_LABEL:
+        if self._settings.protocol != "standard" or voxels not in BY_LABEL:
             return None, None
         surely = _PREDICTED & (voxels == "union")
         right = np.tile(_COUNTED, (len(channels), 1))
         right[: self._first] = surely  # only voxels that are surely in the set can be background
         of_label = _expected(top, surely, _PREDICTED[np.newaxis])
         return of_label, _expected(channels, surely, right)
-
-
-def _logarithms(p: Floats) -> Floats:
-    """Return float64 ln p (n,): NumPy computes several at a time, which a compiled loop does not."""
-    with np.errstate(divide="ignore"):
-        logs: Floats = np.log(p, dtype=np.float64)
-    return logs
 
 
 def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:

@@ -92,11 +92,13 @@ class Estimate:
         patients = np.arange(len(values)) if patients is None else patients
         known = (~np.isnan(values)).astype(np.float64)
         filled = np.nan_to_num(values)
-
-        def resampled(weights: Floats) -> Floats:
-            return mean_of_known(ratio(weights @ filled, weights @ known))
-
-        return cls(resampled, patients, np.asarray(known.any(1)), mean_of_known(values), values)
+        return cls(
+            lambda weights: mean_of_known(ratio(weights @ filled, weights @ known)),
+            patients,
+            np.asarray(known.any(1)),
+            mean_of_known(values),
+            values,
+        )
 
     @classmethod
     def of_tables(
@@ -106,17 +108,16 @@ class Estimate:
         patients: NDArray[np.intp] | None = None,
     ) -> "Estimate":
         """Return a metric of the voxels of all cases together; the first axis of the tables is that of the cases."""
-        of = metric.of
-        if of is None:
-            raise ValueError(f"{metric.name} is not a metric of calibration tables.")
+        from_tables = metric.from_tables
+        assert from_tables is not None, metric.name
         patients = np.arange(len(tables.nll)) if patients is None else patients
 
         def resampled(weights: Floats) -> Floats:
-            values = of(tables.weighted(weights))
+            values = from_tables(tables.weighted(weights))
             return np.full(len(weights), np.nan) if values is None else mean_of_known(values)
 
-        if metric.of_case is not None:
-            return cls(resampled, patients, np.ones(len(patients), bool), metric.of_case(tables))
+        if metric.case_score is not None:
+            return cls(resampled, patients, np.ones(len(patients), bool), metric.case_score(tables))
         return cls(resampled, patients, np.asarray(tables.top.total.any(-1)))
 
     @cached_property

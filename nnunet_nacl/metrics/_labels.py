@@ -147,11 +147,6 @@ class LabelMeaning:
         return 1 if self.regions is None else len(self.regions)
 
     @property
-    def num_outcomes(self) -> int:
-        """The number of outcomes of each prediction: K classes, or in and out of a region."""
-        return self.num_channels if self.regions is None else 2
-
-    @property
     def ignored(self) -> int:
         """The label of voxels that do not count: one above the highest known label."""
         return max(self.known) + 1
@@ -191,8 +186,8 @@ class LabelMeaning:
         return names
 
     @property
-    def what_is_lost(self) -> str | None:
-        """A sentence that says so if label maps cannot hold the regions.
+    def note_on_overlap(self) -> str | None:
+        """A sentence on regions that a label map cannot hold; None if it can.
 
         It can if they are nested or disjoint, the larger ones first, and each writes a label that no later one has.
         """
@@ -209,12 +204,6 @@ class LabelMeaning:
             f"A label map cannot hold the regions {', '.join(self.names)} as regions_class_order {list(self.written)} "
             "writes them."
         )
-
-    def truth(self, labels: Labels) -> Truth:
-        """Return the truth of labels (n,), none of them ignored: the classes, or masks (R, n) of the regions."""
-        if self.regions is None:
-            return labels.astype(np.int64)
-        return self.masks(labels)
 
     def masks(self, labels: Labels) -> Mask:
         """Return the masks of the structures in labels (...): bool (S, ...)."""

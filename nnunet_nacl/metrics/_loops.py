@@ -11,8 +11,9 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 
 Bytes = NDArray[np.uint8]
 
-# Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. IMAGE: it is not ignored. TOP:
-# the segmentation has the channel's class or region. HIT: what the confidence is that of has happened.
+# Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. IMAGE: it is not ignored.
+# FOREGROUND, NEAR: it belongs to that voxel set. PREDICTED: p gives it a structure, or the channel's region. TOP: the
+# segmentation has the channel's class or region there. HIT: the ground truth has.
 IMAGE = 1
 FOREGROUND = 2
 NEAR = 4
@@ -95,12 +96,13 @@ def count_reached(
 
 
 @compiled
-def follow(
+def update_argmax(
     values: Floats, k: int, segmentation: Labels, largest: Floats, label: Labels, agrees: Mask
 ) -> None:
-    """Raise the largest probability so far, below 0 before the first channel, to p_k, the values; all are (n,).
+    """Take class k into a running argmax, given its probabilities; all arrays are (n,).
 
-    ``label`` becomes the first class that has it, ``agrees`` whether the class of the ``segmentation`` has it.
+    ``largest`` is the largest probability so far, below 0 before the first class, ``label`` the first class that has
+    it, ``agrees`` whether the class of the ``segmentation`` has it.
     """
     class_k = label.dtype.type(k)
     for i in range(values.size):  # without a branch, several voxels at a time
@@ -124,16 +126,20 @@ def translate(labels: Labels, table: NDArray[np.int64], translated: Labels) -> b
 
 
 @compiled
-def count_pairs(rows: Labels, columns: Labels, size: int) -> NDArray[np.int64]:
-    """How many voxels have label i of ``rows`` (n,) and j of ``columns``, both below ``size``: (size, size)."""
-    pairs = np.zeros((size, size), np.int64)
+def confusion_matrix(
+    ground_truth: Labels, prediction: Labels, num_labels: int
+) -> NDArray[np.int64]:
+    """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
+    rows = ground_truth.ravel()
+    columns = prediction.ravel()
+    pairs = np.zeros((num_labels, num_labels), np.int64)
     for i in range(rows.size):
         pairs[rows[i], columns[i]] += 1
     return pairs
 
 
 @compiled
-def first_hits(
+def lengths_into_mask(
     voxels: NDArray[np.intp], mask: Mask, steps: NDArray[np.intp], lengths: Floats
 ) -> Floats:
     """(n,) the length of the first of the steps (m,) that leads from each voxel into the mask; infinite if none does.

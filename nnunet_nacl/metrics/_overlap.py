@@ -8,23 +8,14 @@ from scipy.ndimage import binary_erosion, find_objects
 from scipy.spatial import cKDTree
 
 from nnunet_nacl.metrics._bins import ratio
-from nnunet_nacl.metrics._loops import count_pairs, first_hits
-from nnunet_nacl.typing import Floats, Labels, Mask
-
-
-def confusion_matrix(
-    ground_truth: Labels, prediction: Labels, num_labels: int
-) -> NDArray[np.int64]:
-    """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
-    pairs: NDArray[np.int64] = count_pairs(
-        ground_truth.reshape(-1), prediction.reshape(-1), num_labels
-    )
-    return pairs
+from nnunet_nacl.metrics._loops import lengths_into_mask
+from nnunet_nacl.typing import Floats, Mask
 
 
 def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
     """Dice of the region of some labels, ``2 |A ∩ B| / (|A| + |B|)``; NaN if it is in neither, as nnU-Net reports it.
 
+    >>> from nnunet_nacl.metrics import confusion_matrix
     >>> dice(confusion_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), 2), [1])
     0.6666666666666666
     """
@@ -112,7 +103,7 @@ def _to_nearest(
     order = np.argsort(lengths)
     order = order[lengths[order] <= (_REACH + 1) * min(spacing)]  # none that is nearer lies beyond
     steps = around @ (np.array(of_other.strides) // of_other.itemsize)
-    distances: Floats = first_hits(own, of_other.reshape(-1), steps[order], lengths[order])
+    distances: Floats = lengths_into_mask(own, of_other.reshape(-1), steps[order], lengths[order])
     far = np.isinf(distances)
     if far.any():
         positions, far_positions = (

@@ -85,7 +85,7 @@ class CalibrationTables:
         """Every metric (...) that these tables have, a number without leading axes."""
         found = {}
         for name, metric in CALIBRATION_METRICS.items():
-            values = None if metric.of is None else metric.of(self)
+            values = None if metric.from_tables is None else metric.from_tables(self)
             if values is not None:
                 found[name] = mean_of_known(values)[()]
         return found
@@ -133,10 +133,11 @@ class MetricDefinition:
         formula: its definition, in docs/metrics.md.
         sentence: what it says, in the report's glossary; empty for metrics that the report does not show.
         term: its heading there, the title by default.
-        of: calibration metrics only: from tables, of a case, of cases added up or of resamples (...), to values
-            (..., n) of regions, classes or one; their mean without NaN is the metric. None if the tables lack it.
-        of_class: the same metric of a single class's bins, if it has one.
-        of_case: what is tested of a case, if a case by itself has no value.
+        from_tables: calibration metrics only: from tables, of a case, of cases added up or of resamples (...), to
+            values (..., n) of regions, classes or one; their mean without NaN is the metric. None if the tables lack
+            it.
+        from_bins: the same metric of a single class's bins, if it has one.
+        case_score: what is tested of a case, if a case by itself has no value.
         over_cases: what an estimate is: ``mean``: a mean over cases; ``pooled``: over voxel sets that labels do not
             choose, of all cases' voxels together; ``sums``: of all cases' sums, over the image alone.
         higher_is_better: None if neither direction is.
@@ -152,9 +153,9 @@ class MetricDefinition:
     formula: str
     sentence: str = ""
     term: str = ""
-    of: Callable[[CalibrationTables], Floats | None] | None = None
-    of_class: Callable[[BinCounts], Floats] | None = None
-    of_case: Callable[[CalibrationTables], Floats] | None = None
+    from_tables: Callable[[CalibrationTables], Floats | None] | None = None
+    from_bins: Callable[[BinCounts], Floats] | None = None
+    case_score: Callable[[CalibrationTables], Floats] | None = None
     over_cases: Literal["mean", "pooled", "sums"] = "mean"
     higher_is_better: bool | None = False
     digits: int = 3
@@ -167,27 +168,26 @@ class MetricDefinition:
         return voxels in LABEL_FREE and self.over_cases != "mean"
 
     def of_channel(self, channel: int) -> "MetricDefinition":
-        """Return the metric of a single class or region, from the bins of its channel; of tables that lack it, None."""
-        of_class = self.of_class
-
-        def of(tables: CalibrationTables) -> Floats | None:
-            return None if of_class is None else of_class(tables.classwise)[..., [channel]]
-
-        return replace(self, of=of, of_case=None)
+        """Return the metric of a single class or region, from the bins of its channel; None if it is no such metric."""
+        error = self.from_bins
+        return replace(
+            self,
+            from_tables=lambda tables: error and error(tables.classwise)[..., [channel]],
+            case_score=None,
+        )
 
     def titled(self, voxels: str = "") -> str:
         """Return the title with a voxel set."""
         return " ".join(self.title.format(name=self.name, voxels=voxels).split())
 
 
-def _of_classes(errors: Floats, tables: CalibrationTables) -> Floats:
-    """Errors of the channels (..., C); NaN for channels that do not enter CECE."""
+def _class_errors(
+    tables: CalibrationTables, error: Callable[[BinCounts], Floats] = expected_calibration_error
+) -> Floats:
+    """Compute an error of each channel (..., C); NaN for channels that do not enter CECE."""
+    errors = error(tables.classwise)
     enters = np.arange(errors.shape[-1]) < tables.num_classes[..., None]
     return np.where(enters, errors, np.nan)
-
-
-def _class_errors(tables: CalibrationTables) -> Floats:
-    return _of_classes(expected_calibration_error(tables.classwise), tables)
 
 
 def _summed_class_errors(tables: CalibrationTables) -> Floats:
@@ -219,8 +219,8 @@ _CALIBRATION = (
         "all cases at once. Within a case, errors occur together, so the mean over cases would not be 0 for"
         " a perfectly calibrated model. The paper's metrics are means over cases; reliability diagrams show"
         " the pooled ECE.",
-        of=lambda tables: expected_calibration_error(tables.top),
-        of_class=expected_calibration_error,
+        from_tables=lambda tables: expected_calibration_error(tables.top),
+        from_bins=expected_calibration_error,
         over_cases="pooled",
         further="pooled",
     ),
@@ -231,60 +231,60 @@ _CALIBRATION = (
         sentence="The ECE of each class's probability, whether or not the model chooses that class, averaged over "
         "the classes. Unlike ECE, it detects errors in the probabilities of classes that the model does not"
         " choose.",
-        of=_class_errors,
+        from_tables=_class_errors,
         over_cases="pooled",
         further="pooled",
     ),
     MetricDefinition(
         name="CECE_fg",
         formula="`CECE` without the background",
-        of=lambda tables: _class_errors(tables)[..., tables.activation.first_structure :],
+        from_tables=lambda tables: _class_errors(tables)[..., tables.activation.first_structure :],
     ),
     MetricDefinition(
         name="CECE_sum",
         formula="sum over the classes in place of the mean, as in the paper's text",
-        of=_summed_class_errors,
+        from_tables=_summed_class_errors,
     ),
     MetricDefinition(
         name="MCE",
         formula="largest gap of a bin",
         sentence="The largest gap of any bin.",
-        of=lambda tables: maximum_calibration_error(tables.top),
-        of_class=maximum_calibration_error,
+        from_tables=lambda tables: maximum_calibration_error(tables.top),
+        from_bins=maximum_calibration_error,
         further="mean",
     ),
     MetricDefinition(
         name="ACE",
         formula="mean gap of the bins that hold voxels",
         sentence="The mean gap of the bins that hold voxels, all weighted equally.",
-        of=lambda tables: average_calibration_error(tables.top),
-        of_class=average_calibration_error,
+        from_tables=lambda tables: average_calibration_error(tables.top),
+        from_bins=average_calibration_error,
         further="mean",
     ),
     MetricDefinition(
         name="CACE_fg",
         formula="mean over the classes, without the background, of the mean gap of the bins that hold voxels, "
         "conf = p_k and a hit where y = k; of `image` with `--bins 20`, the ACE of mL1-ACE's tables",
-        of=lambda tables: _of_classes(average_calibration_error(tables.classwise), tables)[
+        from_tables=lambda tables: _class_errors(tables, average_calibration_error)[
             ..., tables.activation.first_structure :
         ],
     ),
     MetricDefinition(
         name="NLL",
         formula="mean of −ln p_y, in nats; smaller p count as 1.19e-7, since nnU-Net saves zeros",
-        of=lambda tables: ratio(tables.nll, tables.top.total),
+        from_tables=lambda tables: ratio(tables.nll, tables.top.total),
     ),
     MetricDefinition(
         name="Brier",
         formula="mean of Σ_k (p_k − [y = k])², 0 to 2; of a region (p − [y in the region])², 0 to 1",
-        of=lambda tables: ratio(tables.brier, tables.top.total),
+        from_tables=lambda tables: ratio(tables.brier, tables.top.total),
     ),
     MetricDefinition(
         name="over_confidence",
         title="confidence − accuracy",
         formula="mean confidence − accuracy",
         sentence="Above 0: the model is too sure on the whole. Below 0: it is not sure enough.",
-        of=lambda tables: tables.top.over_confidence,
+        from_tables=lambda tables: tables.top.over_confidence,
         over_cases="pooled",
         higher_is_better=None,
         signed=True,
@@ -299,14 +299,14 @@ _CALIBRATION = (
         "It follows from the probabilities alone, as the expected number of voxels and hits in each bin if "
         "the labels were drawn from them. A model with a lower value is not sure enough, however small its "
         "ECE.",
-        of=lambda tables: _expected_error(tables.expected_top, tables.top),
+        from_tables=lambda tables: _expected_error(tables.expected_top, tables.top),
         further="pooled",
     ),
     MetricDefinition(
         name="CECE_expected",
         title="CECE {voxels} if perfectly calibrated",
         formula="the same of `CECE`",
-        of=lambda tables: _expected_error(tables.expected_classwise, tables.classwise),
+        from_tables=lambda tables: _expected_error(tables.expected_classwise, tables.classwise),
     ),
     MetricDefinition(
         name="share",
@@ -314,7 +314,7 @@ _CALIBRATION = (
         formula="share of the image's voxels",
         sentence="How many of the image's voxels count. Each method has its own near: for one that is unsure "
         "everywhere, near is large.",
-        of=lambda tables: ratio(tables.top.total, tables.image_voxels),
+        from_tables=lambda tables: ratio(tables.top.total, tables.image_voxels),
         higher_is_better=None,
         further="pooled",
     ),
@@ -327,8 +327,8 @@ _CALIBRATION = (
         "every method's sum is divided by the same number, so the model that knows the true probabilities "
         "has the lowest value. It depends on calibration and on how well the classes are told apart "
         "(discrimination); the further metrics have both parts.",
-        of=lambda tables: _per_foreground(tables.nll, tables),
-        of_case=lambda tables: tables.nll.sum(-1),
+        from_tables=lambda tables: _per_foreground(tables.nll, tables),
+        case_score=lambda tables: tables.nll.sum(-1),
         over_cases="sums",
     ),
     MetricDefinition(
@@ -336,8 +336,8 @@ _CALIBRATION = (
         title="Brier per foreground voxel",
         formula="the same of the Brier score",
         sentence="The same with the squared difference between probabilities and truth.",
-        of=lambda tables: _per_foreground(tables.brier, tables),
-        of_case=lambda tables: tables.brier.sum(-1),
+        from_tables=lambda tables: _per_foreground(tables.brier, tables),
+        case_score=lambda tables: tables.brier.sum(-1),
         over_cases="sums",
     ),
 )

@@ -41,7 +41,8 @@ class Settings:
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
         protocol: ``authors`` follows the authors' code in two points: p = 0 is in no bin, though it counts in N, and K
             is the highest label of the case + 1.
-        ignore_geometry: accept label maps even if their spacing, origin or direction differ.
+        ignore_geometry: accept label maps even if their spacing, origin or direction differ; lengths are then in the
+            spacing of the prediction.
     """
 
     voxels: tuple[Voxels, ...] = VOXEL_SETS
@@ -68,8 +69,3 @@ class Settings:
         object.__setattr__(
             self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels)
         )
-
-    @property
-    def counts_all_voxels(self) -> bool:
-        """Whether voxels with p = 0 are in a bin."""
-        return self.protocol == "standard"

@@ -155,7 +155,7 @@ class DataSet:
 
     def check_regions(self) -> None:
         """Raise a ValueError if a label map cannot hold the regions."""
-        if lost := self.meaning.what_is_lost:
+        if lost := self.meaning.note_on_overlap:
             raise ValueError(f"{lost} Expected nested or disjoint regions, larger ones first.")
 
     @classmethod

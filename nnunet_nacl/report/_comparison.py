@@ -364,7 +364,7 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
         notes.append(
             f"HD95 is left out: it was not measured (--no_surface) for {', '.join(without)}."
         )
-    if lost := next(iter(results.values())).meaning.what_is_lost:
+    if lost := next(iter(results.values())).meaning.note_on_overlap:
         notes.append(f"{lost} Dice and HD95 are those of the label map.")
     return notes
 

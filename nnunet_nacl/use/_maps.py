@@ -104,7 +104,8 @@ def _file_name(case: str, name: str, data_set: DataSet) -> str:
 
 
 def _largest(kind: str, meaning: LabelMeaning) -> float:
-    return math.log(meaning.num_outcomes) if kind == "entropy" else 1.0
+    outcomes = 2 if meaning.regions else meaning.num_channels
+    return math.log(outcomes) if kind == "entropy" else 1.0
 
 
 def _write_case(

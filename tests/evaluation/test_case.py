@@ -53,6 +53,7 @@ def test_paper_protocol() -> None:
         return [case["foreground"].metrics() for case in cases]
 
     standard, paper = found()
+    assert standard.keys() - paper.keys() == {"ECE_expected", "CECE_expected"}
     # Foreground are the first two voxels. By class: 0: p 0 and 0.4; 1: p 1 (hit) and 0; 2: 0 and 0.6 (hit); 3: 0 and 0.
     assert standard["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2 + 0) / 4)
     assert paper["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2) / 3)

@@ -16,6 +16,7 @@ from nnunet_nacl.metrics import (
     Counts,
     Settings,
     Voxels,
+    each_column,
     evaluate_case,
 )
 
@@ -126,8 +127,8 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
         one_hot = np.eye(3)[y[chosen]].T
         tables = [table_of(p[k][chosen], y[chosen] == k, num_bins, drop_zeros=drop) for k in range(3)]
         expected = CalibrationTables(
-            top=BinCounts.stack([table_of(top[chosen], right, num_bins, drop_zeros=drop)]),
-            classwise=BinCounts.stack(tables),
+            top=table_of(top[chosen], right, num_bins, drop_zeros=drop)[None],
+            classwise=each_column(lambda *of_classes: np.stack(of_classes), *tables),
             nll=np.array([-np.log(np.maximum(of_right, NLL_CLIP)).sum()]),
             brier=np.array([np.square(p[:, chosen].astype(float) - one_hot).sum()]),
             num_classes=np.array(3 if protocol == "standard" else int(y[counts].max(initial=0)) + 1),
@@ -225,7 +226,7 @@ def test_every_metric_by_hand(count: int) -> None:
     assert tables["image"].per_foreground() == pytest.approx(
         {"NLL_per_foreground": np.log(4 / 3), "Brier_per_foreground": 0.125}
     )
-    of_class = [metric.of_class for metric in CALIBRATION_METRICS.values() if metric.of_class]
+    of_class = [metric.from_bins for metric in CALIBRATION_METRICS.values() if metric.from_bins]
     assert [error(tables["foreground"].classwise).tolist() for error in of_class] == [[0.25, 0.25, 0]] * 3
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import Counts, Settings, evaluate_case, near_core
+from nnunet_nacl.metrics import Counts, evaluate_case, near_core
 from nnunet_nacl.nnunet import Predictions
 from tests.generated import SPACING, structure_case, write_folder
 
@@ -92,28 +92,16 @@ def test_half_precision_logits(dtype: torch.dtype) -> None:
 def test_ignored_labels(ignore_label: int | np.uint8) -> None:
     p, y = structure_case(1.5)
     ignored = np.arange(y.size).reshape(y.shape) % 3 == 0
-    marked = np.where(ignored, ignore_label, y)
-    found = evaluate_case(p, marked, ignore_label=ignore_label)["image"]
-    kept = evaluate_case(p[:, ~ignored], y[~ignored])["image"]
-    assert found.metrics() == pytest.approx(kept.metrics())
+    found = evaluate_case(p, np.where(ignored, ignore_label, y), ignore_label=ignore_label)["image"]
+    assert found.metrics() == pytest.approx(evaluate_case(p[:, ~ignored], y[~ignored])["image"].metrics())
 
 
 def test_shapes_that_do_not_fit() -> None:
     p, y = structure_case(1.5)
     with pytest.raises(ValueError, match=r"\(b, K, \*spatial\) and \(b, \*spatial\); got .* with channel_axis=0"):
         evaluate_case(p[None], y[None])
-    with pytest.raises(ValueError, match="zip"):
-        evaluate_case(np.stack([p, p]), np.stack([y, y]), y[None], channel_axis=1)
     with pytest.raises(ValueError, match=r"^the probabilities: expected voxels; got an array \(3, 0, 48, 72\)\.$"):
         evaluate_case(p[:, :0], y[:0])
-    with pytest.raises(TypeError, match="'Counts' object is not iterable"):
-        list(evaluate_case(p, y))
-
-
-def test_a_set_that_was_not_counted() -> None:
-    near = evaluate_case(*structure_case(1.5), settings=Settings(voxels=("near",)))
-    with pytest.raises(KeyError, match="one of the voxel sets that were counted, near; got image"):
-        near["image"]
 
 
 @pytest.mark.parametrize("spacing", [(-1, 1, 1), (np.nan, 1, 1), (np.inf, 1, 1), (0, 1, 1), (1, 1, 1, 1)])
@@ -125,25 +113,18 @@ def test_spacings_that_are_no_distances(spacing: tuple[float, ...]) -> None:
 
 
 def test_any_dtype_and_form_of_labels_and_regions() -> None:
+    """Float labels, as MONAI's, in a batch of one; regions as lists, arrays and single labels."""
     p, y = structure_case(1.5, regions=True)
     y[:2] = 3
-    usual = evaluate_case(p, y, (p > 0.5).sum(0), regions=[(1, 2), (2,)], ignore_label=3)
+    chosen = (p > 0.5).sum(0)
+    usual = numbers(evaluate_case(p, y, chosen, regions=[(1, 2), (2,)], ignore_label=3))
     marked = np.where(y == 3, 65535, y).astype(">i4")
     for regions in ([[1, 2], 2], np.array([[1, 2], [2, 2]]), [np.array([1, 2]), np.int64(2)]):
-        found = evaluate_case(p, marked, (p > 0.5).sum(0), regions=regions, ignore_label=65535)
-        assert numbers(found) == numbers(usual)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-@pytest.mark.parametrize("regions", [None, [(1, 2), (2,)]])
-def test_labels_of_a_floating_dtype(dtype: torch.dtype, regions: list[tuple[int, ...]] | None) -> None:
-    """MONAI's label maps are float32; here, of a batch of one."""
-    p, y = structure_case(1.5, regions=regions is not None)
-    marked = np.where(np.arange(y.size).reshape(y.shape) % 3 == 0, -1, y)
-    chosen = p.argmax(0) if regions is None else (p > 0.5).sum(0)
-    given = [torch.from_numpy(labels).to(dtype)[None] for labels in (marked, chosen)]
-    found = evaluate_case(p[None], *given, regions=regions, ignore_label=-1, channel_axis=1)
-    assert numbers(found) == numbers(evaluate_case(p, marked, chosen, regions=regions, ignore_label=-1))
+        assert numbers(evaluate_case(p, marked, chosen, regions=regions, ignore_label=65535)) == usual
+    for dtype in (torch.float16, torch.float64):
+        given = [torch.from_numpy(labels).to(dtype)[None] for labels in (np.where(y == 3, -1, y), chosen)]
+        batch = evaluate_case(p[None], *given, regions=[(1, 2), (2,)], ignore_label=-1, channel_axis=1)
+        assert numbers(batch) == usual
 
 
 @pytest.mark.parametrize("wrong", [0.5, np.nan, np.inf])
@@ -162,12 +143,3 @@ def test_regions_of_which_neither_holds_the_other() -> None:
     p = np.where(np.stack([np.isin(y, region) for region in ((1, 3), (2, 3))]), 0.9, 0.1)
     of_labels = evaluate_case(p, y, np.array([[0, 1, 2, 2]]), regions=[(1, 3), (2, 3)])
     assert [metrics["Dice"] for metrics in of_labels.by_structure.values()] == pytest.approx([2 / 3, 1])
-
-
-def test_the_authors_protocol_has_no_expected_values() -> None:
-    p, y = structure_case(1.5)
-    for voxels in ("foreground", "union"):
-        standard, authors = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
-        expected = {name for name in standard[voxels].metrics() if name.endswith("expected")}
-        assert expected == {"ECE_expected", "CECE_expected"}
-        assert standard[voxels].metrics().keys() - authors[voxels].metrics().keys() == expected

@@ -3,7 +3,6 @@ import pytest
 from scipy.stats import bootstrap
 
 from nnunet_nacl.metrics import Estimate, mean_of_known, percentile_interval, ratio, resample_weights
-from nnunet_nacl.patients import cases_of_patients
 
 NAN = float("nan")
 
@@ -63,8 +62,3 @@ def test_rounding_errors_are_no_differences() -> None:
     )
     assert other.minus(one).by_patient.tolist() == [0.0] * 6
     assert (larger.minus(one).by_patient > 0).all()
-
-
-def test_each_case_is_a_patient_whatever_its_name() -> None:
-    cases = ["a\n1", "a\n2", "b"]
-    assert cases_of_patients(cases, by_patient=False) == {case: [case] for case in cases}

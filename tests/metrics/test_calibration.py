@@ -13,7 +13,6 @@ from nnunet_nacl.metrics import (
     maximum_calibration_error,
 )
 
-EMPTY = BinCounts.of(np.zeros(0), np.zeros(0, bool))
 ERRORS = {"ECE": expected_calibration_error, "ACE": average_calibration_error, "MCE": maximum_calibration_error}
 
 
@@ -26,18 +25,11 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS.values())
-def test_no_voxels(error: object) -> None:
-    assert np.isnan(error(EMPTY))
-    found = error(BinCounts.stack([EMPTY, BinCounts.of(np.ones(1), np.ones(1, bool))]))
-    assert np.isnan(found[0])
-    assert found[1] == 0
-
-
-@pytest.mark.parametrize("error", ERRORS.values())
 def test_perfect_and_worst(error: object) -> None:
     sure = np.ones(4)
     assert error(BinCounts.of(sure, np.ones(4, bool))) == 0
     assert error(BinCounts.of(sure, np.zeros(4, bool))) == 1
+    assert np.isnan(error(BinCounts.of(np.zeros(0), np.zeros(0, bool))))
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -57,7 +49,7 @@ def test_equals_monai_by_class() -> None:
     metric = monai.metrics.CalibrationErrorMetric(num_bins=15)
     metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
     tables = [BinCounts.of(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
-    found = expected_calibration_error(BinCounts.stack(tables)).mean()
+    found = np.mean([expected_calibration_error(table) for table in tables])
     assert found == pytest.approx(float(metric.aggregate()), abs=1e-6)
 
 

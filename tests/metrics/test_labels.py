@@ -28,7 +28,7 @@ def meaning_of(labels: dict[str, object], order: list[int]) -> LabelMeaning:
     ({"background": 0, "whole": [1, 2], "core": [2]}, [2, 2], False),
 ])  # fmt: skip
 def test_by_hand(labels: dict[str, object], order: list[int], is_held: bool) -> None:
-    assert (meaning_of(labels, order).what_is_lost is None) == is_held
+    assert (meaning_of(labels, order).note_on_overlap is None) == is_held
 
 
 @given(
@@ -48,7 +48,7 @@ def test_what_is_held_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple
     masks = np.array([np.isin(y, region) for region in meaning.regions or ()])
     written = LabelManager(every, order).convert_probabilities_to_segmentation(masks.astype(np.float32))
     is_held = all(np.array_equal(np.isin(written, r), m) for r, m in zip(meaning.regions or (), masks, strict=True))
-    assert is_held or meaning.what_is_lost is not None
+    assert is_held or meaning.note_on_overlap is not None
     np.testing.assert_array_equal(segment(masks.astype(np.float32), meaning), written)
 
 
@@ -58,10 +58,3 @@ def test_of_equal_probabilities_the_first_class_wins_as_in_nnunet(dtype: type[np
     found = segment(p, LabelMeaning(tuple(range(4))))
     np.testing.assert_array_equal(found, p.argmax(0))
     assert found.dtype == np.uint8
-
-
-@pytest.mark.parametrize("written", [(), (1,)])
-def test_regions_need_the_labels_that_they_write(written: tuple[int, ...]) -> None:
-    meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)), written)
-    with pytest.raises(ValueError, match="zip"):
-        segment(np.zeros((2, 3, 4), np.float32), meaning)

@@ -52,8 +52,8 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         title="RMSCE {voxels}",
         formula="√(Σ_m",
         sentence="As ECE, but large gaps count for more.",
-        of=lambda tables: root_mean_square(tables.top),
-        of_class=root_mean_square,
+        from_tables=lambda tables: root_mean_square(tables.top),
+        from_bins=root_mean_square,
         over_cases="pooled",
         further="pooled",
     )
@@ -82,7 +82,7 @@ def test_resamples_are_sums_of_cases() -> None:
     sums = [each_column(lambda column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
     for name, metric in CALIBRATION_METRICS.items():
         expected = [(one.metrics() | one.per_foreground())[name] for one in sums]
-        np.testing.assert_allclose(mean_of_known(metric.of(resampled)), expected, rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(mean_of_known(metric.from_tables(resampled)), expected, rtol=1e-12, err_msg=name)
 
 
 def test_tables_of_cases_are_shown_as_their_sum() -> None:

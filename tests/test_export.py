@@ -30,6 +30,19 @@ predictor.initialize_from_trained_model_folder(sys.argv[1], (0,))
 predictor.predict_from_files_sequential(sys.argv[2], sys.argv[3], save_probabilities=True)
 """
 
+# As its command does, with weights of one's own
+TOTALSEGMENTATOR = """
+import sys
+from pathlib import Path
+sys.modules["nnunet_nacl"] = None
+from totalsegmentator.config import setup_nnunet
+setup_nnunet()
+from totalsegmentator.nnunet import nnUNetv2_predict
+if __name__ == "__main__":
+    nnUNetv2_predict(sys.argv[1], sys.argv[2], int(sys.argv[3]), folds=[0], device="cpu", num_threads_preprocessing=1,
+                     num_threads_nifti_save=1, save_probabilities_path=Path(sys.argv[4]))
+"""
+
 
 def test_a_stock_nnunet_runs_the_exported_model(
     planned: Planned, trained: Trained, predicted: Trained, tmp_path: Path
@@ -47,6 +60,28 @@ def test_a_stock_nnunet_runs_the_exported_model(
     assert run_forked(["-c", STOCK, str(exported), str(images), str(stock)], os.environ, log) == 0, log.read_text()
     for case in ("toy_0", "toy_1"):
         assert np.array_equal(*(np.load(folder / f"{case}.npz")["probabilities"] for folder in (ours, stock)))
+
+
+@pytest.mark.slow
+def test_totalsegmentator_runs_the_exported_model(
+    planned: Planned, trained: Trained, predicted: Trained, tmp_path: Path
+) -> None:
+    pytest.importorskip("totalsegmentator", reason="it is too large for the extra dev: pip install totalsegmentator")
+    nnunet, _ = planned("labels")
+    model, ours = (make("labels", "2d_small", TRAINER) for make in (trained, predicted))
+    name = KINDS["labels"][0]
+    copy = Path(shutil.copytree(model, tmp_path / name / model.name))
+    export_model(copy).rename(copy.with_name("nnUNetTrainer__nnUNetPlans__3d_fullres"))
+    images, theirs = tmp_path / "images", tmp_path / "theirs"
+    images.mkdir()
+    theirs.mkdir()
+    shutil.copy(nnunet.folder / "raw" / name / "imagesTr" / "toy_0_0000.nii.gz", images / "s01_0000.nii.gz")
+    arguments = [str(images), str(theirs), name[7:10], str(tmp_path / "p.npz")]
+    environment = {**os.environ, "TOTALSEG_WEIGHTS_PATH": str(tmp_path)}
+    log = tmp_path / "log"
+    assert run_forked(["-c", TOTALSEGMENTATOR, *arguments], environment, log) == 0, log.read_text()
+    found, expected = (np.load(file)["probabilities"] for file in (theirs / "s01.npz", ours / "toy_0.npz"))
+    assert np.array_equal(found, expected)
 
 
 @pytest.mark.slow

@@ -74,7 +74,9 @@ def main() -> None:
 
 def median_case(result: FolderResult) -> str:
     """The case whose mean Dice is the median."""
-    dice = np.mean([result.values("Dice", label=name) for name in result.structures], axis=0)
+    dice = np.mean(
+        [result.values("Dice", label=name) for name in result.meaning.structures], axis=0
+    )
     return result.cases[int(np.argsort(dice)[len(dice) // 2])]
 
 

@@ -135,7 +135,7 @@ def case_rows(result: FolderResult) -> list[dict[str, object]]:
     surface = {
         (metric, name): result.values(metric, label=name)
         for metric in ("Dice", "HD95")
-        for name in result.structures
+        for name in result.meaning.structures
     }
     for number, case in enumerate(result.cases):
         counts = result.counts.take([number])

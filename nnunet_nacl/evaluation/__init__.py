@@ -4,7 +4,6 @@ from nnunet_nacl.evaluation._case import USUAL_SETTINGS, FolderPair, Origin, Sav
 from nnunet_nacl.evaluation._folder import (
     SUMMARY_NAME,
     count_for_review,
-    default_summary,
     evaluate,
     read_result,
     write_result,
@@ -20,7 +19,6 @@ __all__ = [
     "Origin",
     "SavedCase",
     "count_for_review",
-    "default_summary",
     "evaluate",
     "format_table",
     "read_result",

@@ -41,8 +41,13 @@ def default_summary(pred_folders: Sequence[Path]) -> Path:
 
 
 def cases_file(summary: Path) -> Path:
-    """Return the CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``."""
-    return _beside(summary, "_cases.csv", ".cases.csv")
+    """Return the CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``.
+
+    So no two summaries share what lies beside them.
+    """
+    prefix = summary.stem.removesuffix("_summary")
+    is_summary = prefix != summary.stem
+    return summary.with_name(f"{prefix}{'_' if is_summary else '.'}cases.csv")
 
 
 def record_file(files: CaseFiles, output: Path | None = None) -> Path:
@@ -52,14 +57,8 @@ def record_file(files: CaseFiles, output: Path | None = None) -> Path:
     """
     home = files.prediction.with_name("calibration")
     if output is not None:
-        home = _beside(output, "", ".cases")
+        home = output.with_name(cases_file(output).stem.removesuffix("_cases"))
     return home / f"{files.name}.npz"
-
-
-def _beside(file: Path, of_summary: str, of_other: str) -> Path:
-    """No two names share what lies beside them."""
-    prefix = file.stem.removesuffix("_summary")
-    return file.with_name(prefix + (of_summary if prefix != file.stem else of_other))
 
 
 _ORIGIN = TypeAdapter(Origin)
@@ -92,7 +91,7 @@ def read_record(file: Path) -> FolderResult:
     try:
         with file.open("rb") as stream, np.load(stream) as archive:
             row, text, case = (archive[name] for name in ("counts", "origin", "case"))
-            origin, empty = _origin_of(text.item())
+            origin, empty = _read_origin(text.item())
             metrics: dict[str, Floats] = {
                 name.removeprefix(_METRICS): row[name]
                 for name in row.dtype.names
@@ -107,8 +106,8 @@ def read_record(file: Path) -> FolderResult:
 
 
 @lru_cache(maxsize=8)
-def _origin_of(text: bytes) -> tuple[Origin, Counts]:
-    """Return the origin, and a record without cases that was counted so."""
+def _read_origin(text: bytes) -> tuple[Origin, Counts]:
+    """Read the origin of a record; also return a record without cases that was counted alike."""
     origin = _ORIGIN.validate_json(text)
     if origin.counting != COUNTING:
         raise ValueError("another version counted it: run nnunet_nacl evaluate again.")
@@ -146,7 +145,7 @@ def evaluate(
             f"{summary}: expected a name that ends with .json, beside which other files are written."
         )
     is_default = summary.absolute() == default.absolute()
-    is_updated = is_default or _is_of(summary, predictions)
+    is_updated = is_default or _is_summary_of(summary, predictions)
     for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
     result = _count_folder(
@@ -154,7 +153,7 @@ def evaluate(
         Origin.of(predictions, settings),
         output=None if is_default else summary,
         num_processes=num_processes,
-        afresh=overwrite,
+        overwrite=overwrite,
     )
     write_result(result, summary)
     return replace(result, file=summary)
@@ -186,15 +185,15 @@ def _count_folder(
     output: Path | None,
     num_processes: int,
     is_review: bool = False,
-    afresh: bool = False,
+    overwrite: bool = False,
 ) -> FolderResult:
-    """Take what is recorded, count the rest; a ValueError with the reasons if no case can be used."""
-    take = partial(_take, origin=origin, output=output, is_review=is_review)
+    """Read the records that there are, count the other cases; a ValueError with the reasons if no case can be used."""
     cases = {case.name: case for case in predictions.cases}
-    taken: dict[str, FolderResult] = {}
-    if not afresh:
-        taken = {name: found for name, case in cases.items() if (found := take(case))}
-    left = sorted(cases.keys() - taken.keys())
+    read = partial(_read_counted, origin=origin, output=output, is_review=is_review)
+    earlier: dict[str, FolderResult] = {}
+    if not overwrite:
+        earlier = {name: found for name, case in cases.items() if (found := read(case))}
+    left = sorted(cases.keys() - earlier.keys())
     counted, skipped = each_case(
         # In any order, so that machines that work side by side seldom count the same case
         {name: cases[name] for name in random.sample(left, len(left))},
@@ -204,37 +203,40 @@ def _count_folder(
             origin=origin,
             output=output,
             is_review=is_review,
-            afresh=afresh,
+            overwrite=overwrite,
         ),
         doing="reviewing" if is_review else "evaluating",
         num_processes=num_processes,
     )
-    results = [*taken.values(), *counted.values()]
+    results = [*earlier.values(), *counted.values()]
     check_any_used(results, skipped)
-    if is_review:  # what an evaluation has counted differs in other columns only
-        results = list(map(_for_review, results))
+    if is_review:  # what an evaluation has counted may differ in what a review does not read
+        unread: ByName = {"calibration": {}, "segmentation_metrics": {}}
+        if not origin.has_truth:
+            unread["truth"] = None
+        results = [replace(result, counts=replace(result.counts, **unread)) for result in results]
     return replace(FolderResult.merged(results), skipped=skipped, origin=origin)
 
 
-def _take(
+def _read_counted(
     files: CaseFiles, *, origin: Origin, output: Path | None, is_review: bool
 ) -> FolderResult | None:
-    """Return a case's result from its record, if that is of the files as they are, and counted as ``origin`` says."""
-    now = _states(files, origin)
+    """Return a case's result if there is a record of its files as they are, counted as ``origin`` says."""
+    states = files.states()
     own = record_file(files, output)
     for file in dict.fromkeys([own, record_file(files)]):
-        found = _recorded(file, now, origin)
+        found = _read_unchanged(file, states, origin)
         if found is None:
             continue
         settings = found.settings
         if is_review and settings.margin_mm == MARGIN_MM and not settings.ignore_geometry:
-            settings = origin.settings  # the others do not change what a review takes
-        ((then, _),) = found.counted
+            settings = origin.settings  # the others do not change what a review reads
+        ((recorded, _),) = found.counted
         is_alike = replace(found.origin, settings=settings).counted_by() == origin.counted_by()
-        if not is_alike or then.thresholds != files.thresholds:
+        if not is_alike or recorded.thresholds != files.thresholds:
             continue
-        found = replace(found, counted=[(files, now)], origin=_of_case(files, origin))
-        if not is_review and (file != own or then != files):  # copied or moved
+        found = replace(found, counted=[(files, states)], origin=_origin_of_case(files, origin))
+        if not is_review and (file != own or recorded != files):  # copied or moved
             write_record(found, own)
         return found
     return None
@@ -247,13 +249,15 @@ def _count(
     origin: Origin,
     output: Path | None,
     is_review: bool,
-    afresh: bool,
+    overwrite: bool,
 ) -> FolderResult:
-    """Count a case and write its record, or take what another process has counted; errors as for ``SavedCase``."""
-    if not afresh and (found := _take(files, origin=origin, output=output, is_review=is_review)):
-        return found
+    """Count a case and write its record, unless another process has done so; errors as for ``SavedCase``."""
+    if not overwrite:
+        found = _read_counted(files, origin=origin, output=output, is_review=is_review)
+        if found is not None:
+            return found
     settings = origin.settings
-    states = _states(files, origin)  # before the files are read
+    states = files.states()  # before the files are read
     saved = SavedCase(files, data_set)
     truth = None
     geometry = saved.geometry
@@ -278,51 +282,39 @@ def _count(
         thresholds=files.thresholds,
     )
     counts = evaluate_arrays(arrays)
-    result = FolderResult([(files, states)], counts, [], _of_case(files, origin))
+    result = FolderResult([(files, states)], counts, [], _origin_of_case(files, origin))
     file = record_file(files, output)
     # A review leaves what an evaluation has counted of the same files in another way
-    if not is_review or _recorded(file, states, origin) is None:
+    if not is_review or _read_unchanged(file, states, origin) is None:
         write_record(result, file)
     return result
 
 
-def _states(files: CaseFiles, origin: Origin) -> States:
-    """Return the states of the files that are read."""
-    states = files.states()
-    return {what: states[what] for what in states if origin.has_truth or "truth" not in what}
-
-
-def _recorded(file: Path, now: States, origin: Origin) -> FolderResult | None:
-    """Read the record in a file, if it is of files with these states, and has the ground truth that is needed."""
+def _read_unchanged(file: Path, states: States, origin: Origin) -> FolderResult | None:
+    """Read a record if it is of files with these states, and has the ground truth that is needed."""
     with suppress(OSError, ValueError):
         found = read_record(file)
-        ((_, then),) = found.counted
+        ((_, recorded),) = found.counted
         # Equal in name, size and time of change, wherever they lie
-        before, after = (
-            [state and (Path(state.path).name, *state[1:]) for state in map(states.get, now)]
-            for states in (then, now)
+        before, now = (
+            [state and (Path(state.path).name, *state[1:]) for state in map(one.get, states)]
+            for one in (recorded, states)
         )
-        if before == after and (found.origin.has_truth or not origin.has_truth):
+        if before == now and (found.origin.has_truth or not origin.has_truth):
             return found
     return None
 
 
-def _of_case(files: CaseFiles, origin: Origin) -> Origin:
+def _origin_of_case(files: CaseFiles, origin: Origin) -> Origin:
     """Return the origin of one case among others."""
     truth = "" if files.ground_truth is None else str(files.ground_truth.absolute().parent)
     return replace(origin, folders=(FolderPair(truth, str(files.prediction.absolute().parent)),))
 
 
-def _for_review(result: FolderResult) -> FolderResult:
-    truth = result.counts.truth if result.origin.has_truth else None
-    counts = replace(result.counts, truth=truth, calibration={}, segmentation_metrics={})
-    return replace(result, counts=counts)
-
-
-def _is_of(summary: Path, predictions: Predictions) -> bool:
+def _is_summary_of(file: Path, predictions: Predictions) -> bool:
     """Whether a file is the summary of these predictions."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        folders = json.loads(summary.read_text())["settings"]["pred_folder"]
+        folders = json.loads(file.read_text())["settings"]["pred_folder"]
         folders = [folders] if isinstance(folders, str) else folders
         return [*map(Path, folders)] == [folder.absolute() for folder in predictions.pred_folders]
     return False
@@ -360,7 +352,7 @@ def read_result(summary: str | Path) -> FolderResult:
             f"{summary} was written by another version of nnunet_nacl: run nnunet_nacl evaluate again."
         ) from error
     home = summary.absolute().parent
-    results = [_moved(read_record(home / file), home) for file in files]
+    results = [_with_paths_at(home, read_record(home / file)) for file in files]
     for result in results:
         counted_by = json.loads(json.dumps(result.origin.counted_by()))
         is_same = counted_by.items() <= settings.items()
@@ -372,24 +364,21 @@ def read_result(summary: str | Path) -> FolderResult:
     return replace(FolderResult.merged(results), skipped=skipped, file=summary)
 
 
-def _moved(result: FolderResult, home: Path) -> FolderResult:
+def _with_paths_at(home: Path, result: FolderResult) -> FolderResult:
     """Give a case's result the paths of the summary's folder, if the prediction lies there: it may have moved."""
     ((files, states),) = result.counted
-    if not (home / files.prediction.name).is_file():
+    prediction = home / files.prediction.name
+    if not prediction.is_file():
         return result
-    at_home = replace(
-        files,
-        prediction=home / files.prediction.name,
-        probabilities=home / files.probabilities.name,
-    )
-    (folders,) = result.origin.folders
-    moved = {
+    moved_states = {
         what: state and state._replace(path=str(home / Path(state.path).name))
         for what, state in states.items()
         if "truth" not in what
     }
+    moved = replace(files, prediction=prediction, probabilities=home / files.probabilities.name)
+    (folders,) = result.origin.folders
     return replace(
         result,
-        counted=[(at_home, states | moved)],
+        counted=[(moved, states | moved_states)],
         origin=replace(result.origin, folders=(replace(folders, pred_folder=str(home)),)),
     )

@@ -94,15 +94,6 @@ class FolderResult:
     def meaning(self) -> LabelMeaning:
         return self.origin.meaning
 
-    @property
-    def voxels(self) -> list[Voxels]:
-        return list(self.settings.voxels)
-
-    @property
-    def structures(self) -> list[Structure]:
-        """Foreground labels, or regions."""
-        return self.meaning.structures
-
     def take(self, rows: Sequence[int]) -> "FolderResult":
         """Return some of the cases."""
         return replace(
@@ -124,9 +115,9 @@ class FolderResult:
     ) -> Floats:
         """Return a metric of each case (cases,), of one label if it is given; NaN where it is unknown.
 
-        A label is one of ``structures``, or 0 for the background's class. Without a label, a metric of a segmentation
-        is the mean over the structures that have a value. Raises a ValueError for a metric or label that does not
-        exist, or a voxel set that the metric does not have.
+        A label is one of ``meaning.structures``, or 0 for the background's class. Without a label, a metric of a
+        segmentation is the mean over the structures that have a value. Raises a ValueError for a metric or label that
+        does not exist, or a voxel set that the metric does not have.
         """
         labels = self.meaning.channel_labels
         sets = ("",) if metric in SEGMENTATION_METRICS else VOXEL_SETS
@@ -219,7 +210,7 @@ class FolderResult:
     @property
     def notes_on_empty_cases(self) -> list[str]:
         """A note on the cases that the means over the ground truth's foreground lack, if any."""
-        if "foreground" not in self.voxels:
+        if "foreground" not in self.settings.voxels:
             return []
         empty = int(np.isnan(self.values("ECE", "foreground")).sum())
         number = f"{empty} of {len(self.cases)} cases have no foreground"
@@ -263,7 +254,7 @@ class FolderResult:
             for label, metrics in (of_set | self.by_class(tables)).items():
                 for metric, values in metrics.items():
                     found[voxels, label, metric] = values
-        for number, structure in enumerate(self.structures):
+        for number, structure in enumerate(self.meaning.structures):
             for metric, values in self.counts.segmentation_metrics.items():
                 found["", str(structure), metric] = values[:, number]
         return found
@@ -361,7 +352,7 @@ def summary_of(result: FolderResult) -> ByName:
     pooled = {}
     pooled_interval = {}
     with_voxels = {}
-    for voxels in result.voxels if result.cases else ():
+    for voxels in result.settings.voxels if result.cases else ():
         by_class = result.by_class(result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
         pooled_interval[voxels] = {

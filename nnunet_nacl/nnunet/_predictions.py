@@ -65,14 +65,15 @@ class CaseFiles:
 
     def states(self) -> dict[str, FileState | None]:
         """Return the states now of all files that it is read from, those of a TIFF's spacing too; None if missing."""
-        files: dict[str, Path | None] = {
-            "ground_truth": self.ground_truth,
+        files = {
             "prediction": self.prediction,
             "probabilities": self.probabilities,
-            "spacing_of_truth": self.ground_truth and self.ground_truth.with_suffix(".json"),
             "spacing_of_prediction": self.prediction.with_suffix(".json"),
         }
-        return {what: None if file is None else FileState.of(file) for what, file in files.items()}
+        if self.ground_truth is not None:
+            files["ground_truth"] = self.ground_truth
+            files["spacing_of_truth"] = self.ground_truth.with_suffix(".json")
+        return {what: FileState.of(file) for what, file in files.items()}
 
     def write(
         self,

@@ -155,7 +155,7 @@ class Comparison:
         """
         found: dict[str, dict[str, int]] = {}
         for name, result in self.results.items():
-            for structure, label in zip(self.structures, result.structures, strict=True):
+            for structure, label in zip(self.structures, result.meaning.structures, strict=True):
                 missed = result.values("Missed", label=label)
                 missed = missed[~np.isnan(missed)]
                 if missed.size >= min(_FEWEST, len(self.cases)) and missed.all():
@@ -194,7 +194,7 @@ class Comparison:
         return {
             name: [
                 result.estimate(metric.name, metric.voxels, label=structure).value
-                for structure in result.structures
+                for structure in result.meaning.structures
             ]
             for name, result in self.results.items()
         }
@@ -302,13 +302,17 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
     """
     read: dict[str, Callable[[FolderResult], str]] = {
         "structures": lambda result: ", ".join(
-            f"{result.meaning.name_of(one)} {one}" for one in result.structures
+            f"{result.meaning.name_of(one)} {one}" for one in result.meaning.structures
         ),
         "numbers of bins": lambda result: str(result.settings.num_bins),
     }
-    voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
+    voxels = [
+        one
+        for one in VOXEL_SETS
+        if all(one in result.settings.voxels for result in results.values())
+    ]
     if not voxels:
-        read["voxel sets"] = lambda result: ", ".join(result.voxels)
+        read["voxel sets"] = lambda result: ", ".join(result.settings.voxels)
     for what, text in read.items():
         texts = {name: text(result) for name, result in results.items()}
         if len({*texts.values()}) > 1:

@@ -156,7 +156,7 @@ def review_folder(
         rows = [row for row, case in enumerate(counted.cases) if case in looks]
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *failed])
     fits = chosen.structures if chosen else {}
-    agreement = np.full((len(counted.cases), len(counted.structures)), np.nan)
+    agreement = np.full((len(counted.cases), len(counted.meaning.structures)), np.nan)
     if looks:
         agreement[:] = [looks[case].agreement for case in counted.cases]
     table = ranked_structures(counted, fits, agreement)

@@ -92,5 +92,5 @@ def test_postprocessed_cases_are_evaluated(folders: Folders) -> None:
     after = evaluate(Predictions.of_folder(*folders))
     assert after.skipped == []
     assert after.estimate("Dice").value < before.estimate("Dice").value
-    for voxels in after.voxels:
+    for voxels in after.settings.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)

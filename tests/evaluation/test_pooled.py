@@ -68,7 +68,7 @@ def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
     with pytest.raises(ValueError, match=r"label: .*; got cortex"):
         result.values("Dice", label="cortex")
     # Without a label, of each case the mean over its structures
-    of_labels = [result.values("Dice", label=label) for label in result.structures]
+    of_labels = [result.values("Dice", label=label) for label in result.meaning.structures]
     assert result.values("Dice").tolist() == pytest.approx(np.nanmean(of_labels, axis=0).tolist(), rel=1e-12)
     assert np.isnan(result.values("HD95")).all()  # not measured
     patients = np.zeros(len(result.cases), np.intp)

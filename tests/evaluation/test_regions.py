@@ -22,4 +22,4 @@ def test_dice_is_nnunets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             assert found == pytest.approx(true_dice(truth, saved, list(region)))
             inside = np.isin(truth, region)
             assert result.counts.truth is not None
-            assert result.counts.truth.voxels[row, result.structures.index(region)] == inside.sum()
+            assert result.counts.truth.voxels[row, result.meaning.structures.index(region)] == inside.sum()

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses._formula import at_once
+from nnunet_nacl.losses._base import at_once
 
 Size = tuple[int, int, tuple[int, ...]]
 SIZES: dict[str, dict[str, Size]] = {

@@ -1,5 +1,6 @@
 """One loop over the cases of a folder: several processes, a progress bar, bad cases skipped with the reason."""
 
+import errno
 import multiprocessing
 import signal
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -11,12 +12,13 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from nnunet_nacl.files import is_full, reason_of
+from nnunet_nacl.files import reason_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _LISTED = 10  # skipped cases, in an error
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _attempt(name: str, work: Callable[[Item], Result], case: Item) -> Result | 
     try:
         return work(case)
     except Exception as error:  # damaged files make readers raise nearly anything
-        if isinstance(error, OSError) and is_full(error):  # the disk's fault, not the case's
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:  # the disk's fault
             raise
         return Skipped(name, reason_of(error))
 

@@ -1,7 +1,6 @@
 """Write files, completely or not at all; read files, and name them in errors."""
 
 import csv
-import errno
 import io
 import json
 import os
@@ -100,11 +99,6 @@ class FileState(NamedTuple):
         """Whether another file is there now; a missing one has not changed."""
         file = Path(self.path)
         return file.exists() and not self.is_of(file)
-
-
-def is_full(error: OSError) -> bool:
-    """Whether an error says that the disk is full, or that the user may not write more."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def reason_of(error: Exception) -> str:

@@ -40,7 +40,7 @@ IMPORTS = {
     "calibrate": {*_BASE, "patients", "evaluation", "new_folder"},
     "use": {*_BASE, "patients", "evaluation", "new_folder", "pages", "pictures"},
     "report": {"files", "patients", "metrics", "nnunet", "evaluation", "pages", "pictures"},
-    "paper": {"files", "patients", "metrics", "nnunet", "evaluation", "trainers", "report", "linking"},
+    "paper": {*_BASE, "patients", "evaluation", "trainers", "report", "linking"},
     "export": {"files", "nnunet"},
     "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},
 }

@@ -20,19 +20,15 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
         nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL_weight0p01_paperSchedule --npz
     """
     from nnunet_nacl import linking
+    from nnunet_nacl.trainers import LOSSES, SCHEDULE, TERMS, default_of
 
-    if list:
-        _list_trainers()
-    elif remove:
+    if remove:
         print(f"Removed {linking.unlink()}")
-    else:
+        return 0
+    if not list:
         print(linking.link())
         print_next("nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule")
-    return 0
-
-
-def _list_trainers() -> None:
-    from nnunet_nacl.trainers import LOSSES, SCHEDULE, TERMS, default_of
+        return 0
 
     print(
         f"Trainers are named nnUNetTrainer[TERM]LOSS. LOSS: {', '.join(LOSSES)}. TERM, which is added to the loss: "
@@ -48,6 +44,7 @@ def _list_trainers() -> None:
     print("all of them")
     for setting in SCHEDULE:
         print(f"    _{setting.shown():<44} {setting.about}")
+    return 0
 
 
 def export(model_folder: str, *, as_final: str = "checkpoint_final.pth") -> int:

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, distributed
 from typing_extensions import Unpack
 
-from nnunet_nacl.losses._base import SegmentationLoss, Shared
+from nnunet_nacl.losses._base import SegmentationLoss, Shared, prepare_target
 from nnunet_nacl.losses._cross_entropy import cross_entropy
-from nnunet_nacl.losses._formula import canonical, with_neighbors
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._target import Target, check_number
 
@@ -94,7 +93,7 @@ class CRaCLoss(SegmentationLoss):
 
     @torch.no_grad()
     def observe(self, logits: Tensor, target: Tensor) -> None:
-        truth = with_neighbors(self, canonical(self, target, logits.shape[1]))
+        truth = prepare_target(self, target, logits.shape[1])
         distance, at_boundary = self._distance(logits.float(), truth)
         if truth.valid is not None:
             distance = torch.where(truth.valid, distance, 0)

@@ -90,7 +90,7 @@ class FLSDLoss(SegmentationLoss):
         return (power * nll).mean(1)
 
 
-class DualFocalLoss(SegmentationLoss):
+class DualFocalLoss(FocalLoss):
     """Dual focal loss (DualFL), ``mean over voxels of -(1 - p_y + p_j)^γ log p_y``.
 
     p_j is the largest probability below p_y, or 0 if there is none. With ``regions`` its binary form: p_t of each
@@ -110,11 +110,6 @@ class DualFocalLoss(SegmentationLoss):
     0.3576
     """
 
-    def __init__(self, *, gamma: float = 3.0, **shared: Unpack[Shared]) -> None:
-        super().__init__(**shared)
-        check_number("gamma", gamma, at_least=0)
-        self.gamma = gamma
-
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         # Logits, not probabilities, are compared: rounding would put p_y below itself
         if target.regions:
@@ -130,7 +125,7 @@ class DualFocalLoss(SegmentationLoss):
         return ((_complement(nll) + rival) ** self.gamma * nll).mean(1)
 
 
-class FocalCalibrationLoss(SegmentationLoss):
+class FocalCalibrationLoss(FocalLoss):
     """Focal calibration loss (FCL), ``mean over voxels of -(1 - p_y)^γ log p_y + λ sum_k (p_k - y_k)^2``.
 
     With ``regions`` both parts are binary and averaged over the regions, the second over a region's two sides summed.
@@ -152,12 +147,9 @@ class FocalCalibrationLoss(SegmentationLoss):
     def __init__(
         self, *, gamma: float = 3.0, weight: float = 0.1, **shared: Unpack[Shared]
     ) -> None:
-        super().__init__(**shared)
-        check_number("gamma", gamma, at_least=0)
+        super().__init__(gamma=gamma, **shared)
         check_number("weight", weight, at_least=0)
-        self.gamma = gamma
         self.weight = weight
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        nll = focal(logits, target.map, gamma=self.gamma, regions=target.regions)
-        return nll + self.weight * squared_error(logits, target)
+        return super().voxel_loss(logits, target) + self.weight * squared_error(logits, target)

@@ -52,19 +52,16 @@ class Target:
         # Into bytes: for labels that are bytes torch is 20 times as fast as into bools.
         return torch.eq(self.map, classes.view(-1, *[1] * (self.map.ndim - 2)), out=hot).to(dtype)
 
-    def part(self, chosen: slice | tuple[slice, ...]) -> "Target":
-        """Return some samples, or some voxels of each, of a target without neighbors."""
-        valid = None if self.valid is None else self.valid[chosen]
-        wrong = None if self.wrong is None else self.wrong[chosen]
-        return replace(self, map=self.map[chosen], valid=valid, wrong=wrong)
-
     def rows(self, start: int, stop: int) -> "Target":
         """Return the part from ``start`` to ``stop`` along the first spatial axis."""
         around = self.around
         if around is not None:
             border = around.map.shape[2] - self.map.shape[2]
             around = around.rows(start, stop + border)
-        return replace(self.part((slice(None), slice(None), slice(start, stop))), around=around)
+        valid = None if self.valid is None else self.valid[:, :, start:stop]
+        wrong = None if self.wrong is None else self.wrong[:, :, start:stop]
+        found = self.map[:, :, start:stop]
+        return replace(self, map=found, valid=valid, wrong=wrong, around=around)
 
 
 def canonical_target(

@@ -81,11 +81,11 @@ def model_folder(
 
 
 def model_in(path: Path) -> Path | None:
-    """Return the innermost folder above a path that is a model's, ``TRAINER__PLANS__CONFIGURATION``.
+    """Return the innermost folder of a path that is a model's, ``TRAINER__PLANS__CONFIGURATION``.
 
     So it is if the trainer is called as nnU-Net's are, or it lies in the folder of a data set, or holds folds.
     """
-    for folder in path.parents:
+    for folder in (path, *path.parents):
         if _MODEL_NAME.fullmatch(folder.name) and (
             folder.name.startswith(DEFAULT_TRAINER)
             or _DATASET_NAME.fullmatch(folder.parent.name)
@@ -96,16 +96,18 @@ def model_in(path: Path) -> Path | None:
 
 
 def names_in(path: Path) -> dict[str, str]:
-    """Read the model from a path's folders: data set, trainer, plans and configuration, or only the trainer.
+    """Read the model's names from a path's folders: trainer, plans, configuration and data set, or only the trainer.
 
     They are named as the path is given: links may lead to folders of other names.
     """
     given = unresolved(path)
-    for folder in (given, *given.parents):
-        names = folder.name.split("__")
-        if folder.parent.name.startswith("Dataset") and len(names) == 3:
-            keys = ("dataset", "trainer", "plans", "configuration")
-            return dict(zip(keys, (folder.parent.name, *names), strict=True))
+    if model := model_in(given):
+        names = dict(
+            zip(("trainer", "plans", "configuration"), model.name.split("__", 2), strict=True)
+        )
+        if _DATASET_NAME.fullmatch(model.parent.name):
+            names["dataset"] = model.parent.name
+        return names
     trainers = [
         part for part in given.parts if part.startswith(DEFAULT_TRAINER) and "__" not in part
     ]

@@ -37,11 +37,6 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
     return wrapper
 
 
-def dice_part(loss: nn.Module) -> nn.Module | None:
-    """Return the Dice loss in nnU-Net's compound losses, ``.dc``, compiled and set up for DDP as it is."""
-    return getattr(loss, "dc", None)
-
-
 def watch_loss(loss: nn.Module, watch: Callable[[Any, Any], None]) -> RemovableHandle:
     """Call ``watch(output, target)`` with all that a trainer's loss gets, at full resolution, until this is removed.
 

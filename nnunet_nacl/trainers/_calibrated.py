@@ -1,6 +1,6 @@
 """The mix-in that gives an nnU-Net trainer one of our losses, and the trainer class of a name."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,7 +83,7 @@ class CalibratedLossMixin(LiveCurvesMixin):
             default = super()._build_loss()
         inner = hooks.inner_loss(default)
         labels = self.label_manager
-        dice = hooks.dice_part(inner)
+        dice = getattr(inner, "dc", None)  # of nnU-Net's compound losses
         if self.recipe.term in {"Dice", "DiceACE"} and dice is None:
             raise ValueError(
                 f"{type(self).__name__} adds {self.recipe.term}, but the loss of the trainer below it, "
@@ -170,15 +170,15 @@ class CalibratedLossMixin(LiveCurvesMixin):
         )
 
 
+@dataclass(frozen=True)
 class HalfTimeLRScheduler:
     """Learning rates of 1e-3, and 1e-4 from half time (Murugesan et al., 2025, section 4.1.3).
 
     It depends on the epoch alone, so the rate is right again after ``--c`` without any saved state.
     """
 
-    def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
-        self.optimizer = optimizer
-        self.num_epochs = num_epochs
+    optimizer: Optimizer
+    num_epochs: int
 
     def step(self, epoch: int) -> None:
         rate = FIRST_HALF_LR if epoch < self.num_epochs / 2 else SECOND_HALF_LR

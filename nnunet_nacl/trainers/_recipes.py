@@ -206,22 +206,22 @@ num_iterations_per_epoch=None, paper_schedule=False)
     term = match["term"]
     groups = (LOSSES[loss].settings, TERMS[term].settings if term else (), SCHEDULE)
     values: list[dict[str, object]] = [{} for _ in groups]
-    set_by: dict[tuple[int, str], str] = {}
     for suffix in match["suffixes"].split("_")[1:]:
-        # A suffix that loss and term have belongs to the loss
-        found = [(number, _read(suffix, group)) for number, group in enumerate(groups)]
-        number, read = next(((n, read) for n, read in found if read is not None), (0, None))
-        if read is None:
+        found = [
+            (of_group, *read)
+            for of_group, group in zip(values, groups, strict=True)
+            if (read := _read(suffix, group))
+        ]
+        if not found:
             raise _error(name, groups, f"does not know the suffix '_{suffix}'")
-        what, value = read
-        first = set_by.setdefault((number, what), suffix)
-        if what in values[number]:
-            raise _error(name, groups, f"sets {what} twice, with '_{first}' and '_{suffix}'")
-        values[number][what] = value
+        # A suffix that loss and term have belongs to the loss
+        of_group, setting, value = found[0]
+        if setting in of_group:
+            raise _error(name, groups, f"sets {setting} twice, again with '_{suffix}'")
+        of_group[setting] = value
     settings, term_settings, schedule = values
     if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
-        suffix = set_by[0, "sigma"]
-        raise _error(name, groups, f"has '_{suffix}', which needs '_gaussian' or '_plainGaussian'")
+        raise _error(name, groups, "sets sigma, which needs '_gaussian' or '_plainGaussian'")
     return Recipe(loss, term, settings, term_settings, **schedule)  # type: ignore[arg-type]
 
 

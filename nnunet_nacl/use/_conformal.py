@@ -46,7 +46,7 @@ def recall_threshold(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be above 0 and below 1; got {alpha}.")
-    _low_rank(num_cases, alpha, f"alpha {alpha:g}")
+    conformal_rank(num_cases, alpha, f"alpha {alpha:g}")
     missed = np.asarray(mean_missed, np.float64)
     bound = (num_cases * missed + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
@@ -55,7 +55,7 @@ def recall_threshold(
 def fewest_cases(coverage: float = 0.9, *, tails: int = 2) -> int:
     """Return the fewest calibration cases for ``fit_review`` and ``fit_volume``: 2/α − 1, with α = 1 − coverage.
 
-    Of a bound, which has one tail, it is 1/α − 1.
+    A bound, which has one tail, needs 1/α − 1.
 
     >>> fewest_cases()
     19
@@ -63,13 +63,23 @@ def fewest_cases(coverage: float = 0.9, *, tails: int = 2) -> int:
     return math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
 
 
-def interval_rank(num_cases: int, coverage: float) -> int:
-    """Return the rank of an interval's ends among the scores of so many cases; a TooFewCasesError if it has none."""
-    return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
+def conformal_rank(num_cases: int, alpha: float, what: str, *, tails: int = 1) -> int:
+    """Return the rank of a lower bound among the sorted scores of n calibration cases: ⌊(n + 1) α / tails⌋.
+
+    A new case's score is below the bound with a probability of at most α / tails. Without such a rank, a
+    TooFewCasesError says that ``what`` needs more cases.
+    """
+    rank = math.floor((num_cases + 1) * alpha / tails + _ROUNDING)
+    if rank < 1:
+        needed = fewest_cases(1 - alpha, tails=tails)
+        raise TooFewCasesError(
+            f"{num_cases} calibration cases are too few: {what} needs at least {needed}."
+        )
+    return rank
 
 
 def _checked(predicted: ArrayLike, true: ArrayLike) -> tuple[Floats, Floats]:
-    """Both as arrays (n,); a ValueError unless they are, of finite numbers."""
+    """Convert both to arrays (n,); a ValueError unless they hold finite numbers."""
     x = np.asarray(predicted, np.float64)
     y = np.asarray(true, np.float64)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite([x, y]).all():
@@ -88,7 +98,7 @@ class VolumeFit:
     epsilon_ml: float
 
     def interval_ml(self, expected_ml: ArrayLike) -> tuple[Floats, Floats]:
-        """Lower and upper ends (...) in ml, at least 0, for expected volumes (...) in ml."""
+        """Return lower and upper ends (...) in ml, at least 0, for expected volumes (...) in ml."""
         volume = np.asarray(expected_ml, np.float64) + self.epsilon_ml
         low, high = (np.exp(end) * volume - self.epsilon_ml for end in (self.low, self.high))
         return np.maximum(low, 0), np.maximum(high, 0)
@@ -114,7 +124,7 @@ def fit_volume(
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
     expected, true = _checked(expected_ml, true_ml)
-    rank = interval_rank(expected.size, coverage)
+    rank = conformal_rank(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
 
@@ -131,12 +141,12 @@ class DiceFit:
     margin: float = 0
 
     def expected(self, predicted: ArrayLike) -> Floats:
-        """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
+        """Return the Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
         x = np.asarray(predicted, np.float64)
         return np.interp(x, self.predicted, self.dice).clip(0, 1)
 
     def lower_bound(self, predicted: ArrayLike) -> Floats:
-        """Lower bound that a new case's Dice reaches with the coverage's probability, (...) in [0, 1]."""
+        """Return the lower bound, (...) in [0, 1], that a new case's Dice reaches with the coverage's probability."""
         return (self.expected(predicted) + self.margin).clip(0, 1)
 
 
@@ -171,7 +181,7 @@ def fit_dice(
     fitted = order[:half]
     held_out = order[half:]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
-    rank = _low_rank(held_out.size, 1 - coverage, of_half)
+    rank = conformal_rank(held_out.size, 1 - coverage, of_half)
     if x.size >= _ISOTONIC:
         isotonic = IsotonicRegression().fit(x[fitted], y[fitted])
         fit = DiceFit(isotonic.X_thresholds_.tolist(), isotonic.y_thresholds_.tolist())
@@ -181,17 +191,3 @@ def fit_dice(
         fit = DiceFit(ends, line.predict(np.array(ends)[:, np.newaxis]).tolist())
     residuals = np.sort(y[held_out] - fit.expected(x[held_out]))
     return replace(fit, margin=float(residuals[rank - 1]))
-
-
-def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:
-    """⌊(n + 1) α / tails⌋: with that rank, from 1, a new value is below with a probability of at most α / tails.
-
-    Without such a rank, a TooFewCasesError says that what was ``asked`` needs more cases.
-    """
-    rank = math.floor((n + 1) * alpha / tails + _ROUNDING)
-    if rank < 1:
-        needed = fewest_cases(1 - alpha, tails=tails)
-        raise TooFewCasesError(
-            f"{n} calibration cases are too few: {asked} needs at least {needed}."
-        )
-    return rank

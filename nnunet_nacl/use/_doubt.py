@@ -10,10 +10,10 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
 from nnunet_nacl.nnunet import DataSet, LabelMap
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
-from nnunet_nacl.typing import Floats, Mask
+from nnunet_nacl.typing import Floats
 
-_APART = 1 / 16  # slices of one case are at least this share of the image's depth apart
-_SEEN = 0.1  # a doubt that is kept within the picture
+_SPREAD = 1 / 16  # slices of one case are at least this share of the image's depth apart
+_IN_PICTURE = 0.1  # voxels with more doubt are not cropped away
 _COLOR = (255, 40, 40)  # of doubt
 FULL_DOUBT = 0.5
 """The doubt that is drawn strongest; the image still shows through."""
@@ -41,7 +41,7 @@ class DoubtfulSlice:
 def doubtful_slices(
     case: SavedCase, data_set: DataSet, image_file: Path | None, *, number: int
 ) -> tuple[list[DoubtfulSlice], str | None]:
-    """At most ``number`` slices with the most doubt, and why the image could not be shown."""
+    """Draw up to ``number`` slices with the most doubt; also returns why the image could not be shown."""
     doubt = _doubt(case, data_set.meaning.activation)
     slices = []
     problem = None
@@ -53,7 +53,7 @@ def doubtful_slices(
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problem = f"image: {error}"
     for z in most_doubtful(doubt, number):
-        window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
+        window = window_around((case.labels[z] > 0) | (doubt[z] > _IN_PICTURE))
         shown = None if image is None else image[z][window]
         strength = np.clip(smaller(doubt[z][window]) / FULL_DOUBT, 0, 1)
         steps = np.round(strength * 15).astype(np.uint8)  # few steps make a smaller PNG
@@ -70,27 +70,22 @@ def doubtful_slices(
 
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
     """Return the doubt (Z, Y, X): 1 − confidence in near, 0 elsewhere; the largest over regions."""
-
-    def near_of(p: Floats) -> Mask:
-        core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
-        return near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
-
+    doubt: Floats = np.zeros(case.labels.size, np.float32)
     channels = (p for _, p in case.whole_channels())
-    if activation.exclusive:
-        background = next(channels)
-        near = near_of(background)
-        doubt = (1 - activation.lowest_confidence(chain([background], channels))) * near
-    else:
-        doubt = np.zeros(case.labels.size, np.float32)
-        for p in channels:
-            doubt = np.maximum(doubt, (1 - activation.lowest_confidence([p])) * near_of(p))
+    for first in channels:
+        core = (activation.foreground(first) > CORE_PROBABILITY).reshape(case.labels.shape)
+        near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
+        # The first of exclusive classes is the background; confidence is that of all
+        others = channels if activation.exclusive else ()
+        confidence = activation.lowest_confidence(chain([first], others))
+        doubt = np.maximum(doubt, (1 - confidence) * near)
     return doubt.reshape(case.labels.shape)
 
 
 def most_doubtful(doubt: Floats, number: int) -> list[int]:
-    """Up to this number of slices of (Z, Y, X), in order: those with the most doubt that lie apart, none adjacent."""
+    """Choose up to this number of slices of (Z, Y, X), in order: those with the most doubt that lie apart."""
     sums = doubt.sum((1, 2), dtype=np.float64)
-    apart = max(2, int(_APART * len(sums)))
+    apart = max(2, int(_SPREAD * len(sums)))
     chosen: list[int] = []
     for z in np.argsort(-sums, kind="stable").tolist():
         if len(chosen) == number or (chosen and sums[z] == 0):

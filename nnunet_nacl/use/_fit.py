@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
 from nnunet_nacl.patients import cases_of_patients, shuffled, split_cases
-from nnunet_nacl.use._conformal import TooFewCasesError, interval_rank
+from nnunet_nacl.use._conformal import TooFewCasesError, conformal_rank, recall_threshold
 from nnunet_nacl.use._structures import (
     ALL,
     Judgement,
@@ -65,7 +65,8 @@ class ReviewFit:
     def recall_threshold(self, structure: str, alpha: float) -> float:
         """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases."""
         try:
-            return self.structures[structure].recall_threshold(alpha)
+            fit = self.structures[structure]
+            return recall_threshold(fit.missed, fit.num_present, alpha)
         except TooFewCasesError as error:
             raise TooFewCasesError(f"{structure}: {error}") from error
 
@@ -115,14 +116,18 @@ class ReviewFit:
 
     @property
     def size(self) -> str:
-        """Such as ``20 cases``, or ``one case of each of 20 patients``."""
+        """The number of cases in words: ``20 cases``, or ``one case of each of 20 patients``."""
         if self.patients is None:
             return f"{len(self.provenance.cases)} cases"
         return f"one case of each of {self.patients} patients"
 
     def quality_notes(self) -> list[str]:
         """Say how well the Dice to expect, bounds and intervals work on held-out cases."""
-        ranks = [one.spearman for one in self._of_structures() if one.spearman is not None]
+        ranks = [
+            one.spearman
+            for one in self.held_out
+            if one.structure != ALL and one.spearman is not None
+        ]
         quality = "the rank correlation on other cases is unknown"
         if ranks:
             quality = (
@@ -131,13 +136,12 @@ class ReviewFit:
             )
         return [f"The fit uses {self.size}; {quality}.", *self.shortfalls()]
 
-    def _of_structures(self) -> list[Judgement]:
-        return [one for one in self.held_out if one.structure != ALL]
-
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
-        for judgement in self._of_structures():
+        for judgement in self.held_out:
+            if judgement.structure == ALL:
+                continue
             for what, held, count in (
                 ("bound of the Dice", judgement.bound_coverage, judgement.num_bounds),
                 ("interval of the volume", judgement.interval_coverage, judgement.num_intervals),
@@ -217,10 +221,10 @@ def fit_review(
 
 
 def _fit_structures(counted: FolderResult, coverage: float) -> dict[str, StructureFit]:
-    # Volumes need the most cases: raises an error if there are too few
-    interval_rank(len(counted.cases), coverage)
+    # Intervals of volumes need the most cases: raises an error if there are too few
+    conformal_rank(len(counted.cases), 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     return {
-        name: StructureFit.of(counted.counts.of_structure(number), coverage)
+        name: StructureFit.fitted(counted.counts.of_structure(number), coverage)
         for number, name in enumerate(counted.meaning.names)
     }
 

@@ -18,7 +18,10 @@ from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Singles
 
 Dtype = Literal["uint8", "uint16", "float32"]
-_EACH = "structures"
+_STRUCTURES = "structures"
+"""The kind of map that is one map of each structure."""
+_WITHOUT_FOURTH_AXIS = ("NaturalImage2DIO", "Tiff3DIO")
+"""nnU-Net's readers of formats that cannot hold four axes."""
 _NOT_IN_FILES = re.compile(r"[^\w.-]+")
 
 
@@ -54,23 +57,28 @@ def write_maps(
     meaning = data_set.meaning
     names = meaning.names
     for kind in what:
-        if kind not in {"confidence", "entropy", _EACH, *(f"structure:{name}" for name in names)}:
+        if kind not in {
+            "confidence",
+            "entropy",
+            _STRUCTURES,
+            *(f"structure:{name}" for name in names),
+        }:
             raise ValueError(
-                f"There is no map {kind}; expected confidence, entropy, {_EACH} or structure:NAME with one of the "
-                f"names {', '.join(names)}."
+                f"There is no map {kind}; expected confidence, entropy, {_STRUCTURES} or structure:NAME with one of "
+                f"the names {', '.join(names)}."
             )
-    if as_one and data_set.reader.name in {"NaturalImage2DIO", "Tiff3DIO"}:
+    if as_one and data_set.reader.name in _WITHOUT_FOURTH_AXIS:
         raise ValueError(f"{data_set.file_ending} files have no fourth axis; omit --as_one.")
     files = [
         _file_name(case, name, data_set)
         for case in predictions.by_name
         for kind in dict.fromkeys(what)
-        for name in (names if kind == _EACH and not as_one else [kind])
+        for name in (names if kind == _STRUCTURES and not as_one else [kind])
     ]
     if len(files) > len(set(files)):
         twice = next(name for name in files if files.count(name) > 1)
         raise ValueError(f"Two maps would be {twice}; rename a structure.")
-    default = {_EACH: "uint8"} if data_set.holds_step else {}
+    default = {_STRUCTURES: "uint8"} if data_set.holds_step else {}
     dtypes = {kind: dtype or default.get(kind, data_set.image_dtype) for kind in what}
     folder = new_folder(predictions, output, overwrite=overwrite)
     for name in files:  # of an earlier run, which a case that fails now would keep
@@ -104,6 +112,7 @@ def _file_name(case: str, name: str, data_set: DataSet) -> str:
 
 
 def _largest(kind: str, meaning: LabelMeaning) -> float:
+    """Return the largest possible value of a kind of map."""
     outcomes = 2 if meaning.regions else meaning.num_channels
     return math.log(outcomes) if kind == "entropy" else 1.0
 
@@ -113,21 +122,20 @@ def _write_case(
 ) -> None:
     case = SavedCase(files, data_set)
     for kind, dtype in dtypes.items():
-        step = 1.0
+        is_scaled = dtype != "float32"
+        most = np.iinfo(dtype).max if is_scaled else 1
+        largest = _largest(kind, data_set.meaning) if is_scaled else 1.0
         maps: dict[str, NDArray[Any]] = {}
         for name, values in _values(case, kind, data_set.meaning):
             maps[name] = values.reshape(case.labels.shape)
-            if dtype != "float32":
-                whole = np.iinfo(dtype).max
-                largest = _largest(kind, data_set.meaning)
-                step = largest / whole
-                scaled = np.rint(maps[name].astype(np.float64) * (whole / largest))
-                maps[name] = scaled.clip(0, whole).astype(dtype)
-        if kind == _EACH and as_one:
+            if is_scaled:
+                scaled = np.rint(maps[name].astype(np.float64) * (most / largest))
+                maps[name] = scaled.clip(0, most).astype(dtype)
+        if kind == _STRUCTURES and as_one:
             maps = {kind: np.stack(list(maps.values()))}
         for name, image in maps.items():
             file = folder / _file_name(files.name, name, data_set)
-            data_set.reader.write_image(image, case.geometry, file, step=step)
+            data_set.reader.write_image(image, case.geometry, file, step=largest / most)
 
 
 def _values(case: SavedCase, kind: str, meaning: LabelMeaning) -> Iterator[tuple[str, Singles]]:
@@ -150,6 +158,6 @@ def _values(case: SavedCase, kind: str, meaning: LabelMeaning) -> Iterator[tuple
     else:
         named = dict(enumerate(meaning.names, activation.first_structure))
         for channel, p in case.whole_channels():
-            if channel in named and kind in {_EACH, f"structure:{named[channel]}"}:
-                name = named[channel] if kind == _EACH else kind
+            if channel in named and kind in {_STRUCTURES, f"structure:{named[channel]}"}:
+                name = named[channel] if kind == _STRUCTURES else kind
                 yield name, p.astype(np.float32, copy=False)

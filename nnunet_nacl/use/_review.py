@@ -38,17 +38,17 @@ if TYPE_CHECKING:  # takes half a second to import, which worker processes need 
 
 REVIEW_NAME = "review.csv"
 _FORMAT = "review of nnunet_nacl"
-_LISTED = 10  # cases in the terminal
-_SLICES = 3  # of each case on the page
+_NUM_LISTED = 10  # cases in the terminal
+_NUM_SLICES = 3  # of each case on the page
 _LOW_DICE = 0.5
-_PRESENT = 0.1  # a probability of a structure of which nothing is segmented that is worth a look
+_LIKELY = 0.1  # from this probability on, a structure that is not segmented may be there
 _MAY_DIFFER: ByName = {
     **dict.fromkeys(("trainer", "plans", "configuration", "decoded")),
     "calibration": [],
     "cases": [],
 }
-"""The provenance in which members of an ensemble may differ from each other."""
-_BIASED = 0.25  # a difference of expected and segmented volumes, in sum, that is worth a note
+"""The parts of their provenance in which members of an ensemble may differ."""
+_BIASED = 0.25  # relative difference of the sums of expected and segmented volumes that is noted
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Review:
         """Return a text for users: the first cases with their lowest-ranked structure, judgements and notes."""
         lines = ["trust  structure, rank  case"]
         total = len(self.cases)
-        for rows in list(ranked_cases(self.table).values())[:_LISTED]:
+        for rows in list(ranked_cases(self.table).values())[:_NUM_LISTED]:
             row = rows[0]
             rank = f"{row['trust']:5.2f}  {row['structure']}, {row['rank']} of {total}"
             lines.append("  ".join([rank, row["case"], *row["reasons"]]))
-        if total > _LISTED:
-            lines.append(f"… and {total - _LISTED} more cases")
+        if total > _NUM_LISTED:
+            lines.append(f"… and {total - _NUM_LISTED} more cases")
         if self.judgements:
             lines += ["", judgement_table(self.judgements)]
         return "\n".join([*lines, *self.notes])
@@ -125,40 +125,44 @@ def review_folder(
         check_output(one, overwrite=replaces)
     if page is not None:
         check_output(page, overwrite=overwrite)
-    of_members = _open_members(members, predictions)
+    opened_members = _open_members(members, predictions)
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
     ]
-    chosen = None
+    review_fit = None
     if fit is not None:
-        chosen = ReviewFit.read(fit)
-        fit_notes = [*chosen.quality_notes(), *chosen.ignored_notes(), *chosen.check(predictions)]
+        review_fit = ReviewFit.read(fit)
+        fit_notes = [
+            *review_fit.quality_notes(),
+            *review_fit.ignored_notes(),
+            *review_fit.check(predictions),
+        ]
     counted = count_for_review(
         predictions,
         output=None if output is None else file,
         num_processes=num_processes,
     )
-    looks: dict[str, _Look] = {}
+    views: dict[str, _View] = {}
     if members or page is not None:
-        looks, failed = each_case(
+        views, failed = each_case(
             {case.name: case for case, _ in counted.counted},
             partial(
-                _look,
+                _view,
                 data_set=data_set,
-                members=of_members,
+                members=opened_members,
                 images=None if images is None else Path(images).resolve(),
-                slices=0 if page is None else _SLICES,
+                slices=0 if page is None else _NUM_SLICES,
             ),
-            doing="looking",
+            doing="drawing",
             num_processes=num_processes,
         )
-        check_any_used(looks, failed)
-        rows = [row for row, case in enumerate(counted.cases) if case in looks]
+        check_any_used(views, failed)
+        rows = [row for row, case in enumerate(counted.cases) if case in views]
         counted = replace(counted.take(rows), skipped=[*counted.skipped, *failed])
-    fits = chosen.structures if chosen else {}
+    fits = review_fit.structures if review_fit else {}
     agreement = np.full((len(counted.cases), len(counted.meaning.structures)), np.nan)
-    if looks:
-        agreement[:] = [looks[case].agreement for case in counted.cases]
+    if views:
+        agreement[:] = [views[case].agreement for case in counted.cases]
     table = ranked_structures(counted, fits, agreement)
     outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
     review = Review(
@@ -169,9 +173,9 @@ def review_folder(
         notes=[*_notes(counted, table), *fit_notes],
         file=file,
     )
-    _write(review, outcomes, chosen)
+    _write_list(review, outcomes, review_fit)
     if page is not None:
-        _write_page(page, review, looks, data_set.meaning, predictions.home.resolve())
+        _write_page(page, review, views, data_set.meaning, predictions.home.resolve())
     return review
 
 
@@ -191,37 +195,43 @@ def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> li
     return members
 
 
-class _Look(NamedTuple):
-    """A case's agreement of members on each structure (NaN without), slices to show, and why its image is not."""
+class _View(NamedTuple):
+    """A case for the page.
+
+    Attributes:
+        agreement: of the members on each structure; NaN without members.
+        slices: to show.
+        problem: the reason why its image is not shown, if it should be.
+    """
 
     agreement: tuple[float, ...]
     slices: list[DoubtfulSlice]
     problem: str | None
 
 
-def _look(
+def _view(
     files: CaseFiles,
     *,
     data_set: DataSet,
     members: Sequence[Predictions],
     images: Path | None,
     slices: int,
-) -> _Look:
-    """Look at a case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
+) -> _View:
+    """Compare a case's members and draw its slices; an OSError or a ValueError if files are missing or do not fit."""
     case = SavedCase(files, data_set)
     agreement = (np.nan,) * len(data_set.meaning.structures)
     if members:
         labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
     if not slices:
-        return _Look(agreement, [], None)
+        return _View(agreement, [], None)
     image = None if images is None else first_channel(images, files.name, files.prediction)
     shown, problem = doubtful_slices(case, data_set, image, number=slices)
-    return _Look(agreement, shown, problem)
+    return _View(agreement, shown, problem)
 
 
 def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
-    """Notes to read before the list."""
+    """List what to know before reading the list."""
     notes = []
     truth = counted.counts.truth
     ignored = None if truth is None else ignored_text(truth.ignored.tolist())
@@ -243,13 +253,13 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
 def _write_page(
     file: Path,
     review: Review,
-    looks: Mapping[str, _Look],
+    views: Mapping[str, _View],
     meaning: LabelMeaning,
     folder: Path,
 ) -> None:
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
-    slices = {case: look.slices for case, look in looks.items()}
+    slices = {case: view.slices for case, view in views.items()}
     pictures = [one.picture for one in chain.from_iterable(slices.values())]
     outlined = sorted({label for picture in pictures for label in picture.outlines})
     content = {
@@ -259,7 +269,7 @@ def _write_page(
             for case, of_case in cases.items()
         },
         "slices": slices,
-        "problems": {case: look.problem for case, look in looks.items()},
+        "problems": {case: view.problem for case, view in views.items()},
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
         "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
@@ -272,8 +282,8 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | None) -> None:
-    """Write the list and, beside it, judgements and what they compare."""
+def _write_list(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | None) -> None:
+    """Write the list and, beside it, the judgements with the predictions and truth that they compare."""
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
@@ -292,7 +302,7 @@ def _write(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | None) 
 
 
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
-    """Agreement of members: for each structure the mean over pairs of ``2 |A ∩ B| / (|A| + |B|)``, 1 for 0 / 0.
+    """Compute the agreement on each structure: the mean over pairs of ``2 |A ∩ B| / (|A| + |B|)``, 1 for 0 / 0.
 
     References:
         Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations
@@ -347,9 +357,9 @@ def ranked_structures(
 
 
 def _reasons(row: ByName) -> list[str]:
-    """Reasons to look at a structure."""
+    """List the reasons to look at a structure."""
     if row["segmented_ml"] == 0:
-        if row["max_probability"] < _PRESENT:
+        if row["max_probability"] < _LIKELY:
             return []
         return [
             f"nothing is segmented, though the structure's probability reaches {row['max_probability']:.2f}"

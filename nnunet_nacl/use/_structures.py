@@ -44,8 +44,8 @@ class StructureFit:
     num_present: int = 0
 
     @classmethod
-    def of(cls, counts: Counts, coverage: float) -> "StructureFit":
-        """Fit to the structure's counts in calibration cases."""
+    def fitted(cls, counts: Counts, coverage: float) -> "StructureFit":
+        """Fit to a structure's counts in calibration cases."""
         truth = counts.truth
         assert truth is not None
         is_whole = truth.ignored == 0
@@ -69,10 +69,6 @@ class StructureFit:
         rates = truth.missed[present] / truth.voxels[present, np.newaxis]
         missed = tuple(rates.mean(0).tolist()) if present.any() else ()
         return cls(volume, dice, missed, int(present.sum()))
-
-    def recall_threshold(self, alpha: float) -> float:
-        """Return the largest λ whose masks p ≥ λ miss at most a share alpha of the structure, on average over cases."""
-        return recall_threshold(self.missed, self.num_present, alpha)
 
 
 def predicted_columns(sums: StructureSums, voxel_ml: Floats, fit: StructureFit) -> ByName:
@@ -143,7 +139,7 @@ def outcomes_of(
             columns[end] = np.where(truth.ignored == 0, columns[end], np.nan)
         with suppress(TooFewCasesError):  # too few had it to fit λ
             if coverage is not None:
-                threshold = fit.recall_threshold(1 - coverage)
+                threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
                 missed = truth.missed[:, np.searchsorted(THRESHOLDS, threshold)]
                 columns["missed"] = ratio(missed.astype(np.float64), truth.voxels)
         tables.append(DataFrame(columns))

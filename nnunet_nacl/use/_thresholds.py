@@ -27,15 +27,15 @@ class DecodedCase:
 
     Attributes:
         thresholds: one per class k ≥ 1, or region.
-        shared_voxels: in which a structure that reaches its threshold does not get the label, unless decoded for Dice.
+        shared_voxels: number of voxels in which a structure reaches its threshold, but another gets the label; None if
+            decoded for Dice.
     """
 
     thresholds: list[float]
     shared_voxels: int | None = None
 
 
-Decoded = tuple[Labels, DecodedCase]
-Decode = Callable[[Floats, LabelMeaning], Decoded]
+Decoder = Callable[[Floats, LabelMeaning], tuple[Labels, DecodedCase]]
 """Decodes probabilities (C, Z, Y, X)."""
 
 
@@ -77,13 +77,31 @@ def decode_folder(
     predictions.data_set.check_regions()
     meaning = predictions.data_set.meaning
     names = meaning.names
+    notes = []
     if fit is not None:
+        metric = "recall"
         alpha = 0.1 if alpha is None else alpha
-        metric, decode, notes = _for_recall(predictions, ReviewFit.read(fit), alpha)
+        review_fit = ReviewFit.read(fit)
+        notes += [*review_fit.ignored_notes(), *review_fit.check(predictions, segmented=False)]
+        of_names = [review_fit.recall_threshold(name, alpha) for name in names]
+        decode: Decoder = partial(_by_thresholds, thresholds=of_names)
     elif thresholds:
-        metric, decode, notes = _as_given(names, thresholds)
+        of_names = _given_thresholds(names, thresholds)
+        metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
+        decode = partial(_by_thresholds, thresholds=of_names)
     else:
-        metric, decode, notes = _for_dice(predictions)
+        metric = "dice"
+        decode = _by_rankseg
+        try:
+            import rankseg  # type: ignore[import-untyped]  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "For the highest expected Dice, decode needs the library rankseg: pip install nnunet-nacl[rankseg]"
+            ) from error
+        if not predictions.is_calibrated:
+            notes.append(
+                "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
+            )
     folder = new_predictions(predictions, output, overwrite=overwrite)
     written = write_cases(
         predictions,
@@ -116,45 +134,17 @@ def decode_folder(
     return written
 
 
-Decoder = tuple[str, Decode, list[str]]
-"""What for, how, and notes."""
-
-
-def _for_recall(predictions: Predictions, fit: ReviewFit, alpha: float) -> Decoder:
-    notes = [*fit.ignored_notes(), *fit.check(predictions, segmented=False)]
-    names = predictions.data_set.meaning.names
-    thresholds = [fit.recall_threshold(name, alpha) for name in names]
-    return "recall", partial(_by_thresholds, thresholds=thresholds), notes
-
-
-def _as_given(names: Sequence[str], thresholds: Mapping[str, float]) -> Decoder:
+def _given_thresholds(names: Sequence[str], thresholds: Mapping[str, float]) -> list[float]:
     if unknown := set(thresholds) - set(names):
         raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
     for name, threshold in thresholds.items():
         if not 0 < threshold <= 1:
             raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {threshold:g}.")
-    of_names = [thresholds.get(name, 0.5) for name in names]
-    metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
-    return metric, partial(_by_thresholds, thresholds=of_names), []
-
-
-def _for_dice(predictions: Predictions) -> Decoder:
-    try:
-        import rankseg  # type: ignore[import-untyped]  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "For the highest expected Dice, decode needs the library rankseg: pip install nnunet-nacl[rankseg]"
-        ) from error
-    notes = []
-    if not predictions.is_calibrated:
-        notes.append(
-            "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
-        )
-    return "dice", _by_rankseg, notes
+    return [thresholds.get(name, 0.5) for name in names]
 
 
 def _write_case(
-    files: CaseFiles, *, folder: Path, decode: Decode, data_set: DataSet
+    files: CaseFiles, *, folder: Path, decode: Decoder, data_set: DataSet
 ) -> DecodedCase:
     labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
     files.write(folder, data_set.reader, labels=labels)
@@ -163,7 +153,7 @@ def _write_case(
 
 def _by_thresholds(
     probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
-) -> Decoded:
+) -> tuple[Labels, DecodedCase]:
     of_structures = probabilities[meaning.activation.first_structure :]
     reached = [
         above(p, threshold, or_equal=True)  # as the fit has it
@@ -184,7 +174,7 @@ def _by_thresholds(
     return labels, DecodedCase(list(thresholds), shared_voxels=shared)
 
 
-def _by_rankseg(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
+def _by_rankseg(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, DecodedCase]:
     """Decode by rankseg; the threshold of a structure is below the smallest p of its voxels, 1 if it has none."""
     import torch
     from rankseg import rankseg_rma

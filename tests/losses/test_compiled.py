@@ -16,7 +16,7 @@ from torch._inductor.utils import run_and_get_code
 from torch.profiler import ProfilerActivity, profile
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import DiceACE, DicePlusPlus, SegmentationLoss, SoftDice, _compiled, _gradient, _target
+from nnunet_nacl.losses import DiceACE, DicePlusPlus, SegmentationLoss, SoftDice, _base, _compiled, _target
 from tests.losses.test_laws import (
     CLASSES,
     NoDice,
@@ -47,7 +47,7 @@ MOST = 4
 def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The CPU as if it were a GPU: no value is read back, and value and gradient are compiled as one, by Inductor."""
     monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
-    monkeypatch.setattr(_gradient, "_COMPILED_ON", frozenset({"cpu"}))
+    monkeypatch.setattr(_base, "_COMPILED_ON", frozenset({"cpu"}))
     torch._dynamo.reset()
     counters.clear()
     yield
@@ -264,7 +264,7 @@ def test_a_wrong_shape_is_still_named(generator: torch.Generator) -> None:
 
 
 def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_gradient, "compiled_sum", None)
+    monkeypatch.setattr(_base, "run_compiled", None)
     losses.NACLLoss(compiled=True)(*draw(generator))
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses, trainers
-from nnunet_nacl.losses import SegmentationLoss, _compiled, _gradient, _target
-from nnunet_nacl.losses._formula import at_once
+from nnunet_nacl.losses import SegmentationLoss, _base, _target
+from nnunet_nacl.losses._base import at_once
 
 Make = Callable[..., SegmentationLoss]
 
@@ -143,7 +143,7 @@ def test_pieces(
     name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(_gradient.PIECE, "cpu", piece)
+    monkeypatch.setitem(_base.PIECE, "cpu", piece)
     logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
     loss = make(name, regions=regions, ignore=ignore)
     assert_same(loss, logits, target)
@@ -385,7 +385,7 @@ def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) 
     loss(logits, target).backward()
     assert logits.grad.shape == logits.shape
     # what is compiled on CUDA
-    _, _, gradient, _ = _compiled._sum_and_gradient(loss, logits.detach(), target, not regions)
+    _, _, gradient, _ = _base._sum_and_gradient(loss, logits.detach(), target, not regions)
     assert gradient.shape == logits.shape
 
 
@@ -413,7 +413,7 @@ def test_wrong_shapes(
     channels: int, target: tuple[int, ...], settings: dict[str, object], message: str, piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(_gradient.PIECE, "cpu", piece)
+    monkeypatch.setitem(_base.PIECE, "cpu", piece)
     with pytest.raises(ValueError) as error:
         losses.CrossEntropyLoss(**settings)(torch.zeros(2, channels, 4, 4), torch.zeros(target))
     assert message in str(error.value)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import SegmentationLoss, _gradient
+from nnunet_nacl.losses import SegmentationLoss, _base
 from tests.losses.test_laws import draw, nnunets_dice
 
 
@@ -68,7 +68,7 @@ class OfTheThird(SegmentationLoss):
 
 
 def test_a_piece_may_have_a_constant_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_gradient.PIECE, "cpu", 3 * 8)
+    monkeypatch.setitem(_base.PIECE, "cpu", 3 * 8)
     labels = torch.zeros(1, 1, 8, 8, dtype=torch.long)
     labels[0, 0, 5, 3] = 2
     logits = torch.randn(1, 3, 8, 8, requires_grad=True)

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import _gradient
-from nnunet_nacl.losses._formula import at_once
+from nnunet_nacl.losses import _base
+from nnunet_nacl.losses._base import at_once
 from tests.losses.test_laws import assert_same, value_and_gradient
 
 
@@ -21,7 +21,7 @@ from tests.losses.test_laws import assert_same, value_and_gradient
 def test_neighbors_in_other_pieces(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, prior: str, border: str
 ) -> None:
-    monkeypatch.setitem(_gradient.PIECE, "cpu", 68)
+    monkeypatch.setitem(_base.PIECE, "cpu", 68)
     for shape, kernel_size in (((2, 13, 9), 3), ((2, 9, 4), 7), ((1, 7, 6, 5), 5)):
         logits = torch.randn(shape[0], 3, *shape[1:], generator=generator, dtype=torch.float64)
         loss = losses.NACLLoss(prior=prior, border=border, kernel_size=kernel_size, sigma=1.3, ignore_label=3)
@@ -72,7 +72,7 @@ class Smooth(losses.SegmentationLoss):
 def test_ones_own_loss_that_looks_around(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, kind: type[losses.SegmentationLoss]
 ) -> None:
-    monkeypatch.setitem(_gradient.PIECE, "cpu", 68)
+    monkeypatch.setitem(_base.PIECE, "cpu", 68)
     logits = torch.randn(2, 3, 13, 9, generator=generator, dtype=torch.float64)
     labels = torch.randint(3, (2, 1, 13, 9), generator=generator)
     labels[0, 0, :4] = 3
@@ -135,7 +135,7 @@ def test_large_sums_keep_their_digits() -> None:
 def test_while_compiling(pair: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile gets the formula, which it can fuse itself."""
     expected = losses.NACLLoss()(*pair)
-    monkeypatch.setattr(_gradient, "_pieces", None)
+    monkeypatch.setattr(_base, "_pieces", None)
     torch.testing.assert_close(torch.compile(losses.NACLLoss(), backend="eager")(*pair), expected)
     with pytest.raises(TypeError):
         losses.NACLLoss()(*pair)

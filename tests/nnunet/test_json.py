@@ -141,7 +141,9 @@ def test_names(tmp_path: Path) -> None:
     assert names_in(tmp_path / "Dataset004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0") == names
     assert names_in(tmp_path / "Dataset004_X__nnUNetPlans__2d" / trainer / "fold_0") == {"trainer": trainer}
     assert names_in(tmp_path / "a__b") == {}
-    thousand = names | {"dataset": "Dataset1004_X"}
+    del names["dataset"]  # of a model that was moved out of its data set's folder
+    assert names_in(tmp_path / "kept" / f"{trainer}__nnUNetPlans__2d" / "fold_0") == names
+    thousand = {**names, "dataset": "Dataset1004_X"}
     for above in ("Datasets", "fold_1"):  # nnU-Net's own function stops at these
         assert names_in(tmp_path / above / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0") == thousand
 

@@ -1,4 +1,4 @@
-"""What README and the docs say of calibrated models, by the data of their checkpoints."""
+"""What README and the docs claim of calibrated models, by the data of their checkpoints."""
 
 import math
 import re
@@ -6,27 +6,50 @@ import re
 from calibration_tables import checkpoints
 from cells import read
 
-from tests.results.pages import said
+from tests.results.pages import stated
+
+PAGE = "results/calibrate.md"
 
 
-def test_what_calibrated_checkpoints_say() -> None:
+def test_labels_hardly_change() -> None:
+    """The largest share of relabeled foreground, and the largest loss of Dice, are DiceCE's on USGRA."""
     rows = checkpoints()
-    fall = 1 - rows["NLL_best"] / rows["NLL_trained"]
-    of_default = fall[rows["model"].str.startswith("DiceCE")]
-    relabeled = rows["changed_best"].max()
     most = rows.loc[rows["changed_best"].idxmax()]
     assert most["trainer"].startswith("nnUNetTrainerDiceCE_")
-    assert most["data_set"] == "Dataset051_USGRA"
     loses = rows["Dice_trained"] - rows["Dice_best"]
     worst = loses.idxmax()
-    assert rows.loc[worst, "data_set"] == "Dataset051_USGRA"
+    assert {most["data_set"], rows.loc[worst, "data_set"]} == {"Dataset051_USGRA"}
     assert loses.drop(worst).max() <= 0.001
+    relabeled = f"{100 * most['changed_best']:.1f} %"
+    stated(PAGE, loses[worst], relabeled, f"{most['steps']:,} steps")
+    for page in ("../README.md", "limitations.md"):
+        stated(page, relabeled)
+    stated("limitations.md", f"{100 * rows['changed_temperature'].max():.2f} %")
+
+
+def test_how_far_the_nll_falls() -> None:
+    """Of DiceCE by how much; over all models of a data set, also beside one temperature."""
+    rows = checkpoints()
+    fall = 100 * (1 - rows["NLL_best"] / rows["NLL_trained"])[rows["model"].str.startswith("DiceCE")]
+    stated(PAGE, f"{fall.min():.0f} to {fall.max():.0f} %")
+    for data in ("Hippocampus", "USGRA"):
+        models = rows.loc[rows["data"] == data]
+        stated(PAGE, f"{len(models)}", *models[["NLL_trained", "NLL_best", "NLL_temperature"]].mean())
+
+
+def test_where_the_checkpoint_beats_a_temperature() -> None:
+    """In each model of every loss but CE and, on USGRA alone, NACL, which stays as trained."""
+    rows = checkpoints()
     better = (rows["NLL_best"] < rows["NLL_temperature"]).groupby(rows["model"].str.split(" Adam| SGD").str[0]).all()
     assert set(better.index[~better]) == {"CE", "NACL"}
     nacl = rows[rows["model"].str.startswith("NACL")].set_index("data_set")
-    usgra_nacl = nacl.loc["Dataset051_USGRA"]
     assert (nacl["NLL_best"] < nacl["NLL_temperature"]).drop("Dataset051_USGRA").all()
-    assert usgra_nacl["NLL_best"] == usgra_nacl["NLL_trained"]
+    usgra = nacl.loc["Dataset051_USGRA"]
+    assert usgra["NLL_best"] == usgra["NLL_trained"]
+    stated(PAGE, *usgra[["NLL_trained", "NLL_temperature", "ECE_temperature", "ECE_trained"]])
+
+
+def test_ce_stays_as_trained() -> None:
     ce = read("checkpoints", "checkpoint == 'best' and trainer.str.contains('TrainerCE_paperSchedule')")
     written = ce.set_index([ce["data_set"].str.partition("_")[2], "steps"])["written"]
     assert written.to_dict() == {
@@ -36,48 +59,20 @@ def test_what_calibrated_checkpoints_say() -> None:
         ("WBC", 6000): "as trained",
         ("WBC", 2000): "head",
     }
-    hippocampus, usgra = (rows.loc[rows["data"] == data] for data in ("Hippocampus", "USGRA"))
-    names = ["NLL_trained", "NLL_best", "NLL_temperature"]
-    said(
-        "results/calibrate.md",
-        f"lowers the NLL of nnU-Net's default loss (DiceCE) by {100 * of_default.min():.0f} to "
-        f"{100 * of_default.max():.0f} %",
-        f"but one pixel cost {loses[worst]:.3f} Dice. At most {100 * relabeled:.1f} % of the foreground is relabeled "
-        f"(USGRA, DiceCE, {most['steps']:,} steps). In all other models Dice falls by at most 0.001.",
-        "CE with Adam stays as trained on Hippocampus, on ACDC and WBC after 6,000 steps (not after 2,000 on WBC) and "
-        "in a short training on USGRA: no method lowers the held-out NLL significantly.",
-        "NACL on USGRA stays as trained, too, though a temperature would have lowered its NLL from "
-        f"{usgra_nacl['NLL_trained']:.3f} to {usgra_nacl['NLL_temperature']:.3f}, at an ECE near of "
-        f"{usgra_nacl['ECE_temperature']:.3f} in place of {usgra_nacl['ECE_trained']:.3f}.",
-        "The written checkpoint beats a temperature in each model of DiceCE, ECP (sum), LS, MbLS, SVLS and, but on "
-        "USGRA, NACL. Over "
-        f"all {len(hippocampus)} models of Hippocampus the mean NLL falls from "
-        "{:.3f} to {:.3f} (temperature: {:.3f}), over ".format(*hippocampus[names].mean())
-        + f"the {len(usgra)} of USGRA from "
-        + "{:.3f} to {:.3f} ({:.3f}).".format(*usgra[names].mean()),
-    )
-    said("../README.md", f"at most {100 * relabeled:.1f} % of the predicted foreground got another label")
-    said(
-        "limitations.md",
-        f"A new last layer relabels up to {100 * relabeled:.1f} % of the foreground.",
-        f"rounding: up to {100 * rows['changed_temperature'].max():.2f} %",
-    )
 
 
 def test_from_how_many_cases_on_a_head_is_better() -> None:
+    """From ten on in most draws; even with five, every draw is better than as trained."""
     rows = read("few_cases", "method.str.contains(' cases, ')")
     rows[["of", "cases", "draw"]] = rows["method"].str.extract(r"(\w+) of (\d+) cases, (\d+)")
     nll = rows.pivot(index=["cases", "draw"], columns="of", values="NLL")
     wins = (nll["head"] < nll["temperature"]).groupby("cases").sum()
     assert (rows["NLL_minus_as_trained"] < 0).all()
-    said(
-        "results/calibrate.md",
-        "From ten cases on, head beats a temperature fitted to the same cases in at least "
-        f"{wins.drop('5').min()} of 20 draws. With five it loses in {20 - wins['5']}, yet every draw is better than",
-    )
+    stated(PAGE, f"{wins.drop('5').min()} of 20 draws", f"{20 - wins['5']}")
 
 
 def test_what_is_left_of_a_gain_that_is_not_chosen() -> None:
+    """Held-out NLL with the choice nested is hardly higher, in twelve longer trainings."""
     rows = read("calibrate", "nested_NLL.notna() and method == 'as trained' and not trainer.str.endswith('_24epochs')")
     rows = rows[~rows["trainer"].str.contains("DicePP")]
     above = rows["nested_NLL"] - rows["held_out_NLL_written"]
@@ -86,26 +81,16 @@ def test_what_is_left_of_a_gain_that_is_not_chosen() -> None:
     small = rows["data_set"].str.endswith("Hippocampus") & rows["trainer"].str.contains("TrainerCE|TrainerECP")
     left = (rows["held_out_NLL"] - rows["nested_NLL"])[small]
     assert len(left) == 3
-    said(
-        "results/calibrate.md",
-        f"in twelve longer trainings it is higher by 0 to {above.max():.3f}. On Hippocampus that leaves CE and ECP "
-        f"(sum) a gain of at most {math.ceil(1000 * left.max()) / 1000:.3f}.",
-    )
+    stated(PAGE, above.max(), math.ceil(1000 * left.max()) / 1000)
 
 
-def test_what_a_last_layer_says_that_may_change_labels() -> None:
+def test_last_layers_that_may_change_labels() -> None:
+    """Isotonic regression has the lowest NLL for DiceCE, NACL and LS after 25,000 steps, and not for CE and ECP."""
     rows = read("calibrate", "decoded.isna() and data_set.str.endswith('Hippocampus') and configuration == '2d_bs8'")
     rows = rows[~rows["trainer"].str.endswith("_24epochs")]
     some = rows[rows["trainer"].str.contains("TrainerDiceCE|TrainerNACL|TrainerLS")]
-    changed = some.loc[some["method"] == "head by CE alone", "changed"]
-    said(
-        "results/last-layer.md",
-        f"For DiceCE, NACL and LS it then relabels {100 * changed.min():.0f} to {100 * changed.max():.0f} % of the",
-        "Isotonic regression has the lowest NLL in 2D for DiceCE, NACL and LS after 25,000 steps.",
-    )
-    said(
-        "limitations.md", "After 25,000 steps of DiceCE, isotonic regression, which no checkpoint can hold, had a lower"
-    )
+    changed = 100 * some.loc[some["method"] == "head by CE alone", "changed"]
+    stated("results/last-layer.md", f"{changed.min():.0f} to {changed.max():.0f} %")
     for (trainer, _), of_model in rows.groupby(["trainer", "training"]):
         nll = of_model.set_index("method")["NLL"]
         lowest = re.search("TrainerDiceCE|TrainerNACL|TrainerLS", trainer) and "300epochs" not in trainer

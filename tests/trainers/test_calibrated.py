@@ -28,8 +28,8 @@ from nnunet_nacl.losses import (
     SegmentationLoss,
     Shared,
     Target,
+    _base,
     _compiled,
-    _gradient,
     _target,
 )
 from nnunet_nacl.nnunet import hooks
@@ -196,7 +196,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    monkeypatch.setattr(_gradient, "_COMPILED_ON", frozenset({"cpu"}))
+    monkeypatch.setattr(_base, "_COMPILED_ON", frozenset({"cpu"}))
     monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
     trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.term, torch._dynamo.OptimizedModule)

@@ -60,9 +60,9 @@ def test_names_of_others() -> None:
             (f"nnUNetTrainerNACL_{wrong}", f"does not know the suffix '_{wrong}'")
             for wrong in ("wieght0p2", "", "weight0.2", "gamma2", "0epochs", "kernel3p5")
         ),
-        ("nnUNetTrainerNACL_weight0p1_weight0p2", "sets weight twice, with '_weight0p1' and '_weight0p2'"),
-        ("nnUNetTrainerNACL_5epochs_10epochs", "sets num_epochs twice, with '_5epochs' and '_10epochs'"),
-        ("nnUNetTrainerNACL_sigma2", "has '_sigma2', which needs '_gaussian' or '_plainGaussian'"),
+        ("nnUNetTrainerNACL_weight0p1_weight0p2", "sets weight twice, again with '_weight0p2'"),
+        ("nnUNetTrainerNACL_5epochs_10epochs", "sets num_epochs twice, again with '_10epochs'"),
+        ("nnUNetTrainerNACL_sigma2", "sets sigma, which needs '_gaussian' or '_plainGaussian'"),
     ],
 )
 def test_wrong_suffixes(name: str, problem: str) -> None:

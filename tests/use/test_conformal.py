@@ -52,18 +52,18 @@ def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
     p = np.array([[0.8, 0.3, 0.1], [0.2, 0.7, 0.9]])[:, None, None]
     case = evaluate_case(p, np.array([[[0, 1, 1]]], np.uint8))
     counts = Counts.joined([case] * 20).of_structure(0)
-    fit = StructureFit.of(counts, 0.9)
+    fit = StructureFit.fitted(counts, 0.9)
     assert fit.volume is not None
     assert fit.dice is not None
     unseen = evaluate_case(np.array([0.9, 0.1])[:, None, None, None].repeat(3, 3), np.array([[[0, 1, 1]]], np.uint8))
-    one_segmented = StructureFit.of(Counts.joined([case, unseen, unseen]).of_structure(0), 0.5)
+    one_segmented = StructureFit.fitted(Counts.joined([case, unseen, unseen]).of_structure(0), 0.5)
     assert one_segmented.volume is not None
     assert one_segmented.dice is None
     few = counts.take(slice(5))
-    too_few = StructureFit.of(few, 0.9)
+    too_few = StructureFit.fitted(few, 0.9)
     assert (too_few.volume, too_few.dice) == (None, None)
     with pytest.raises(ValueError, match="expected finite numbers"):
-        StructureFit.of(replace(counts, voxel_ml=np.full(20, np.nan)), 0.9)
+        StructureFit.fitted(replace(counts, voxel_ml=np.full(20, np.nan)), 0.9)
     with pytest.raises(ValueError, match="alpha must be above 0 and below 1; got 10"):
         recall_threshold(fit.missed, fit.num_present, 10)
 

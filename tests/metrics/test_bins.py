@@ -6,32 +6,12 @@ from hypothesis.extra import numpy as hnp
 
 from nnunet_nacl.metrics import BinCounts
 
-confidences = hnp.arrays(
-    np.float64, st.integers(0, 50), elements=st.one_of(st.floats(0, 1), st.integers(0, 15).map(lambda k: k / 15))
-)
-
 
 def test_by_hand() -> None:
     table = BinCounts.of(np.array([0.0, 0.5, 0.51, 1.0]), np.array([True, False, True, True]), num_bins=2)
     assert table.count.tolist() == [2, 2]
     assert table.hits.tolist() == [1, 2]
     assert table.confidence.tolist() == [0.5, 1.51]
-
-
-@given(confidences)
-def test_equals_a_loop(values: np.ndarray) -> None:
-    hits = values > 0.4
-    count, right, total = np.zeros(15, int), np.zeros(15, int), np.zeros(15)
-    for value, hit in zip(values, hits, strict=True):
-        for m in range(15):
-            if m / 15 < value <= (m + 1) / 15 or (value == 0 and m == 0):
-                count[m] += 1
-                right[m] += hit
-                total[m] += value
-    table = BinCounts.of(values, hits)
-    assert np.array_equal(table.count, count)
-    assert np.array_equal(table.hits, right)
-    np.testing.assert_allclose(table.confidence, total)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, np.nan, np.inf])

@@ -53,13 +53,6 @@ def test_equals_monai_by_class() -> None:
     assert found == pytest.approx(float(metric.aggregate()), abs=1e-6)
 
 
-def test_gaps_of_classes_by_hand() -> None:
-    # Over the image; class 1: 0.1 and 0 are one bin, with gap 0.05; 0.9 and 0.3 another each, with 0.1 and 0.7.
-    p1 = np.array([0.1, 0.9, 0.3, 0.0])
-    result = evaluate_case(np.stack([1 - p1, p1]), np.array([0, 1, 1, 0]), settings=Settings(num_bins=5))
-    assert result["image"].metrics()["CACE_fg"] == pytest.approx((0.05 + 0.1 + 0.7) / 3)
-
-
 @pytest.mark.skipif(not hasattr(monai.metrics, "CalibrationErrorMetric"), reason="needs a later MONAI")
 def test_gaps_of_classes_are_those_of_ml1_ace() -> None:
     """MONAI's metric is by the authors: their tables leave out the background, and are of 20 bins."""

@@ -22,7 +22,6 @@ from tests.losses.test_laws import (
     NoDice,
     draw,
     each_kind,
-    each_loss,
     make,
     nnunets_dice,
     value_and_gradient,
@@ -151,20 +150,6 @@ def test_dice_is_part_of_the_code(generator: torch.Generator) -> None:
         assert loss.compiled
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("tracing")
-@each_loss
-def test_wrong_labels_make_it_nan(name: str, generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
-    labels[1, 0, 2, 3] = 255
-    loss = make(name)
-    loss.compiled = True
-    value, gradient = value_and_gradient(loss, logits.float(), labels)
-    assert value.isnan()
-    assert gradient.isnan().any()
-    assert loss.compiled
-
-
 @pytest.mark.usefixtures("tracing")
 def test_ignored_voxels_and_second_derivatives(generator: torch.Generator) -> None:
     logits, labels = draw(generator, (3, 2), ignore=True)
@@ -254,15 +239,6 @@ def test_without_a_compiler_it_is_computed_in_pieces(
         losses.NACLLoss(compiled=True)(logits, labels)
 
 
-@pytest.mark.usefixtures("tracing")
-def test_a_wrong_shape_is_still_named(generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
-    loss = losses.NACLLoss(compiled=True)
-    with pytest.raises(ValueError, match="target must have the shape"):
-        loss(logits, labels[..., 1:])
-    assert loss.compiled
-
-
 def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_base, "run_compiled", None)
     losses.NACLLoss(compiled=True)(*draw(generator))
@@ -333,11 +309,6 @@ def test_on_cuda(name: str, generator: torch.Generator, regions: bool) -> None:
     check_on_cuda(loss, logits.float(), target)
 
 
-def apart_from_shares(logits: Tensor) -> Tensor:
-    """Half logits, none of them a share such as 1/2 or 3/16: where both agree, rounding decides NACL's slope."""
-    return torch.where(16 * logits == (16 * logits).round(), logits + 1 / 64, logits)
-
-
 @pytest.mark.gpu
 @on_cuda
 @pytest.mark.parametrize("scales", SCALES)
@@ -348,7 +319,9 @@ def test_deep_supervision_on_cuda(generator: torch.Generator, scales: str, dtype
     loss = make("NACL", ignore=True)
     start = time.process_time()  # not of other tests beside it
     for logits, target in of_scales(generator, scales, regions=False, ignore=True):
-        check_on_cuda(loss, apart_from_shares(logits.to(dtype)), target)
+        # None of them a share such as 1/2 or 3/16: where both agree, rounding decides NACL's slope
+        half = logits.to(dtype)
+        check_on_cuda(loss, torch.where(16 * half == (16 * half).round(), half + 1 / 64, half), target)
     assert counters["stats"]["unique_graphs"] <= MOST
     assert time.process_time() - start < 30
 

@@ -88,20 +88,15 @@ def test_rho_grows_every_tenth_epoch_where_the_constraint_fell_by_less_than_a_te
     assert torch.equal(loss.rho[1], torch.full((3,), RHO))
 
 
-def test_bounds() -> None:
+def test_bounds_and_an_epoch_without_validation() -> None:
     loss = CRaCLoss(rho=9.5)
+    loss.end_epoch(9)
+    assert torch.equal(loss.rho, torch.full((2, 1), 9.5))
     for epoch in range(10):
         loss.observe(*of_constraint(1e6))
         loss.end_epoch(epoch)
     assert torch.equal(loss.rho[0], torch.full((3,), 10.0))
-    assert torch.equal(loss.multipliers[0], torch.full((3,), 1e6))
-    assert torch.equal(loss.multipliers[1], torch.full((3,), 1e-6))
-
-
-def test_an_epoch_without_validation_changes_nothing() -> None:
-    loss = CRaCLoss()
-    loss.end_epoch(9)
-    assert torch.equal(loss.rho, torch.full((2, 1), 0.1))
+    assert torch.equal(loss.multipliers, torch.tensor([[1e6] * 3, [1e-6] * 3]))
 
 
 def test_regions_have_boundaries_of_their_own() -> None:

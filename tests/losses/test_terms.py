@@ -11,18 +11,10 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, ImageTerm, SoftDice
-from tests.losses.test_laws import CLASSES, IGNORE, TERMS, ace, draw, nnunets_dice, value_and_gradient
+from tests.losses.test_laws import CLASSES, TERMS, ace, draw, nnunets_dice, value_and_gradient
 
 each_term = pytest.mark.parametrize("name", TERMS)
 each_kind = pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
-
-
-@each_term
-@each_kind
-def test_gradients_of_a_batch(name: str, regions: bool, generator: torch.Generator) -> None:
-    logits, target = draw(generator, regions=regions, ignore=True)
-    loss = losses.CrossEntropyLoss(regions=regions, ignore_label=IGNORE, term=TERMS[name](regions=regions, batch=True))
-    assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
 
 
 @each_term
@@ -43,14 +35,6 @@ def test_sums_over_the_batch(name: str, regions: bool, generator: torch.Generato
     as_one = (torch.cat(list(each), 1)[None] for each in (logits, target))
     found, expected = TERMS[name](regions=regions, batch=True)(logits, target), TERMS[name](regions=regions)(*as_one)
     assert torch.allclose(found, expected) != ("ACE" in name)
-
-
-@each_term
-def test_classes_in_another_order(name: str, generator: torch.Generator) -> None:
-    """The background stays first."""
-    logits, labels = draw(generator)
-    order = torch.tensor([0, 2, 1])
-    torch.testing.assert_close(TERMS[name]()(logits[:, order], order[labels]), TERMS[name]()(logits, labels))
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
@@ -163,20 +147,19 @@ def test_ace_of_many_voxels_keeps_its_digits(bins: str, generator: torch.Generat
     )
 
 
-def test_hard_bins_are_right_closed() -> None:
-    # p = 0.5 belongs to (0.45, 0.5] with 0.46, not to (0.5, 0.55] with 0.53
-    p = torch.tensor([[[0.5, 0.46, 0.53]]], dtype=torch.float64)
-    hot = torch.tensor([[[1.0, 0.0, 1.0]]], dtype=torch.float64)
-    value = ace(bins="hard", regions=True).image_loss(p, hot, torch.ones_like(p))
-    assert value.item() == pytest.approx((abs(0.96 - 1) / 2 + abs(0.53 - 1)) / 2)
-
-
-def test_soft_bins_by_hand() -> None:
-    # Centers 0.475 and 0.525 share p = 0.5 alike. p = 0.01 lies below the first center, 0.025, and all goes there.
-    p = torch.tensor([[[0.5, 0.01]]], dtype=torch.float64)
-    hot = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
-    value = ace(regions=True).image_loss(p, hot, torch.ones_like(p))
-    assert value.item() == pytest.approx((0.5 + 0.5 + 0.01) / 3)
+@pytest.mark.parametrize(
+    ("bins", "p", "y", "expected"),
+    [
+        # 0.5 belongs to (0.45, 0.5] with 0.46, not to (0.5, 0.55] with 0.53
+        ("hard", [0.5, 0.46, 0.53], [1.0, 0.0, 1.0], (abs(0.96 - 1) / 2 + abs(0.53 - 1)) / 2),
+        # Centers 0.475 and 0.525 share 0.5 alike. 0.01 lies below the first center, 0.025, and all goes there
+        ("soft", [0.5, 0.01], [1.0, 0.0], (0.5 + 0.5 + 0.01) / 3),
+    ],
+)
+def test_bins_by_hand(bins: str, p: list[float], y: list[float], expected: float) -> None:
+    voxels = torch.tensor([[[p]]], dtype=torch.float64)
+    value = ace(bins=bins, regions=True).image_loss(voxels, torch.tensor([[[y]]]), torch.ones_like(voxels))
+    assert value.item() == pytest.approx(expected)
 
 
 def test_hard_bins_have_gradients_through_the_mean_probability_alone() -> None:
@@ -186,12 +169,11 @@ def test_hard_bins_have_gradients_through_the_mean_probability_alone() -> None:
     torch.testing.assert_close(logits.grad, torch.full_like(logits, -0.125))
 
 
-@pytest.mark.parametrize("weight", [0.3, 1.0])
-def test_dice_and_ace_are_added(weight: float, generator: torch.Generator) -> None:
+def test_dice_and_ace_are_added(generator: torch.Generator) -> None:
     logits, labels = draw(generator)
     logits = logits.float()
-    both = DiceACE(nnunets_dice(), ace_weight=weight)(logits, labels)
-    torch.testing.assert_close(both, nnunets_dice()(logits, labels) + weight * ace()(logits, labels))
+    both = DiceACE(nnunets_dice(), ace_weight=0.7)(logits, labels)
+    torch.testing.assert_close(both, nnunets_dice()(logits, labels) + 0.7 * ace()(logits, labels))
 
 
 class Tversky(ImageTerm):

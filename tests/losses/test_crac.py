@@ -39,11 +39,11 @@ def blocks(spatial: tuple[int, ...]) -> Tensor:
 
 
 @pytest.mark.parametrize("spatial", [(6, 5), (5, 4, 4)], ids=["2d", "3d"])
-def test_against_loops(spatial: tuple[int, ...], generator: torch.Generator) -> None:
-    logits, labels = draw(generator, spatial)[0], blocks(spatial)
+def test_against_loops(spatial: tuple[int, ...]) -> None:
+    logits, labels = draw(spatial)[0], blocks(spatial)
     loss = CRaCLoss()
-    loss.multipliers = torch.rand(2, CLASSES, generator=generator, dtype=torch.float64)
-    loss.rho = torch.rand(2, CLASSES, generator=generator, dtype=torch.float64) + 0.1
+    loss.multipliers = torch.rand(2, CLASSES, dtype=torch.float64)
+    loss.rho = torch.rand(2, CLASSES, dtype=torch.float64) + 0.1
     all_entries = entries(logits, labels)
     assert {at_boundary for at_boundary, *_ in all_entries} == {0, 1}
     # The entry of the other kind has h = 0 and a penalty of 0: the mean is over 2 K entries a voxel
@@ -53,9 +53,9 @@ def test_against_loops(spatial: tuple[int, ...], generator: torch.Generator) -> 
 
 
 @pytest.mark.parametrize("ignore", [False, True])
-def test_the_weights_adapt(generator: torch.Generator, ignore: bool) -> None:
+def test_the_weights_adapt(ignore: bool) -> None:
     loss = CRaCLoss(ignore_label=IGNORE if ignore else None)
-    batches = [draw(generator, (5, 4), ignore=ignore) for _ in range(3)]
+    batches = [draw((5, 4), ignore=ignore) for _ in range(3)]
     for logits, labels in batches:
         loss.observe(logits, labels)
     loss.end_epoch(0)

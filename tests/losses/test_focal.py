@@ -35,10 +35,8 @@ def focal_calibration(p: Sequence[float], y: int) -> float:
     ],
 )
 @pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
-def test_against_loops(
-    kind: type[losses.SegmentationLoss], of_voxel: VoxelLoss, generator: torch.Generator, regions: bool
-) -> None:
-    logits, target = draw(generator, (3, 4, 3), regions=regions)
+def test_against_loops(kind: type[losses.SegmentationLoss], of_voxel: VoxelLoss, regions: bool) -> None:
+    logits, target = draw((3, 4, 3), regions=regions)
     if regions:
         p = torch.stack([1 - logits.sigmoid(), logits.sigmoid()], -1).reshape(-1, 2).tolist()
     else:

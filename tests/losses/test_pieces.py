@@ -18,21 +18,19 @@ from tests.losses.test_laws import assert_same, draw, nnunets_dice, value_and_gr
 
 @pytest.mark.parametrize("prior", ["mean", "gaussian", "plain_gaussian"])
 @pytest.mark.parametrize("border", ["valid", "background", "zero"])
-def test_neighbors_in_other_pieces(
-    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, prior: str, border: str
-) -> None:
+def test_neighbors_in_other_pieces(monkeypatch: pytest.MonkeyPatch, prior: str, border: str) -> None:
     monkeypatch.setitem(_base.PIECE, "cpu", 68)
     for shape, kernel_size in (((2, 13, 9), 3), ((2, 9, 4), 7), ((1, 7, 6, 5), 5)):
-        logits = torch.randn(shape[0], 3, *shape[1:], generator=generator, dtype=torch.float64)
+        logits = torch.randn(shape[0], 3, *shape[1:], dtype=torch.float64)
         loss = losses.NACLLoss(prior=prior, border=border, kernel_size=kernel_size, sigma=1.3, ignore_label=3)
-        assert_same(loss, logits, torch.randint(4, (shape[0], 1, *shape[1:]), generator=generator))
+        assert_same(loss, logits, torch.randint(4, (shape[0], 1, *shape[1:])))
 
 
 @pytest.mark.parametrize("classes", [2, 255, 256, 300])
-def test_any_number_of_classes(generator: torch.Generator, classes: int) -> None:
+def test_any_number_of_classes(classes: int) -> None:
     """More than 255 do not fit into a byte beside the voxels that have none."""
-    logits = 3 * torch.randn(1, classes, 12, 9, generator=generator, dtype=torch.float64)
-    labels = torch.randint(classes, (1, 1, 12, 9), generator=generator)
+    logits = 3 * torch.randn(1, classes, 12, 9, dtype=torch.float64)
+    labels = torch.randint(classes, (1, 1, 12, 9))
     labels[0, 0, 0], labels[0, 0, 1, 2:5] = classes - 1, classes
     shares = losses.neighbor_shares(labels, classes, ignore_label=classes)
     penalty = (logits - shares).abs().mean(1)[labels[:, 0] != classes].mean()
@@ -41,10 +39,10 @@ def test_any_number_of_classes(generator: torch.Generator, classes: int) -> None
 
 
 @pytest.fixture
-def pair(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def pair() -> tuple[Tensor, Tensor]:
     """(2, 4, 10, 9) logits and their labels."""
-    labels = torch.randint(4, (2, 1, 10, 9), generator=generator)
-    return 3 * torch.randn(2, 4, 10, 9, generator=generator), labels
+    labels = torch.randint(4, (2, 1, 10, 9))
+    return 3 * torch.randn(2, 4, 10, 9), labels
 
 
 class Balanced(losses.SegmentationLoss):
@@ -69,12 +67,10 @@ class Smooth(losses.SegmentationLoss):
 
 
 @pytest.mark.parametrize("kind", [Balanced, Smooth])
-def test_ones_own_loss_that_looks_around(
-    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, kind: type[losses.SegmentationLoss]
-) -> None:
+def test_ones_own_loss_that_looks_around(monkeypatch: pytest.MonkeyPatch, kind: type[losses.SegmentationLoss]) -> None:
     monkeypatch.setitem(_base.PIECE, "cpu", 68)
-    logits = torch.randn(2, 3, 13, 9, generator=generator, dtype=torch.float64)
-    labels = torch.randint(3, (2, 1, 13, 9), generator=generator)
+    logits = torch.randn(2, 3, 13, 9, dtype=torch.float64)
+    labels = torch.randint(3, (2, 1, 13, 9))
     labels[0, 0, :4] = 3
     assert_same(kind(ignore_label=3), logits, labels)
     if kind is Balanced:
@@ -115,10 +111,10 @@ def test_a_gradient_asked_for_twice(pair: tuple[Tensor, Tensor]) -> None:
     torch.testing.assert_close(leaf.grad, 4 * expected)
 
 
-def test_loss_scaling_does_not_underflow(generator: torch.Generator) -> None:
+def test_loss_scaling_does_not_underflow() -> None:
     """A mean over many voxels in half precision: a gradient is below the smallest number; times the scale it is not."""
-    logits = torch.randn(1, 4, 512, 512, generator=generator).half().requires_grad_()
-    labels = torch.randint(4, (1, 1, 512, 512), generator=generator)
+    logits = torch.randn(1, 4, 512, 512).half().requires_grad_()
+    labels = torch.randint(4, (1, 1, 512, 512))
     (losses.NACLLoss()(logits, labels) * 65536).backward()
     assert float((logits.grad == 0).float().mean()) < 1e-3
 
@@ -153,8 +149,8 @@ class OfOnesOwn(losses.SegmentationLoss):
         return losses.cross_entropy(logits, target.map)
 
 
-def test_a_loss_of_ones_own_has_names_to_itself(generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_a_loss_of_ones_own_has_names_to_itself() -> None:
+    logits, labels = draw()
     own, ours = (kind(term=nnunets_dice()) for kind in (OfOnesOwn, losses.CrossEntropyLoss))
     assert torch.equal(own(logits, labels), ours(logits, labels))
     torch.testing.assert_close(torch.func.grad(own)(logits, labels), torch.func.grad(ours)(logits, labels))
@@ -171,8 +167,8 @@ class Learned(losses.SegmentationLoss):
         return self.factor * losses.cross_entropy(logits, target.map)
 
 
-def test_a_loss_may_learn_parameters(generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_a_loss_may_learn_parameters() -> None:
+    logits, labels = draw()
     own = Learned()
     value = own(logits.requires_grad_(), labels)
     value.backward()

@@ -183,12 +183,10 @@ def measure(options: argparse.Namespace) -> None:
         means: dict[str, Any] = {}
         for of_fold, of_trained, methods in zip(features, trained, fitted, strict=True):
             drawn = of_fold.flatten(1).numpy()[:, places]
-            as_trained = sample.activation.centered(
-                of_trained.reshape(len(of_trained), -1)[:, places]
-            )
+            as_trained = activation.centered(of_trained.reshape(len(of_trained), -1)[:, places])
             for method, calibration in {**methods, **few}.items():
                 inputs = drawn if calibration.needs_features else as_trained
-                calibrated = sample.activation.centered(calibration.logits(inputs))
+                calibrated = activation.centered(calibration.logits(inputs))
                 means[method] = means.get(method, 0) + calibrated / len(opened)
         for method, mean in means.items():
             logits.setdefault(method, []).append(mean)

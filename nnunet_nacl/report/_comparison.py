@@ -87,7 +87,7 @@ class Comparison:
         voxels: the shared voxel sets.
         notes: what was left out or differs between the methods.
         patients: (cases,) the number of each case's patient, from 0.
-        asked: the voxel set over which every table and plot is shown, in place of its usual ones.
+        asked: the voxel set that the user chose for all tables and plots, in place of their usual ones.
     """
 
     dataset: str
@@ -170,7 +170,7 @@ class Comparison:
 
     @cached_property
     def reliability(self) -> dict[Voxels, dict[str, Reliability]]:
-        """Voxel set -> method -> what all cases' voxels say of its confidences."""
+        """Voxel set -> method -> the reliability of its confidences over all cases' voxels."""
         cases_of = np.equal.outer(np.unique(self.patients), self.patients).astype(np.float64)
         return {
             voxels: {
@@ -190,7 +190,7 @@ class Comparison:
         return pd.DataFrame(values, self.cases)
 
     def of_structures(self, metric: Metric) -> dict[str, list[float]]:
-        """Method -> the metric of each structure: a mean over cases, but for errors that are pooled."""
+        """Return method -> the metric of each structure: a mean over cases, or of all voxels if it is pooled."""
         return {
             name: [
                 result.estimate(metric.name, metric.voxels, label=structure).value
@@ -201,12 +201,12 @@ class Comparison:
 
     @property
     def main(self) -> Voxels:
-        """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
+        """The voxel set of tables and plots over one set: the user's, else near, else the first that was evaluated."""
         return self.asked or ("near" if "near" in self.voxels else self.voxels[0])
 
     @property
     def judging_set(self) -> Voxels | None:
-        """The voxel set whose ECE judges calibration: near, else the image, else none; or the one that is asked for."""
+        """The voxel set whose ECE judges calibration: the user's, else near, else the image, else none."""
         return self.asked or next((one for one in LABEL_FREE if one in self.voxels), None)
 
     @property
@@ -374,7 +374,7 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
 
 
 def _cases_of_different_truth(comparison: Comparison) -> list[str]:
-    """Cases in which a structure has not the same number of voxels in all results; none where the tables cannot tell.
+    """Find cases in which a structure's number of voxels differs between results, as far as the tables can tell.
 
     In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
     """

@@ -30,8 +30,8 @@ from nnunet_nacl.report.plots import (
 )
 from nnunet_nacl.typing import ByName
 
-# So many methods are all named on the first screen; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
+"""Up to so many methods are all named on the first screen; of more, the baseline, the best and the calibrated ones."""
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _TEMPLATE = "report/templates/report.html.j2"
@@ -44,8 +44,8 @@ class PageParts:
 
     Attributes:
         template: its path in nnunet_nacl.
-        of_data_set: gives what the section of a data set shows more, its ``more``.
-        of_all: gives what the page shows more, its ``more_of_all``.
+        of_data_set: makes the additions to a data set's section, the template's ``section.more``.
+        of_all: makes the additions to the page, the template's ``more_of_all``.
     """
 
     template: str
@@ -125,7 +125,7 @@ def write_report(
 
 
 def _section(section_id: str, comparison: Comparison, folder: Path, images: Path | None) -> ByName:
-    """Everything that a page in this folder shows of a data set; the page draws the panels."""
+    """Collect the content of a data set's section, of a page in this folder; the template draws the panels."""
     results = comparison.results
     several = len(results) > 1
     main = comparison.main
@@ -234,7 +234,7 @@ def first_screen(comparison: Comparison) -> ByName:
 
 
 def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
-    """Method -> its calibration, settings and versions, as JSON but for texts."""
+    """Return method -> its calibration, settings and versions, as JSON but for texts."""
     settings = {}
     for name, result in comparison.results.items():
         values = {

@@ -108,35 +108,34 @@ class Reliability:
     @cached_property
     def curves(self) -> list[Curve]:
         """The curves of max_k p_k against argmax being right: one, or with regions one for each."""
-        of_what = [""] if self.tables.activation.exclusive else self.structures
-        return [self._curve(row, what) for row, what in enumerate(of_what)]
-
-    def _curve(self, row: int, what: str) -> Curve:
-        tables = self.tables.top[:, row]
-        expected = self.tables.expected_top
-        line = None
-        if expected is not None:
-            of_all = expected[:, row].sum()
-            line = (ratio(of_all.confidence, of_all.count), ratio(of_all.hits, of_all.count))
-        num_cases, num_bins = tables.count.shape
-        pooled = tables.sum()
-        ends = np.full((2, num_bins), np.nan)
-        filled = (tables.count > 0).sum(0) > 1
-        weights = resample_weights(num_cases)  # no interval from a single case
-        resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
-        ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
-        return Curve(
-            name=self.name,
-            what=what,
-            edges=np.linspace(0, 1, num_bins + 1),
-            share=pooled.count / max(float(pooled.total), 1),
-            confidence=ratio(pooled.confidence, pooled.count),
-            accuracy=ratio(pooled.hits, pooled.count),
-            low=ends[0],
-            high=ends[1],
-            error=float(expected_calibration_error(pooled)),
-            expected=line,
-        )
+        num_cases, _, num_bins = self.tables.top.count.shape
+        weights = resample_weights(num_cases)
+        curves = []
+        for row, what in enumerate([""] if self.tables.activation.exclusive else self.structures):
+            tables = self.tables.top[:, row]
+            pooled = tables.sum()
+            expected = None
+            if self.tables.expected_top is not None:
+                drawn = self.tables.expected_top[:, row].sum()
+                expected = (ratio(drawn.confidence, drawn.count), ratio(drawn.hits, drawn.count))
+            ends = np.full((2, num_bins), np.nan)
+            filled = (tables.count > 0).sum(0) > 1  # no interval from a single case
+            resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
+            ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+            curve = Curve(
+                name=self.name,
+                what=what,
+                edges=np.linspace(0, 1, num_bins + 1),
+                share=pooled.count / max(float(pooled.total), 1),
+                confidence=ratio(pooled.confidence, pooled.count),
+                accuracy=ratio(pooled.hits, pooled.count),
+                low=ends[0],
+                high=ends[1],
+                error=float(expected_calibration_error(pooled)),
+                expected=expected,
+            )
+            curves.append(curve)
+        return curves
 
     @cached_property
     def by_chance(self) -> Interval:
@@ -151,7 +150,7 @@ class Reliability:
 
     @cached_property
     def furthest_off(self) -> Curve:
-        """The curve whose accuracy at the stated confidence is furthest off: that of a region, or the only one."""
+        """The curve whose accuracy at the stated confidence is furthest off; the first if none has that confidence."""
         off = [abs(curve.accuracy_where_stated[0] - STATED) for curve in self.curves]
         return self.curves[int(np.argmax(np.nan_to_num(off)))]
 

@@ -14,8 +14,10 @@ from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_a
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import ByName, Floats, Labels, Singles
 
-SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
-LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
+SURE = 0.9
+"""Voxels that a method gets wrong with this confidence or more are marked."""
+LOWEST_CONFIDENCE = 0.3
+"""From here to 1, each confidence has its own color."""
 _STEPS = 32
 CONFIDENCE_COLORS: list[tuple[int, ...]] = [
     *map(tuple, matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True).tolist())
@@ -25,7 +27,7 @@ IGNORED = -1
 """Voxels with the ignore label."""
 _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
-_SLICES = 6  # of each case, and the fullest one
+_NUM_SLICES = 6  # of each case, and the one with the largest structures
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     numbers = [len(truth) // 2]
     if areas.any():
         filled = np.flatnonzero(areas)
-        spaced = filled[np.linspace(0, len(filled) - 1, _SLICES).round().astype(int)]
+        spaced = filled[np.linspace(0, len(filled) - 1, _NUM_SLICES).round().astype(int)]
         numbers = sorted({*spaced.tolist(), int(areas.argmax())})
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
@@ -85,7 +87,12 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
     image = None
     try:
-        file = _image_file(case, truth_file, images)
+        labels = truth_file.parent.resolve()
+        if images is None and labels.name == "gt_segmentations":
+            file = training_image(labels.parent.name, truth_file, case)
+        else:
+            beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
+            file = first_channel(images or beside, case, truth_file)
         whole = reader.read_gray(file, read, ignore_geometry=origin.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
@@ -120,7 +127,7 @@ def _probabilities(file: Path, numbers: list[int]) -> Singles:
 
 
 def _file(state: FileState | None) -> Path:
-    """Return the absolute path of a file when it was evaluated."""
+    """Return the path of a file that is still the one that was evaluated."""
     assert state is not None
     file = Path(state.path)
     if state.has_changed:
@@ -130,18 +137,8 @@ def _file(state: FileState | None) -> Path:
     return file
 
 
-def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
-    """By default where nnU-Net keeps the images of a folder of labels."""
-    labels = truth_file.parent.resolve()
-    if images is None and labels.name == "gt_segmentations":
-        return training_image(labels.parent.name, truth_file, case)
-    if images is None:
-        images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
-    return first_channel(images, case, truth_file)
-
-
 def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByName:
-    """Pictures of a case, read as ``read_slices`` does, and what cannot be shown; raises nothing.
+    """Draw a case, read as ``read_slices`` does, and list what cannot be shown; raises nothing.
 
     Without ground truth there are no slices. ``first`` is the slice that is shown first, ``num_slices`` are the case's.
     """
@@ -160,7 +157,7 @@ def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByN
 def slice_layers(data: Slices, row: int) -> ByName:
     """Draw a slice: its number from 1, the image with the ground truth's outlines, layers as ``data:`` addresses.
 
-    ``methods``: of each the layers, and the share of voxels of which it is sure and wrong.
+    ``methods`` has the layers of each, and the share of voxels of which it is sure and wrong.
     """
     counted = data.ground_truth[row] != IGNORED
     truth = np.where(counted, data.ground_truth[row], 0)

@@ -19,7 +19,7 @@ class Difference:
         value: of means, or of errors of all cases' voxels together, as ``Estimate.value``.
         interval: of the value.
         p_holm: from Wilcoxon's test over the patients, or a bootstrap test if a single case has no value, corrected.
-        tested_sign: that of what was tested, the sum of the signed ranks or the value.
+        tested_sign: sign of the tested quantity: the sum of the signed ranks, or the value.
     """
 
     value: float
@@ -89,7 +89,7 @@ def order(estimates: Mapping[str, Estimate], higher_is_better: bool | None) -> O
 
 
 def _tested(gap: Estimate) -> tuple[float, float]:
-    """Return the p-value, and the sign of what was tested.
+    """Return the p-value, and the sign of the tested quantity.
 
     Wilcoxon's test over the patients; where a single case has no value, a two-sided bootstrap test: from differences d
     of R resamples of n patients, never below the p of the most extreme of the 2^n signs,
@@ -116,7 +116,7 @@ def _tested(gap: Estimate) -> tuple[float, float]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values after Holm's step-down correction; NaN ones (tests that could not be made) stay NaN and do not count.
+    """Correct p-values by Holm's step-down method; NaN ones (tests that could not be made) stay NaN and do not count.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]

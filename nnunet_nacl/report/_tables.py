@@ -188,9 +188,9 @@ def metric_columns(
     rows: Sequence[str] | None = None,
     expected: bool = False,
 ) -> dict[str, list[Cell]]:
-    """Metrics of all methods, in the order ``rows``.
+    """Make a column for each metric, of all methods in the order ``rows``.
 
-    expected: beside the paper's metrics their values under perfect calibration, if known.
+    With ``expected``, errors over sets that labels choose stand beside their values under perfect calibration.
     """
     rows = rows or comparison.names
     columns = {}
@@ -211,7 +211,7 @@ def metric_columns(
 
 
 def methods_table(comparison: Comparison) -> Table:
-    """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
+    """Make the table of segmentation, scores and ECE, ordered by the metric that judges calibration."""
     metrics = comparison.leading_metrics
     ordered = comparison.order((comparison.judging_metrics or metrics)[0]).names
     rows = ordered + [name for name in comparison.names if name not in ordered]
@@ -233,7 +233,7 @@ def methods_table(comparison: Comparison) -> Table:
 def paper_table(
     comparison: Comparison, *, expected: bool = False, rows: Sequence[str] | None = None
 ) -> Table:
-    """Return a table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
+    """Make the table of papers: means over cases of Dice, HD95, ECE and CECE over sets that labels choose."""
     metrics = comparison.segmentation_metrics + comparison.paper_metrics
     is_pooled = any(
         metric.definition.is_pooled(metric.voxels) for metric in comparison.paper_metrics
@@ -249,7 +249,7 @@ def paper_table(
 
 
 def differences_table(comparison: Comparison) -> Table:
-    """Every method minus the baseline: mean, interval and Holm-corrected p."""
+    """Make the table of every method minus the baseline: value, interval and Holm-corrected p."""
     baseline, *others = comparison.names
     columns = {
         metric.head: [
@@ -267,7 +267,7 @@ def differences_table(comparison: Comparison) -> Table:
 
 
 def structures_table(comparison: Comparison) -> Table:
-    """Dice, HD95 and class ECE of each structure."""
+    """Make the table of Dice, HD95 and class ECE of each structure."""
     error = Metric("ECE", comparison.main)
     columns = {}
     for metric in [*comparison.segmentation_metrics, error]:
@@ -282,7 +282,7 @@ def structures_table(comparison: Comparison) -> Table:
 
 
 def scores_table(comparison: Comparison) -> Table:
-    """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
+    """Make the table of further metrics: pooled ones, means over cases, and the two parts of NLL and Brier."""
     voxels = comparison.main
     methods = comparison.reliability[voxels].values()
     columns = {}
@@ -311,7 +311,7 @@ def scores_table(comparison: Comparison) -> Table:
 
 
 def cases_table(comparison: Comparison) -> Table:
-    """Dice and ECE of every case and method."""
+    """Make the table of Dice and ECE of every case and method."""
     metrics = (DICE, Metric("ECE", comparison.main))
     columns = {
         f"{metric.name} {name}": column(comparison.values_of(metric)[name])

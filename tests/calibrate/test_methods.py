@@ -23,7 +23,8 @@ from nnunet_nacl.calibrate import (
     nll_of_cases,
     try_methods,
 )
-from nnunet_nacl.calibrate._sample import check_enough, penalized_nll
+from nnunet_nacl.calibrate._methods import penalized_nll
+from nnunet_nacl.calibrate._sample import check_enough
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Provenance
@@ -78,32 +79,27 @@ LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], n
 @pytest.mark.parametrize("activation", Activation)
 def test_loss_is_torchs(activation: Activation) -> None:
     generator = np.random.default_rng(0)
-    logits, weights = generator.normal(size=(4, 50)) * 3, generator.random(50)
-    if activation is SOFTMAX:
-        truth, kept = generator.integers(0, 4, (2, 50))
-    else:
-        truth, kept = generator.random((2, 4, 50)) < 0.4
+    logits, trained = generator.normal(size=(2, 4, 50)) * 3
+    weights = generator.random(50).astype(np.float32)
+    truth = generator.integers(0, 4, 50) if activation is SOFTMAX else generator.random((4, 50)) < 0.4
+    kept = torch.tensor(activation.predicted(trained))
     tensor = torch.tensor(logits, requires_grad=True)
     if activation is SOFTMAX:
         each = torch.nn.functional.cross_entropy(tensor.T, torch.tensor(truth), reduction="none")
         # Each voxel's own multi-margin loss, of a margin of 0, but for the highest rival alone
-        own = torch.nn.functional.one_hot(torch.tensor(kept), 4).T.bool()
-        rival = tensor.masked_fill(own, -torch.inf).amax(0)
-        each = each + 30 * (rival - tensor[torch.tensor(kept), torch.arange(50)]).relu()
+        rival = tensor.masked_fill(torch.nn.functional.one_hot(kept, 4).T.bool(), -torch.inf).amax(0)
+        each = each + 30 * (rival - tensor[kept, torch.arange(50)]).relu()
     else:
         target = torch.tensor(truth).double()
         each = torch.nn.functional.binary_cross_entropy_with_logits(tensor, target, reduction="none").sum(0)
-        each = each + 30 * torch.where(torch.tensor(kept), -tensor, tensor).relu().sum(0)
+        each = each + 30 * torch.where(kept, -tensor, tensor).relu().sum(0)
     expected = (each * torch.tensor(weights)).sum() / weights.sum()
     expected.backward()
     again = torch.tensor(logits, requires_grad=True)
-    given = {"truth": truth, "as_trained": kept, "share": weights / weights.sum()}
-    value = penalized_nll(
-        again, 30, activation=activation, **{name: torch.from_numpy(array) for name, array in given.items()}
-    )
+    value = penalized_nll(sample_of(activation, trained, truth, weights=weights))(again, 30)
     value.backward()
-    assert value.item() == pytest.approx(expected.item(), rel=1e-9)
-    assert again.grad.numpy() == pytest.approx(tensor.grad.numpy(), abs=1e-9)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert again.grad.numpy() == pytest.approx(tensor.grad.numpy(), abs=1e-6)
 
 
 def test_the_range_of_temperatures() -> None:

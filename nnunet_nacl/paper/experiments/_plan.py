@@ -193,8 +193,13 @@ def plan_experiment(
         # The shares need the patients now, the report after all trainings
         cases_of_patients([*whole["train"], *whole["val"], *data.test_cases], options.by_patient)
         for method, own in data_sets.items():
-            share = int(method.training_cases[:-1])
-            split = _subset(whole, share, options.by_patient, seed=fold)
+            split = whole
+            percent = int(method.training_cases[:-1])
+            if percent < 100:
+                patients = cases_of_patients(whole["train"], options.by_patient)
+                drawn = shuffled(patients, seed=fold)[: -(-percent * len(patients) // 100)]
+                train = sorted(case for patient in drawn for case in patients[patient])
+                split = Split(train=train, val=whole["val"])
             if split not in splits:
                 splits.append(split)
             number = fold if split == whole else splits.index(split)
@@ -298,15 +303,6 @@ def add_configuration(
                 f"(-c {configuration}), or rename it."
             )
     return configuration
-
-
-def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) -> Split:
-    if percent == 100:
-        return split
-    patients = cases_of_patients(split["train"], by_patient)
-    drawn = shuffled(patients, seed)[: -(-percent * len(patients) // 100)]
-    train = sorted(case for patient in drawn for case in patients[patient])
-    return Split(train=train, val=split["val"])
 
 
 def _check_model(job: Job) -> None:

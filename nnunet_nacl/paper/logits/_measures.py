@@ -185,16 +185,16 @@ def mean_logits(
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:
-    """Sums of |l| and of l, and the number of voxels, of one case by true class and logit.
+    """Sum |l| and l, and count the voxels, of one case by true class and logit.
 
     Args:
         logits: (C, *spatial).
         ground_truth: (*spatial); negative outside the image.
-        data_set: tells the labels of each class or region, and the ignore label.
+        data_set: of the case, for the labels of each class or region, and the ignore label.
     """
     meaning = data_set.meaning
     counted = (ground_truth >= 0) & (ground_truth != data_set.ignore_label)
-    # Of a logit each: the background, too, is a class, but no region
+    # A mask for each logit; the background is a class, but no region
     inside = dict(zip(meaning.names, meaning.masks(ground_truth), strict=True))
     if meaning.regions is None:
         inside = {meaning.name_of(0): ground_truth == 0, **inside}

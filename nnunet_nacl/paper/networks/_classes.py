@@ -41,7 +41,7 @@ class Adapter(nn.Module):
         return self
 
     def forward(self, images: Tensor) -> Tensor | list[Tensor]:
-        """The logits (B, K, *spatial) of images (B, C, *spatial), or with deep supervision a list of them."""
+        """Return the logits (B, K, *spatial) of images (B, C, *spatial), or with deep supervision a list of them."""
         made = self.network(images)
         outputs: list[Tensor] = made[::-1] if isinstance(made, list) else [made]
         if not self.deep_supervision:
@@ -134,7 +134,7 @@ class TransUNet(Adapter):
         self.head = nn.Conv2d(width, num_classes, 3, padding=1)
 
     def encode(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The transformer's features (B, E, H / 16, W / 16), and the ResNet's at 1/8, 1/4 and 1/2."""
+        """Return the transformer's features (B, E, H / 16, W / 16), and the ResNet's at 1/8, 1/4 and 1/2."""
         vit = self.encoder
         resnet = self.encoder.patch_embed.backbone
         features = resnet.stem.norm(resnet.stem.conv(images))
@@ -149,7 +149,7 @@ class TransUNet(Adapter):
         return tokens.transpose(1, 2).reshape(grid.shape), skips[-2::-1]
 
     def network(self, images: Tensor) -> Tensor:
-        """The logits, by the decoder on the encoder's features."""
+        """Decode the encoder's features to logits (B, K, H, W)."""
         features, skips = self.encode(images)
         features = self.bottleneck(features)
         for block, skip in zip(self.blocks, [*skips, None], strict=True):

@@ -25,7 +25,7 @@ from nnunet_nacl.typing import ByName
 
 
 def _ranks(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
-    """Rank over one or several data sets: each ranking as a table and as a heat map."""
+    """Rank over one or several data sets; return each ranking as a table and a heat map."""
     return [(one.table(), partial(rank_heatmap, one)) for one in all_rankings(comparisons)]
 
 

@@ -46,20 +46,6 @@ def published() -> pd.DataFrame:
     )
 
 
-def _means(metric: str, dataset: str | None) -> pd.Series:
-    """Map each method to its mean over structures, from the first table that has it; without a data set, over all six.
-
-    NaN if the paper has no such value, or not of all six.
-    """
-    frame = published()
-    means = frame[(frame["structure"] == "") & (frame["metric"] == metric)]
-    means = means.drop_duplicates(["method", "dataset"])
-    by_dataset = means.pivot(index="method", columns="dataset", values="value").reindex(
-        columns=[*DATA_SETS]
-    )
-    return by_dataset.mean(axis=1, skipna=False) if dataset is None else by_dataset[dataset]
-
-
 def published_data_set(name: str) -> str | None:
     """Return the paper's name of a data set, or None if the paper does not use it.
 
@@ -99,7 +85,7 @@ def published_method(name: str, trainer: str | None = None) -> str | None:
 
 
 def published_methods(comparison: Comparison, study: Study | None = None) -> dict[str, str | None]:
-    """Method -> the paper's name of it, or None; the folder of its predictions may tell the trainer.
+    """Return method -> the paper's name of it, or None; the folder of its predictions may tell the trainer.
 
     The paper's methods are not calibrated and saw all training cases of their fold. A study knows the latter. Without
     one, the folds 0 to 4 count, nnU-Net's own, and others do not: studies append those of fewer cases to the splits.
@@ -118,7 +104,7 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
 
 
 def published_table(comparison: Comparison, study: Study | None = None) -> Table:
-    """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
+    """Show our means over cases beside the paper's published values: of the data set, or the mean of its six."""
     theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
     voxels = comparison.asked or "foreground"
@@ -128,8 +114,13 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     if voxels in comparison.voxels:
         metrics += comparison.over(voxels).paper_metrics
     columns = metric_columns(comparison, metrics)
+    means = published().query("structure == ''")
     for name, head in _THEIR_COLUMNS.items():
-        values = _means(name, dataset).reindex(theirs)
+        # From the first table that has it
+        of_metric = means[means["metric"] == name].drop_duplicates(["method", "dataset"])
+        by_dataset = of_metric.pivot(index="method", columns="dataset", values="value")
+        values = by_dataset.reindex(theirs, columns=[dataset] if dataset else [*DATA_SETS])
+        values = values.mean(axis=1, skipna=False)
         columns[f"the paper's {head}"] = column(values, digits=2 if name == "HD" else 3)
     what = (
         f"those on {dataset}"

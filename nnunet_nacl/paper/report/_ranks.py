@@ -110,15 +110,19 @@ def _rank_by(
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
     found = [name for name in names if not any(name in one.finds_nothing for one in comparisons)]
     names = found or names
-    place, combine = (_by_value, np.sum) if scheme == SUM_RANK else (_by_case, np.mean)
+    combine = np.sum if scheme == SUM_RANK else np.mean
     on_data_sets = []
     for seed, comparison in enumerate(comparisons):
         drawn = case_weights(comparison.patients, _RESAMPLES, seed)
         weights = np.vstack([np.ones(len(comparison.cases)), drawn])  # first of all cases
         places = []
         for metric in metrics:
-            estimates = comparison.estimates[metric]
-            places.append(place(metric, [estimates[name] for name in names], weights))
+            estimates = [comparison.estimates[metric][name] for name in names]
+            if scheme == MEAN_CASE_RANK:
+                places.append(_mean_places(metric, estimates, weights))
+            else:
+                values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
+                places.append(_places(values, metric.definition.higher_is_better))
         on_data_sets.append(np.stack(places, axis=-1))
     combined = combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
     overall = combine(combined, axis=-1)
@@ -131,14 +135,8 @@ def _rank_by(
     return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
 
 
-def _by_value(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
-    """Rank by the values over each resample: (resamples, methods)."""
-    values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
-    return _places(values, metric.definition.higher_is_better)
-
-
-def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
-    """Average the places in each case over the cases of each resample: (resamples, methods).
+def _mean_places(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
+    """Average the methods' places in each case over the cases of each resample: (resamples, methods).
 
     Cases in which any method has no value are left out; without any other, all methods share their places.
     """
@@ -154,7 +152,7 @@ def _by_case(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> 
 
 
 def _places(values: Floats, higher_is_better: bool | None) -> Floats:
-    """Places along the last axis, from 1 for the best; equal values share their mean place, NaN ones are last.
+    """Rank along the last axis, from 1 for the best; equal values share their mean place, NaN ones are last.
 
     >>> _places(np.array([0.112, 0.097, 0.112]), False)
     array([2.5, 1. , 2.5])

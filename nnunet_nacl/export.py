@@ -99,7 +99,7 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
 
 
 def _plain(value: Any) -> Any:
-    """The value with numbers, lists and text in place of NumPy's scalars, arrays, and paths."""
+    """Replace NumPy's scalars and arrays, and paths, by numbers, lists and text."""
     if isinstance(value, dict):
         return {_plain(name): _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
 
 
 def _stock_trainer(name: str) -> str:
-    """The trainer of nnU-Net that a trainer is derived from, if it predicts alike."""
+    """Return the trainer of nnU-Net that a trainer is derived from, if it predicts alike."""
     trainer = find_trainer(name)
     # Ours, too, may have been put into nnU-Net's folder
     stock = next(

@@ -142,7 +142,7 @@ def write_json(file: Path, content: Any, *, allow_nan: bool = False) -> None:
 
 
 def csv_text(rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> str:
-    """CSV without spreadsheet formulas: texts that look like one get an apostrophe; numbers stay numbers."""
+    """Format rows as CSV without spreadsheet formulas: texts that look like one get an apostrophe, numbers do not."""
     safe = (
         [_FORMULA.sub(r"'\g<0>", cell) if isinstance(cell, str) else cell for cell in row]
         for row in rows

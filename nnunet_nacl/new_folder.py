@@ -51,10 +51,10 @@ def new_folder(predictions: Predictions, output: str | Path, *, overwrite: bool)
 
 
 def new_predictions(predictions: Predictions, output: str | Path, *, overwrite: bool) -> Path:
-    """``new_folder`` for other predictions of the same cases, of which and of whose marks no earlier ones are left.
+    """Make the folder as ``new_folder`` for other predictions of the same cases; removes their earlier files and marks.
 
-    The folder says that they are calibrated if those that are read are. A FileExistsError if it has other cases, of
-    which its marks would not be true.
+    The folder says that they are calibrated if those that are read are. Raises a FileExistsError if it has other cases,
+    of which its marks would not be true.
     """
     folder = new_folder(predictions, output, overwrite=overwrite)
     if others := cases_in(folder, ".npz") - {files.name for files in predictions.cases}:

@@ -51,7 +51,7 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
 
 
 def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:
-    """Five parts of nearly equal size, or one per case or patient if there are fewer; drawn by their names."""
+    """Split cases into five parts of nearly equal size, or one per case or patient if there are fewer; by name."""
     patients = cases_of_patients(cases, by_patient)
     drawn = shuffled(patients)
     parts = min(5, len(drawn))

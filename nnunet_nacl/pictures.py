@@ -28,7 +28,7 @@ def label_color(label: int) -> str:
 
 
 def window_around(mask: Mask) -> tuple[slice, slice]:
-    """Rows and columns that show the voxels of a mask (Y, X) and what lies around them."""
+    """Return the rows and columns that show the voxels of a mask (Y, X) and what lies around them."""
     window = []
     for axis in (0, 1):
         size = mask.shape[axis]
@@ -82,7 +82,7 @@ def reduction(shape: tuple[int, ...]) -> int:
 
 
 def smaller(image: Floats) -> Floats:
-    """Means of square blocks of voxels."""
+    """Average square blocks of voxels."""
     whole = Image.fromarray(image.astype(np.float32))
     return np.asarray(whole.reduce(reduction(image.shape)))
 

@@ -7,10 +7,11 @@ imported the slow libraries, but nothing of nnU-Net, which reads its environment
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from multiprocessing import context
 from pathlib import Path
+from typing import Any
 
 _SLOW_TO_IMPORT = [
     "torch._dynamo", "torchvision", "timm", "sklearn", "pandas", "seaborn", "matplotlib.pyplot", "scipy.ndimage",
@@ -61,3 +62,27 @@ def _become(command: list[str], environment: dict[str, str], log: str, workers_i
     sys.argv = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
     (entry_point,) = entry_points(group="console_scripts", name=command[0])
     sys.exit(entry_point.load()())
+
+
+def in_two_processes(work: Callable[[int], object], folder: Path) -> Any:
+    """Call ``work(rank)`` in two processes that gloo connects; returns what rank 0 returns."""
+    from torch.multiprocessing import start_processes
+
+    server = forkserver()
+    results = server.SimpleQueue()
+    arguments = (work, folder / "store", results, server.Barrier(2))
+    start_processes(_connected, arguments, nprocs=2, start_method="forkserver")
+    return results.get()
+
+
+def _connected(rank: int, work: Callable[[int], object], file: Path, results: Any, finished: Any) -> None:
+    """Work beside another process; end without tearing gloo down, which now and then aborts a process that is done."""
+    from torch import distributed, set_num_threads
+
+    distributed.init_process_group("gloo", init_method=file.as_uri(), rank=rank, world_size=2)
+    set_num_threads(1)
+    found = work(rank)
+    if rank == 0:
+        results.put(found)
+    finished.wait(timeout=120)  # the other may still need it
+    os._exit(0)

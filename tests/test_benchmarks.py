@@ -143,11 +143,3 @@ def test_benchmark(what: str, run: Run, tmp_path: Path) -> None:
 
 def test_every_benchmark_has_a_run() -> None:
     assert set(SCRIPTS) - set(", ".join(RUNS).split(", ")) == {"tables", "passed", "resampled"}  # need other data
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_help(script: str) -> None:
-    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "python benchmarks/" in done.stdout

@@ -219,13 +219,6 @@ def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
         export_model(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"fold_0/checkpoint_calibrated\.pth does not exist"):
         export_model(model_folder, as_final="checkpoint_calibrated.pth")
-    file = write_checkpoint(model_folder, trainer_name="nnUNetTrainerMine")
-    with pytest.raises(RuntimeError, match="Could not find requested nnunet trainer nnUNetTrainerMine"):
-        export_model(model_folder)
-    for content in (b"", b"not a checkpoint"):
-        file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"checkpoint_final\.pth cannot be read as a checkpoint of nnU-Net"):
-            export_model(model_folder)
     assert list(model_folder.parent.iterdir()) == [model_folder]
 
 

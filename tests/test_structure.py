@@ -153,12 +153,6 @@ def test_one_step_a_statement() -> None:
     assert len(packed) <= 3, packed
 
 
-def test_the_package_replaces_nothing_by_mocks() -> None:
-    for file in PACKAGE.rglob("*.py"):
-        modules = {one.module for one in ast.walk(ast.parse(file.read_text())) if isinstance(one, ast.ImportFrom)}
-        assert "unittest" not in {str(module).partition(".")[0] for module in modules}, file
-
-
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)
 def test_what_a_benchmark_imports_is_there(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(script.parent)

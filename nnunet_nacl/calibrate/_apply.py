@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nnunet_nacl.calibrate._methods import Calibration, Temperature
 from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
@@ -74,7 +74,7 @@ def calibrate_folder(
                 f"float16 rounds p to 0 or 1 in {100 * rounded:.0f} % of the errors: T may be off",
             ]
             trials.scores[Temperature.method] = replace(score, remark="; ".join(remarks))
-    fit = Fit.of(trials, method, predictions.provenance, settings, skipped)
+    fit = Fit.choose(trials, method, predictions.provenance, settings, skipped)
     fit.write(file)
     return fit
 
@@ -84,12 +84,8 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
     case = SavedCase(files, data_set)
     meaning = data_set.meaning
     p = case.probabilities()
+    flat = p.reshape(len(p), -1)
     labels, geometry = case.read_truth()
-
-    def values(index: NDArray[np.intp]) -> tuple[Floats, None]:
-        drawn = p.reshape(len(p), -1)[:, index]
-        return _logits(drawn, meaning.activation, np.float32), None
-
     sample = Sample.draw(
         files.name,
         meaning,
@@ -97,7 +93,7 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
         foreground=meaning.activation.foreground(p[: meaning.num_tops]),
         spacing_mm=geometry.spacing,
         most=most,
-        values=values,
+        values=lambda index: (_logits(flat[:, index], meaning.activation, np.float32), None),
     )
     return sample, p.dtype
 
@@ -117,9 +113,10 @@ def _logits(p: Floats, activation: Activation, dtype: DTypeLike) -> Floats:
 
 def _share_rounded(sample: Sample) -> float:
     """Return the share of wrong voxels whose truth has p = 0 in float16, so any p below 2⁻²⁵ (1 − p: 2⁻¹²)."""
+    activation = sample.meaning.activation
     is_wrong = np.atleast_2d(sample.as_trained != sample.truth)
-    nll = sample.activation.nll(sample.logits.astype(np.float64), sample.truth)
-    steps = 25 if sample.activation.exclusive else np.where(sample.truth, 25, 12)
+    nll = activation.nll(sample.logits.astype(np.float64), sample.truth)
+    steps = 25 if activation.exclusive else np.where(sample.truth, 25, 12)
     is_rounded = is_wrong & (nll > 0.999 * np.log(2) * steps)
     return float(ratio((is_rounded @ sample.weights).sum(), (is_wrong @ sample.weights).sum()))
 

@@ -41,8 +41,39 @@ class FeatureReader:
     """
 
     def __init__(self, predictor: Any) -> None:
+        """Find the convolution whose output is the network's, by running the network on an image of zeros.
+
+        Raises a ValueError unless its weight and bias are parameters, which a checkpoint holds.
+        """
+        import torch
+
+        # In training, batch norms would take account of that image
+        network = predictor.network.eval().to(predictor.device)
+        kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+        done: ByName = {"last": None, "output": None}
+        hooks = [
+            module.register_forward_hook(
+                lambda module, _, output: done.update(last=module, output=output)
+            )
+            for module in network.modules()
+            if isinstance(module, kinds)
+        ]
+        shape = (1, predictor.num_input_channels, *predictor.configuration_manager.patch_size)
+        with torch.no_grad():
+            output = network(torch.zeros(shape, device=predictor.device))
+        for hook in hooks:
+            hook.remove()
+        network.cpu()  # until nnU-Net predicts with it: other folds need the memory
+        last = done["last"]
+        weights = getattr(last, "weight", None), getattr(last, "bias", None)
+        are_plain = all(isinstance(weight, torch.nn.Parameter) for weight in weights)
+        if output is not done["output"] or not are_plain or last.groups != 1:
+            raise ValueError(
+                f"The output of {type(network).__name__} is not that of a convolution with weight and bias. Calibrate "
+                "its predictions instead: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
+            )
         self.predictor = predictor
-        self.convolution = last = _last_convolution(predictor)
+        self.convolution = last
         self.last_layer = flat_layer(last.weight, last.bias)
         self.has_features = set(last.kernel_size) == {1}
         self.output_layer = self.last_layer
@@ -68,35 +99,3 @@ class FeatureReader:
         ):
             features: Tensor = predict(torch.from_numpy(image))
         return features
-
-
-def _last_convolution(predictor: Any) -> Any:
-    """Return the convolution whose output is the network's, and whose weight and bias are parameters."""
-    import torch
-
-    # In training, batch norms would take account of the image of zeros
-    network = predictor.network.eval().to(predictor.device)
-    kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-    done: ByName = {"last": None, "output": None}
-    hooks = [
-        module.register_forward_hook(
-            lambda module, _, output: done.update(last=module, output=output)
-        )
-        for module in network.modules()
-        if isinstance(module, kinds)
-    ]
-    shape = (1, predictor.num_input_channels, *predictor.configuration_manager.patch_size)
-    with torch.no_grad():
-        output = network(torch.zeros(shape, device=predictor.device))
-    for hook in hooks:
-        hook.remove()
-    network.cpu()  # until nnU-Net predicts with it: other folds need the memory
-    last = done["last"]
-    weights = getattr(last, "weight", None), getattr(last, "bias", None)
-    are_plain = all(isinstance(weight, torch.nn.Parameter) for weight in weights)
-    if output is not done["output"] or not are_plain or last.groups != 1:
-        raise ValueError(
-            f"The output of {type(network).__name__} is not that of a convolution with weight and bias. Calibrate its "
-            "predictions instead: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
-        )
-    return last

@@ -13,7 +13,6 @@ from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +40,6 @@ from nnunet_nacl.nnunet import (
     save_prediction,
 )
 from nnunet_nacl.typing import ByName, Floats
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FOLD_FIT = "calibration.json"
 _MARK = "nnunet_nacl_calibration"
@@ -133,10 +129,10 @@ class TrainedFold:
 
     def sample(self, keep_in: Path | None = None) -> tuple[Sample, list[Skipped]]:
         """Draw voxels of the cases, with their features; also return the cases that cannot be used."""
-        found, skipped = self.samples(keep_in)
+        found, skipped = self.sample_cases(keep_in)
         return join_enough(found, skipped, self.by_patient), skipped
 
-    def samples(self, keep_in: Path | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
+    def sample_cases(self, keep_in: Path | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
         """Draw a sample from each case, however few cases there are.
 
         Features may be kept as files in a folder, so that no case is predicted twice. They may take half of what is
@@ -165,7 +161,9 @@ class TrainedFold:
         if not np.isfinite(foreground).all():
             raise ValueError("the network's output is not finite.")
         if keep_in is not None:
-            _keep(features, keep_in / name)
+            used = sum(file.stat().st_size for file in keep_in.iterdir())
+            if features.nbytes <= (shutil.disk_usage(keep_in).free - used) / 2:
+                torch.save(features.cpu().clone(), keep_in / name)  # without nnU-Net's padding
         # −1: outside the crop to what is not 0
         labels = canonical_labels(
             np.maximum(labels, 0), meaning, self.data_set.ignore_label, "the ground truth"
@@ -219,15 +217,6 @@ class TrainedFold:
                     )
         with whole_file(file) as partial:
             torch.save({**self.checkpoint, "network_weights": weights, _MARK: method}, partial)
-
-
-def _keep(features: "Tensor", file: Path) -> None:
-    """Save features, without nnU-Net's padding, if they take at most half of the space that the kept ones leave."""
-    import torch
-
-    used = sum(kept.stat().st_size for kept in file.parent.iterdir())
-    if features.nbytes <= (shutil.disk_usage(file.parent).free - used) / 2:
-        torch.save(features.cpu().clone(), file)
 
 
 def calibrate_model(
@@ -329,11 +318,11 @@ def calibrate_model(
 
 
 def _try_together(folds: Sequence[TrainedFold]) -> tuple[Trials, list[Skipped]]:
-    """Temperatures for the cases of all folds, each predicted by a fold that has not seen it."""
+    """Fit temperatures to the cases of all folds, each predicted by a fold that has not seen it."""
     found: dict[str, Sample] = {}
     skipped: list[Skipped] = []
     for fold in folds:
-        samples, without = fold.samples()
+        samples, without = fold.sample_cases()
         found |= {name: replace(sample, features=None) for name, sample in samples.items()}
         skipped += without
     return try_methods(join_enough(found, skipped, folds[0].by_patient)), skipped
@@ -357,7 +346,7 @@ def _calibrate_fold(
         else:
             sample, skipped = fold.sample(kept if save_probabilities else None)
             trials = try_methods(sample, reader.output_layer if reader.has_features else None)
-        fit = Fit.of(trials, method, fold.provenance, fold.settings, skipped)
+        fit = Fit.choose(trials, method, fold.provenance, fold.settings, skipped)
         if save_probabilities:
             _predict_validation(fold, trials, fit, kept)
         # An interrupted run leaves the earlier calibration, or none: while there is a checkpoint, all that belongs to

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from nnunet_nacl.calibrate._methods import Layer, Temperature, flat_layer
+from nnunet_nacl.calibrate._methods import Layer, Temperature, flat_layer, penalized_nll
 from nnunet_nacl.calibrate._sample import Sample, channels_first
 from nnunet_nacl.typing import Array, Floats
 
@@ -57,10 +57,10 @@ class Head:
         logits = as_trained.logits(channels_first(features))
         shape = np.shape(features)
         of_images = np.moveaxis(logits.reshape(len(logits), shape[0], *shape[2:]), 0, 1)
-        return cls.of(Sample.of_arrays(of_images, labels, features=features), as_trained)
+        return cls.fit_sample(Sample.of_arrays(of_images, labels, features=features), as_trained)
 
     @classmethod
-    def of(
+    def fit_sample(
         cls,
         sample: Sample,
         layer: Layer | None = None,
@@ -81,7 +81,8 @@ class Head:
         assert sample.features is not None
         assert layer is not None
         with torch.inference_mode(mode=False):  # which a caller may have switched on
-            objective = sample.objective()
+            activation = sample.meaning.activation
+            loss = penalized_nll(sample)
             features = sample.on_device(sample.features)
             share = sample.on_device(sample.share)
             mean = features @ share
@@ -92,14 +93,14 @@ class Head:
             inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
             mean = mean.double()
             spread = spread.double()
-            best = Temperature.of(sample).layer(*layer)
+            best = Temperature.fit_sample(sample).layer(*layer)
             weight, bias = (torch.from_numpy(part).to(mean) for part in best)
             start = torch.cat([weight * spread, (bias + weight @ mean)[:, None]], 1)
             pull = torch.full_like(start[0], strength)
             pull[-1] = 0  # the bias is free
-            p = sample.activation.probabilities(start.float() @ inputs)
+            p = activation.probabilities(start.float() @ inputs)
             directions = _preconditioner(p * (1 - p) * share, inputs, pull)
-            members = sample.activation.members(sample.truth, len(start))
+            members = activation.members(sample.truth, len(start))
             # A class without a voxel keeps its row
             directions *= sample.on_device(np.any(members, axis=1))[:, None, None]
 
@@ -107,7 +108,7 @@ class Head:
                 place = torch.from_numpy(flat).to(start.device).reshape(start.shape)
                 away = (place.requires_grad_()[:, None] @ directions)[:, 0]
                 logits = (start + away).float() @ inputs
-                value = objective(logits, keeping) + (pull * away.square()).sum()
+                value = loss(logits, keeping) + (pull * away.square()).sum()
                 (gradient,) = torch.autograd.grad(value, place)
                 return value.item(), gradient.reshape(-1).cpu().numpy()
 
@@ -126,7 +127,7 @@ class Head:
         return cls(weight.tolist(), bias.tolist(), remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:
-        """Calibrated logits of features (F, n)."""
+        """Return the calibrated logits of features (F, n)."""
         return self.layer().logits(inputs)
 
     def layer(self, *_: Floats) -> Layer:

@@ -1,18 +1,27 @@
-"""The interface of calibrations, and temperature scaling."""
+"""The interface of calibrations, the loss that they minimize, and temperature scaling."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
-from nnunet_nacl.calibrate._sample import TEMPERATURES, Sample
-from nnunet_nacl.metrics import to_numpy
+from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.metrics import NLL_CLIP, to_numpy
 from nnunet_nacl.typing import Array, Floats, Singles
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from typing_extensions import Self
+
+TEMPERATURES = (0.05, 100.0)
+"""Bounds of the search for T."""
+MOST_NLL = -float(np.log(NLL_CLIP))
+"""The highest NLL of a voxel, as in ``evaluate``."""
 
 
 class Layer(NamedTuple):
@@ -22,7 +31,7 @@ class Layer(NamedTuple):
     bias: NDArray[Any]
 
     def logits(self, features: Singles) -> Singles:
-        """Logits (C, n) of features (F, n), W f + b, in single precision."""
+        """Return the logits (C, n) of features (F, n), W f + b, in single precision."""
         rows: Singles = self.weight.astype(np.float32)
         return rows @ features + self.bias.astype(np.float32)[:, None]
 
@@ -45,14 +54,71 @@ class Calibration(Protocol):
         """A remark on its search for readers of its scores; usually empty."""
 
     @classmethod
-    def of(cls, sample: Sample, layer: Layer | None = None) -> "Self":
+    def fit_sample(cls, sample: Sample, layer: Layer | None = None) -> "Self":
         """Fit to a sample; to its features with the last layer as trained, if it needs them."""
 
     def logits(self, inputs: Floats) -> Floats:
-        """Calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
+        """Return the calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
+
+
+def penalized_nll(sample: Sample) -> Callable[..., "Tensor"]:
+    """Return the loss of logits z (C, n) that a calibration minimizes, a function of z, μ and the bound of CE.
+
+        Σ_i ω_i [min(CE(z_i, y_i), bound) + μ · hinge(z_i)] / Σ_i ω_i,    summed over regions
+
+    CE is bounded so that voxels without a hope do not decide. The hinge measures how far logits are from giving the
+    labels as trained, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR 2001), which is ``max_k z_k - z_ŷ``; of
+    a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no label has changed.
+    """
+    import torch
+
+    is_exclusive = sample.meaning.activation.exclusive
+    truth = sample.on_device(sample.truth)
+    as_trained = sample.on_device(sample.as_trained)
+    share = sample.on_device(sample.share)
+
+    def loss(logits: "Tensor", keeping: float, most_nll: float = MOST_NLL) -> "Tensor":
+        if is_exclusive:
+            below = logits - logits.amax(0)  # the highest
+            nll = below.exp().sum(0).log() - below.gather(0, truth[None])[0]
+            gap = -below.gather(0, as_trained[None])
+        else:
+            nll = torch.nn.functional.softplus(torch.where(truth, -logits, logits))
+            gap = torch.where(as_trained, -logits, logits).relu()
+        of_voxels = (nll.clamp(max=most_nll) + keeping * gap).sum(0)
+        return (of_voxels * share).sum(dtype=torch.float64)
+
+    return loss
+
+
+@lru_cache(maxsize=1)  # the search of the head begins where that of the temperature ended
+def best_temperature(sample: Sample) -> float:
+    """Return the T with the smallest NLL."""
+    import torch
+
+    loss = penalized_nll(sample)
+    # In single precision, the NLL of a perfect model would not fall down to the bound
+    logits = sample.on_device(sample.logits).double()
+
+    def nll(log: float, most_nll: float) -> float:
+        with torch.no_grad():
+            return float(loss(logits * float(np.exp(-log)), 0, most_nll))
+
+    # Without a bound the NLL is convex in 1/T. If no voxel reaches the bound there, that is the minimum with it, too
+    for most_nll in (np.inf, MOST_NLL):
+        found = minimize_scalar(
+            nll,
+            bounds=np.log(TEMPERATURES),
+            args=(most_nll,),
+            method="bounded",
+            options={"xatol": 1e-8},
+        )
+        if nll(found.x, MOST_NLL) == nll(found.x, np.inf):
+            break
+    return float(np.exp(found.x))
 
 
 @dataclass(frozen=True)
@@ -64,9 +130,9 @@ class Temperature:
     needs_features: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
+    def fit_sample(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
         """Return the T from 0.05 to 100 with the smallest NLL."""
-        return cls(sample.best_temperature)
+        return cls(best_temperature(sample))
 
     @classmethod
     def fit(cls, logits: Array, labels: Array) -> "Temperature":
@@ -76,10 +142,10 @@ class Temperature:
         >>> round(Temperature.fit(logits, np.array([0, 0, 1, 1])).temperature, 2)
         3.64
         """
-        return cls.of(Sample.of_arrays(logits, labels))
+        return cls.fit_sample(Sample.of_arrays(logits, labels))
 
     def probabilities(self, logits: Array) -> Any:
-        """Calibrated probabilities of logits (N, K, *spatial): a tensor of a tensor, else an array."""
+        """Return the calibrated probabilities of logits (N, K, *spatial): a tensor of a tensor, else an array."""
         if hasattr(logits, "softmax"):
             return (logits / self.temperature).softmax(1)
         return softmax(np.asarray(logits) / self.temperature, axis=1)
@@ -93,7 +159,7 @@ class Temperature:
         return f"T is at the bound of the search, {self.temperature:.3g}"
 
     def logits(self, inputs: Floats) -> Floats:
-        """Calibrated logits of logits (C, n)."""
+        """Return the calibrated logits of logits (C, n)."""
         divided: Floats = inputs / inputs.dtype.type(self.temperature)
         return divided
 

@@ -3,19 +3,15 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.case_loop import Skipped, reasons
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
-    NLL_CLIP,
-    Activation,
     LabelMeaning,
     Truth,
     each_column,
@@ -30,44 +26,10 @@ if TYPE_CHECKING:
 
 NUM_VALUES = 4_000_000
 """About how many logits and features are held in total: 16 MB. Each case has at least 1000 voxels."""
-TEMPERATURES = (0.05, 100.0)
-"""Bounds of the search for T."""
 MIN_CASES = 5
 """The number of cases with a structure that a calibration needs."""
 _FEW = 10
 """If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
-MOST_NLL = -float(np.log(NLL_CLIP))
-"""The highest NLL of a voxel, as in ``evaluate``."""
-
-
-def penalized_nll(
-    logits: "Tensor",
-    keeping: float,
-    most_nll: float = MOST_NLL,
-    *,
-    activation: Activation,
-    truth: "Tensor",
-    as_trained: "Tensor",
-    share: "Tensor",
-) -> "Tensor":
-    """CE + μ · hinge of logits z (C, n): the mean over voxels, weighted by ``share``; for regions, summed over them.
-
-    CE is at most ``most_nll``, so that voxels without a hope do not decide. The hinge measures how
-    far logits are from giving the labels as trained, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR
-    2001), which is ``max_k z_k - z_ŷ``; of a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no
-    label has changed. ``keeping`` is μ; ``truth`` and ``as_trained`` are (n,) classes, or bool (R, n).
-    """
-    import torch
-
-    if activation.exclusive:
-        below = logits - logits.amax(0)  # the highest
-        nll = below.exp().sum(0).log() - below.gather(0, truth[None])[0]
-        gap = -below.gather(0, as_trained[None])
-    else:
-        nll = torch.nn.functional.softplus(torch.where(truth, -logits, logits))
-        gap = torch.where(as_trained, -logits, logits).relu()
-    loss = (nll.clamp(max=most_nll) + keeping * gap).sum(0)
-    return (loss * share).sum(dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,14 +62,9 @@ class Sample:
     device: str = "cpu"
 
     @property
-    def activation(self) -> Activation:
-        """Softmax for classes, sigmoid for regions."""
-        return self.meaning.activation
-
-    @property
     def as_trained(self) -> Truth:
         """The prediction as trained, which a calibration should not change: (n,) classes, or bool (R, n)."""
-        return self.activation.predicted(self.logits)
+        return self.meaning.activation.predicted(self.logits)
 
     @property
     def share(self) -> Singles:
@@ -115,46 +72,11 @@ class Sample:
         share: Singles = self.weights / self.weights.sum()
         return share
 
-    def objective(self) -> Callable[..., "Tensor"]:
-        """Return the loss that a calibration minimizes, ``penalized_nll`` of these voxels."""
-        return partial(
-            penalized_nll,
-            activation=self.activation,
-            truth=self.on_device(self.truth),
-            as_trained=self.on_device(self.as_trained),
-            share=self.on_device(self.share),
-        )
-
     def on_device(self, values: NDArray[Any]) -> "Tensor":
         """Return a tensor of an array's values where calibrations are fitted."""
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
-
-    @cached_property
-    def best_temperature(self) -> float:
-        """The T with the smallest NLL. The searches of all methods begin there."""
-        import torch
-
-        objective = self.objective()
-        # In single precision, the NLL of a perfect model would not fall down to the bound
-        logits = self.on_device(self.logits).double()
-
-        def nll(log: float, most: float) -> float:
-            with torch.no_grad():
-                return float(objective(logits * float(np.exp(-log)), 0, most))
-
-        for most in (np.inf, MOST_NLL):  # without a bound, the NLL is convex in 1/T
-            found = minimize_scalar(
-                nll,
-                bounds=np.log(TEMPERATURES),
-                args=(most,),
-                method="bounded",
-                options={"xatol": 1e-8},
-            )
-            if nll(found.x, MOST_NLL) == nll(found.x, np.inf):
-                break
-        return float(np.exp(found.x))
 
     @classmethod
     def draw(
@@ -247,13 +169,13 @@ class Sample:
         return replace(joined, case=case, names=tuple(sample.names[0] for sample in samples))
 
     def take(self, chosen: Mask) -> "Sample":
-        """Only some of the voxels; names and numbers of the cases stay."""
+        """Return some of the voxels; names and numbers of the cases stay."""
         return each_column(lambda column: column[..., chosen], self)
 
     def structures(self, truth: Truth) -> Mask:
         """Whether a voxel is of a foreground class or region, by the truth or a prediction: bool (S, n)."""
-        members = self.activation.members(truth, len(self.logits))
-        return members[self.activation.first_structure :]
+        activation = self.meaning.activation
+        return activation.members(truth, len(self.logits))[activation.first_structure :]
 
 
 def channels_first(values: Array) -> Singles:

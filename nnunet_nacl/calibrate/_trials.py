@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Layer, Temperature
-from nnunet_nacl.calibrate._sample import MOST_NLL, Sample
+from nnunet_nacl.calibrate._methods import AS_TRAINED, MOST_NLL, Calibration, Layer, Temperature
+from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import (
@@ -79,52 +79,53 @@ class Score:
 
 def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels."""
+    activation = sample.meaning.activation
+    labels = activation.predicted(logits)
     true = sample.structures(sample.truth)
     as_trained = sample.structures(sample.as_trained)
-    predicted = sample.structures(sample.activation.predicted(logits))
-    foreground = _of_cases(sample, true.sum(0))
+    predicted = sample.structures(labels)
+    foreground = _sum_by_case(sample, true.sum(0))
     patients = cases_of_patients(sample.names, sample.by_patient)
     patient_of = {case: number for number, cases in enumerate(patients.values()) for case in cases}
     numbers = np.array([patient_of[name] for name in sample.names])
 
-    def per_voxel(logits: Floats) -> Estimate:
+    def per_foreground(logits: Floats) -> Estimate:
         sums = nll_of_cases(sample, logits)
         return Estimate(
             lambda draws: ratio(draws @ sums, draws @ foreground), numbers, np.ones(len(sums), bool)
         )
 
-    nll = per_voxel(logits)
-    nll_as_trained = per_voxel(sample.logits)
-    p = sample.activation.probabilities(logits.astype(np.float64))
-    hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
-    confidence = sample.activation.confidences(p).clip(0, 1)
+    nll = per_foreground(logits)
+    p = activation.probabilities(logits.astype(np.float64))
+    hits = np.atleast_2d(labels == sample.truth)
+    confidence = activation.confidences(p).clip(0, 1)
     tables = [
-        BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
+        BinCounts.fill(confidence[top, near], hits[top, near], weights=sample.weights[near])
         for top, near in enumerate(sample.near)
     ]
-    changed = _of_cases(sample, (predicted != as_trained).max(0)).sum()
+    changed = _sum_by_case(sample, (predicted != as_trained).max(0)).sum()
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         predicted = sample.meaning.masks(segment(p, sample.meaning))
-    sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
-    dice = dice_of_sizes(_of_cases(sample, predicted & true), sizes)  # (structures, cases)
+    sizes = _sum_by_case(sample, predicted) + _sum_by_case(sample, true)
+    dice = dice_of_sizes(_sum_by_case(sample, predicted & true), sizes)  # (structures, cases)
     return Score(
         NLL=nll.value,
-        NLL_change=nll.minus(nll_as_trained).interval,
+        NLL_change=nll.minus(per_foreground(sample.logits)).interval,
         ECE=float(mean_of_known([expected_calibration_error(table) for table in tables])),
         over_confidence=float(mean_of_known([table.over_confidence for table in tables])),
         Dice=float(mean_of_known(mean_of_known(dice))),
-        changed=float(changed / max(_of_cases(sample, as_trained.max(0)).sum(), 1)),
+        changed=float(changed / max(_sum_by_case(sample, as_trained.max(0)).sum(), 1)),
     )
 
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
-    """Each case's sum of −ln p of the truth, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
-    nll = sample.activation.nll(logits.astype(np.float64), sample.truth)
-    return _of_cases(sample, np.minimum(nll, MOST_NLL).sum(0))
+    """Sum −ln p of the truth over each case, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
+    nll = sample.meaning.activation.nll(logits.astype(np.float64), sample.truth)
+    return _sum_by_case(sample, np.minimum(nll, MOST_NLL).sum(0))
 
 
-def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
-    """Sums of values (..., n) over the voxels of each case, by weight: (..., cases)."""
+def _sum_by_case(sample: Sample, values: NDArray[Any]) -> Floats:
+    """Sum values (..., n) over the voxels of each case, by weight: (..., cases)."""
     size = len(sample.names)
     return np.apply_along_axis(
         lambda row: np.bincount(sample.case, row, size), -1, values * sample.weights.astype(float)
@@ -151,7 +152,7 @@ class Fit:
     version: str = __version__
 
     @classmethod
-    def of(
+    def choose(
         cls,
         trials: "Trials",
         method: str | None,
@@ -256,7 +257,7 @@ def try_methods(
     kinds = [kind for kind in methods if layer is not None or not kind.needs_features]
 
     def fit_all(part: Sample) -> Calibrations:
-        fitted = [AS_TRAINED, *(kind.of(part, layer) for kind in kinds)]
+        fitted = [AS_TRAINED, *(kind.fit_sample(part, layer) for kind in kinds)]
         return {calibration.method: calibration for calibration in fitted}
 
     parts = split_cases(sample.names, sample.by_patient)
@@ -286,7 +287,7 @@ def try_methods(
 
 
 def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:
-    """Calibrated logits (C, n) of a sample's voxels."""
+    """Return the calibrated logits (C, n) of a sample's voxels."""
     inputs = sample.features if calibration.needs_features else sample.logits
     assert inputs is not None
     return calibration.logits(inputs.copy())  # it may be of somebody's own, and work in place

@@ -76,7 +76,7 @@ class Command:
             parser.error(str(error))
 
     def parser(self) -> argparse.ArgumentParser:
-        """The parser of the words after the command's name."""
+        """Make the parser of the words after the command's name."""
         text, _, examples = (inspect.getdoc(self.function) or "").partition("\nExamples:\n")
         description, _, arguments = text.partition("\nArgs:\n")
         described = SHARED | dict(
@@ -96,7 +96,7 @@ class Command:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The arguments and options that a command line has, with their types."""
+    """List the arguments and options that a command line has, with their types."""
     hints = get_type_hints(function)
     found = []
     for name, parameter in inspect.signature(function).parameters.items():

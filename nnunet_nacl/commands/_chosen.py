@@ -47,11 +47,11 @@ class Chosen:
         return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
 
     def options(self, folds: Iterable[str]) -> str:
-        """The options that choose these folds of the model."""
+        """Return the options that choose these folds of the model."""
         return shlex.join(["-d", self.d, "-c", self.c, "-tr", self.tr, "-p", self.p, "-f", *folds])
 
     def predictions(self, *, calibrated: bool = False) -> "Predictions":
-        """The ``Predictions``; with ``calibrated`` those of the calibrated model."""
+        """Return the ``Predictions``; with ``calibrated`` those of the calibrated model."""
         from nnunet_nacl.nnunet import FOLD_VALIDATION, Predictions
 
         if self.pred_folder is not None and not (self.d or self.c or calibrated):
@@ -72,7 +72,7 @@ def num_processes(np: int | None = None) -> int:
 
 
 def find_device(device: Device) -> str:
-    """The device that ``auto`` stands for; others as they are."""
+    """Return the device that ``auto`` stands for; others as they are."""
     import torch
 
     if device == "auto":

@@ -97,7 +97,7 @@ def calibrate(
 
 
 def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool) -> list[str]:
-    """The commands that predict with the calibrated folds; with ``npz``, also those for their validation cases."""
+    """Return the commands that predict with the calibrated folds; with ``npz``, also for their validation cases."""
     from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson
 
     selected = chosen.options(done)

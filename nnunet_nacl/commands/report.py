@@ -123,7 +123,7 @@ def plot(
 def _compared(
     summaries: Sequence[str], names: Sequence[str] | None, by_patient: str | bool
 ) -> "list[Comparison]":
-    """A comparison for each data set, whose notes are printed."""
+    """Compare the methods on each data set, and print the notes."""
     from nnunet_nacl.report import compare_all, read_results
 
     comparisons = compare_all(read_results(summaries, names=names), by_patient=by_patient)

@@ -81,7 +81,7 @@ class SegmentationLoss(nn.Module, ABC):
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats.
+        """Compute the loss of each voxel, (b, *spatial), finite at ignored ones; logits are 0 there, no half floats.
 
         On a CPU, or not compiled on a GPU, it gets some rows of an image at a time, unless the class ``looks_around``.
         """
@@ -91,7 +91,7 @@ class SegmentationLoss(nn.Module, ABC):
         return target.one_hot(dtype)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss.
+        """Compute the loss.
 
         Args:
             logits: (b, K, *spatial), K classes with the background first, or (b, R, *spatial) with ``regions``;
@@ -288,9 +288,9 @@ def _sum_in_pieces(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> Su
 
 
 def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[int, int]]]]:
-    """Some samples at a time, and the range of their rows (first spatial axis).
+    """Cut logits into pieces of about ``size``: several whole samples, or some rows of one (first spatial axis).
 
-    A piece is either several whole samples or some rows of one sample, of about ``size`` logits.
+    Yields samples, and the ranges of rows that they are cut into.
     """
     row = shape[1] * math.prod(shape[3:])
     samples = max(1, size // (row * shape[2]))

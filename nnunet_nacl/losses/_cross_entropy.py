@@ -16,7 +16,7 @@ ClassReduction = Literal["mean", "sum"]
 
 
 def cross_entropy(logits: Tensor, target: Tensor, *, regions: bool = False) -> Tensor:
-    """``-log p_y`` of each voxel; over regions the mean binary cross-entropy.
+    """Compute ``-log p_y`` of each voxel; over regions the mean binary cross-entropy.
 
     This and the functions below are what the losses are made of, for a ``voxel_loss`` of your own.
 
@@ -39,7 +39,7 @@ def cross_entropy(logits: Tensor, target: Tensor, *, regions: bool = False) -> T
 
 
 def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool = False) -> Tensor:
-    """``-sum_k t_k log p_k`` for soft targets t of the logits' shape; ``regions``: the mean binary cross-entropy."""
+    """Compute ``-sum_k t_k log p_k`` for soft targets t (b, K, *spatial); of regions the mean binary cross-entropy."""
     if regions:
         binary = F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none")
         return binary.mean(1)
@@ -47,7 +47,7 @@ def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool = False)
 
 
 def entropy(logits: Tensor, *, regions: bool = False) -> Tensor:
-    """``-sum_k p_k log p_k`` of each voxel, in nats; over regions the mean binary entropy."""
+    """Compute ``-sum_k p_k log p_k`` of each voxel, in nats; over regions the mean binary entropy."""
     if regions:
         # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
         inside = logits.sigmoid()
@@ -58,7 +58,7 @@ def entropy(logits: Tensor, *, regions: bool = False) -> Tensor:
 
 
 def margin_excess(logits: Tensor, *, margin: float) -> Tensor:
-    """``sum_k max(max_j l_j - l_k - m, 0)`` of each voxel."""
+    """Compute ``sum_k max(max_j l_j - l_k - m, 0)`` of each voxel."""
     return (logits.amax(1, keepdim=True) - margin - logits).relu().sum(1)
 
 

@@ -14,7 +14,7 @@ _SMALLEST = 1e-12
 
 
 def focal(logits: Tensor, target: Tensor, *, gamma: float, regions: bool = False) -> Tensor:
-    """``-(1 - p_y)^γ log p_y`` of each voxel; over regions the mean of its binary form. See ``cross_entropy``."""
+    """Compute ``-(1 - p_y)^γ log p_y`` of each voxel; over regions the mean of its binary form."""
     nll = _nll(logits, target, regions=regions)
     return (_complement(nll) ** gamma * nll).mean(1)
 
@@ -28,14 +28,14 @@ def squared_error(logits: Tensor, target: Target) -> Tensor:
 
 
 def _nll(logits: Tensor, target: Tensor, *, regions: bool) -> Tensor:
-    """``-log p_y`` (b, 1, *spatial); of regions ``-log p_t`` (b, R, *spatial), p_t the right side's probability."""
+    """Compute ``-log p_y`` (b, 1, *spatial); of regions ``-log p_t`` (b, R, *spatial), p_t that of the right side."""
     if regions:
         return F.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
     return cross_entropy(logits, target).unsqueeze(1)
 
 
 def _complement(nll: Tensor) -> Tensor:
-    """``1 - p``, from ``-log p``: -expm1(log p) keeps its digits near p = 1."""
+    """Compute ``1 - p`` from ``-log p``: -expm1(log p) keeps its digits near p = 1."""
     return (-torch.expm1(-nll)).clamp_min(_SMALLEST)
 
 

@@ -31,7 +31,7 @@ def neighbor_shares(
     ignore_label: int | None = None,
     regions: bool = False,
 ) -> Tensor:
-    """Class shares τ in a window of the label map around each voxel.
+    """Compute the class shares τ in a window of the label map around each voxel.
 
         τ_k(i) = Σ_{j in W(i)} w(j - i) [y_j = k] / Σ_{j in W(i)} w(j - i)
 
@@ -134,7 +134,7 @@ class Neighborhood:
         return F.pad(values, sides, value=value)
 
     def tau(self, target: Target, dtype: torch.dtype) -> Tensor:
-        """τ (b, K or R, *spatial) of what ``surround`` returned, or of some of its rows."""
+        """Compute τ (b, K or R, *spatial) of what ``surround`` returned, or of some of its rows."""
         padded = target.around
         assert padded is not None
         assert padded.valid is not None
@@ -177,7 +177,7 @@ def _window_sum(padded: Tensor, size: int) -> Tensor:
 
 
 def _weighted_sum(padded: Tensor, weights: list[float], center: float) -> Tensor:
-    """Weighted sum over the window around each voxel of (b, C, *padded) that is not padding.
+    """Sum with weights over the window around each voxel of (b, C, *padded) that is not padding.
 
     The kernel is a product of 1D weights (1 at the distance 0, ``weights`` at 1, 2, ...) whose center is replaced by
     ``center``. The sum over the neighbors is built up axis by axis from shifted additions: exact for counts, where a

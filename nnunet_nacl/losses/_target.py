@@ -43,7 +43,7 @@ class Target:
         return torch.full((), self.map[:, 0].numel(), device=self.map.device)
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
-        """(b, K or R, *spatial): the one-hot label map, or the region masks."""
+        """Return the one-hot label map, or the region masks: (b, K or R, *spatial)."""
         if self.regions:
             return self.map.to(dtype)
         shape = (self.map.shape[0], self.num_channels, *self.map.shape[2:])

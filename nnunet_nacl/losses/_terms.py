@@ -46,7 +46,7 @@ class ImageTerm(nn.Module, ABC):
 
     @abstractmethod
     def image_loss(self, p: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-        """The term.
+        """Compute the term.
 
         Args:
             p: probabilities (b, K or R, *spatial), 0 at ignored voxels.
@@ -58,7 +58,7 @@ class ImageTerm(nn.Module, ABC):
         """
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None = None) -> Tensor:
-        """``image_loss`` of logits (b, K or R, *spatial) and labels (b, 1, *spatial), or masks or shares."""
+        """Compute ``image_loss`` of logits (b, K or R, *spatial) and labels (b, 1, *spatial), or masks or shares."""
         p = logits.sigmoid() if self.regions else logits.softmax(1)
         if target.shape != logits.shape:
             classes = torch.arange(logits.shape[1], device=target.device)
@@ -188,7 +188,7 @@ class DiceACE(ImageTerm):
         self.bins: Bins = bins
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None = None) -> Tensor:
-        """The Dice of these arguments plus the weighted mL1-ACE."""
+        """Compute the Dice of these arguments plus the weighted mL1-ACE."""
         dice: Tensor = self.dice(logits, target, loss_mask=loss_mask)
         return dice + self.ace_weight * super().forward(logits, target, loss_mask=loss_mask)
 

@@ -55,7 +55,7 @@ def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split
 
 
 def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[str]:
-    """Cases that a trained fold was validated on, as far as is known, and should not be by ``val``, or the reverse."""
+    """Return the cases that a trained fold was validated on, as far as is known, or is by ``val``, but not both."""
     validation = fold / "validation"
     summary = validation / "summary.json"
     differing = cases_in(validation, ending) - set(val)
@@ -96,7 +96,7 @@ class LabelledImages(NamedTuple):
 
     @classmethod
     def given(cls, images: str | Path | None, labels: str | Path | None) -> "LabelledImages | None":
-        """Both folders, or None for neither; a ValueError for one alone."""
+        """Return both folders, or None for neither; raises a ValueError for one alone."""
         if images is not None and labels is not None:
             return cls(Path(images), Path(labels))
         if images is not None or labels is not None:

@@ -81,7 +81,7 @@ class PlansJson:
         return content
 
     def with_configuration(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
-        """These plans with one more configuration; raises a FileExistsError if there is one of that name."""
+        """Return these plans with one more configuration; raises a FileExistsError if there is one of that name."""
         if name in self.configurations:
             raise FileExistsError(
                 f"{self.file} has a configuration {name} already; models may be trained with it."

@@ -104,7 +104,7 @@ def build_predictor(
     *,
     use_mirroring: bool = True,
 ) -> Any:
-    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
+    """Build nnU-Net's predictor as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
 
     It also knows the network's ``num_input_channels``.
 
@@ -212,7 +212,7 @@ class PreprocessedCases:
     def of_images(
         cls, predictor: Any, images: str | Path, labels: str | Path
     ) -> "PreprocessedCases":
-        """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
+        """Return images and their ground truth, preprocessed together as nnU-Net does before a training."""
         plans = predictor.plans_manager
         configuration = predictor.configuration_manager
         reader = Reader(plans.image_reader_writer_class.__name__)

@@ -74,7 +74,7 @@ def model_folder(
     trainer: str = DEFAULT_TRAINER,
     plans: str = "nnUNetPlans",
 ) -> Path:
-    """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
+    """Return ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
     from nnunetv2.utilities.file_path_utilities import get_output_folder
 
     return Path(get_output_folder(dataset, trainer, plans, configuration))

@@ -88,8 +88,8 @@ class Geometry:
         if len(self.origin) == len(other.origin):
             sizes = self.shape[::-1][: len(self.origin)]
             corners = list(product(*((0, size - 1) for size in sizes)))
-            mine, others = (corners @ one._steps().T + one.origin for one in (self, other))
-            farthest = np.abs(np.linalg.solve(other._steps(), (mine - others).T)).max()
+            mine, others = (corners @ one._axes().T + one.origin for one in (self, other))
+            farthest = np.abs(np.linalg.solve(other._axes(), (mine - others).T)).max()
         if farthest > _TOLERANCE:
             place, expected = (
                 ", ".join(
@@ -103,8 +103,8 @@ class Geometry:
                 f"{place}, not {expected}."
             )
 
-    def _steps(self) -> Floats:
-        """Return the way from a voxel to the next along x, y and z, in mm: a column for each axis of the image."""
+    def _axes(self) -> Floats:
+        """Return the vectors from a voxel to the next along x, y and z, in mm, as columns."""
         number = len(self.origin)
         axes = np.reshape(self.direction, (number, number))
         steps: Floats = axes * np.array(self.spacing[::-1][:number], np.float64)

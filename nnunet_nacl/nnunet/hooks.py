@@ -83,7 +83,7 @@ def log(trainer: Any, values: Mapping[str, object]) -> None:
 
 @contextmanager
 def returns_features(predictor: Any, convolution: Any, *, mirrored_at_once: bool) -> Iterator[None]:
-    """While active, nnU-Net's predictor averages what enters the last convolution, in place of logits.
+    """Let nnU-Net's predictor average what enters the last convolution, in place of logits.
 
     Its label manager then says how many channels there are. In half precision, in which nnU-Net adds up windows, large
     features would overflow: the name in its code stands for single precision. Windows may be predicted with all their

@@ -91,7 +91,7 @@ class LiveCalibration:
             torch.distributed.all_reduce(sums)
 
     def values(self) -> ByName:
-        """``VALUES``, NaN where there are no voxels, and the voxels by maximum logit, ``MAX_LOGIT_HISTOGRAM``."""
+        """Return ``VALUES``, NaN without voxels, and the number of voxels by maximum logit, ``MAX_LOGIT_HISTOGRAM``."""
         values: ByName = dict.fromkeys(VALUES, math.nan)
         totals = self._voxels.cpu().double().numpy().sum(1)
         known = totals > 0
@@ -138,7 +138,7 @@ class LiveCurvesMixin(nnUNetTrainer):
         self._watching = hooks.watch_loss(self.loss, self.watch)
 
     def watch(self, logits: Tensor, target: Tensor) -> None:
-        """See what a validation batch's loss gets at full resolution."""
+        """Count what a validation batch's loss gets at full resolution."""
         self._live.add(logits, target)
 
     def on_validation_epoch_end(self, val_outputs: list[ByName]) -> None:

@@ -226,7 +226,7 @@ num_iterations_per_epoch=None, paper_schedule=False)
 
 
 def recipe_of(name: str) -> Recipe | None:
-    """``parse_name``, but None for a trainer that somebody wrote and whose name only begins like one of ours."""
+    """Call ``parse_name``; None also for a trainer that somebody wrote and whose name only begins like one of ours."""
     try:
         return parse_name(name)
     except ValueError:

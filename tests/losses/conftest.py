@@ -21,6 +21,7 @@ def published() -> tuple[Tensor, Tensor]:
     return torch.tensor(MONAI_LOGITS)[None], torch.tensor(MONAI_LABELS)[None, None]
 
 
-@pytest.fixture
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random numbers in each test."""
+    torch.manual_seed(0)

@@ -1,17 +1,16 @@
 """Two gloo processes with half a batch each train as one process with the whole batch."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import pytest
 import torch
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from nnunetv2.utilities.helpers import softmax_helper_dim1
-from torch import distributed, multiprocessing, nn
+from torch import nn
 
 from nnunet_nacl.losses import CRaCLoss, DicePlusPlus, SoftDice
-from tests.commands import forkserver
+from tests.commands import in_two_processes
 
 STEPS = 3
 
@@ -48,27 +47,10 @@ def train(rank: int, world_size: int, term: str) -> list[float]:
     return torch.cat([parameter.detach().flatten() for parameter in network.parameters()]).tolist()
 
 
-def train_and_exit(rank: int, world_size: int, file: Path, results: Any, finished: Any) -> None:
-    """Train with each term; rank 0 leaves the parameters in ``results``.
-
-    It ends without tearing gloo down: that now and then aborts a process whose work is done ("terminate called
-    without an active exception"). The barrier lets no process leave while the other still needs it.
-    """
-    distributed.init_process_group("gloo", init_method=file.as_uri(), rank=rank, world_size=world_size)
-    torch.set_num_threads(1)
-    trained = {term: train(rank, world_size, term) for term in TERMS}
-    if rank == 0:
-        results.put(trained)
-    finished.wait(timeout=120)
-    os._exit(0)
+def train_with_each(rank: int) -> dict[str, list[float]]:
+    return {term: train(rank, 2, term) for term in TERMS}
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    context = forkserver()
-    results = context.SimpleQueue()
-    arguments = (2, tmp_path / "store", results, context.Barrier(2))
-    multiprocessing.start_processes(train_and_exit, arguments, nprocs=2, start_method="forkserver")
-    for term, found in results.get().items():
-        torch.testing.assert_close(
-            torch.tensor(found), torch.tensor(train(0, 1, term)), msg=lambda m, t=term: f"{t}: {m}"
-        )
+    for term, found in in_two_processes(train_with_each, tmp_path).items():
+        assert found == pytest.approx(train(0, 1, term), abs=1e-5, rel=1.3e-6), term

@@ -26,7 +26,7 @@ def focal_calibration(p: Sequence[float], y: int) -> float:
     return -((1 - p[y]) ** 3) * math.log(p[y]) + 0.1 * squares
 
 
-each = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("kind", "of_voxel"),
     [
         (losses.FLSDLoss, flsd),
@@ -34,27 +34,15 @@ each = pytest.mark.parametrize(
         (losses.FocalCalibrationLoss, focal_calibration),
     ],
 )
-
-
-@each
-@pytest.mark.parametrize("spatial", [(6, 5), (3, 4, 3)], ids=["2d", "3d"])
-def test_against_loops(
-    kind: type[losses.SegmentationLoss], of_voxel: VoxelLoss, generator: torch.Generator, spatial: tuple[int, ...]
-) -> None:
-    logits, labels = draw(generator, spatial)
-    p = logits.softmax(1).movedim(1, -1).reshape(-1, logits.shape[1]).tolist()
-    values = [of_voxel(*voxel) for voxel in zip(p, labels.flatten().tolist(), strict=True)]
-    assert float(kind()(logits, labels)) == pytest.approx(sum(values) / len(values), rel=1e-12)
-
-
-@each
-def test_regions_against_loops(
-    kind: type[losses.SegmentationLoss], of_voxel: VoxelLoss, generator: torch.Generator
-) -> None:
-    logits, masks = draw(generator, regions=True)
-    sides = torch.stack([1 - logits.sigmoid(), logits.sigmoid()], -1).reshape(-1, 2).tolist()
-    values = [of_voxel(*side) for side in zip(sides, masks.flatten().long().tolist(), strict=True)]
-    assert float(kind(regions=True)(logits, masks)) == pytest.approx(sum(values) / len(values), rel=1e-12)
+@pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
+def test_against_loops(kind: type[losses.SegmentationLoss], of_voxel: VoxelLoss, regions: bool) -> None:
+    logits, target = draw((3, 4, 3), regions=regions)
+    if regions:
+        p = torch.stack([1 - logits.sigmoid(), logits.sigmoid()], -1).reshape(-1, 2).tolist()
+    else:
+        p = logits.softmax(1).movedim(1, -1).reshape(-1, logits.shape[1]).tolist()
+    values = [of_voxel(*voxel) for voxel in zip(p, target.flatten().long().tolist(), strict=True)]
+    assert float(kind(regions=regions)(logits, target)) == pytest.approx(sum(values) / len(values), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +60,3 @@ def test_regions_against_loops(
 def test_by_hand(loss: losses.SegmentationLoss, p: tuple[float, ...], expected: float) -> None:
     logits = torch.tensor(p, dtype=torch.float64).log().reshape(1, -1, 1, 1)
     assert float(loss(logits, torch.zeros(1, 1, 1, 1))) == pytest.approx(expected, rel=1e-12)
-
-
-def test_without_its_rival_dual_focal_is_focal(generator: torch.Generator) -> None:
-    """Of two classes, where p_y is the smaller one."""
-    logits = torch.randn(2, 2, 4, 4, generator=generator, dtype=torch.float64)
-    labels = logits.argmin(1, keepdim=True)
-    torch.testing.assert_close(losses.DualFocalLoss()(logits, labels), losses.FocalLoss()(logits, labels))

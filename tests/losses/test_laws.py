@@ -74,14 +74,12 @@ def make(name: str, *, regions: bool = False, ignore: bool = False, term: nn.Mod
     return LOSSES[name](regions=regions, ignore_label=IGNORE if ignore else None, term=term)
 
 
-def draw(
-    generator: torch.Generator, spatial: tuple[int, ...] = (6, 5), *, regions: bool = False, ignore: bool = False
-) -> tuple[Tensor, Tensor]:
+def draw(spatial: tuple[int, ...] = (6, 5), *, regions: bool = False, ignore: bool = False) -> tuple[Tensor, Tensor]:
     """Float64 logits of two samples, and labels or masks."""
-    logits = 3 * torch.randn(2, CLASSES, *spatial, generator=generator, dtype=torch.float64)
+    logits = 3 * torch.randn(2, CLASSES, *spatial, dtype=torch.float64)
     if regions:
-        return logits, torch.rand(2, CLASSES + ignore, *spatial, generator=generator) < 0.4
-    return logits, torch.randint(CLASSES + ignore, (2, 1, *spatial), generator=generator)
+        return logits, torch.rand(2, CLASSES + ignore, *spatial) < 0.4
+    return logits, torch.randint(CLASSES + ignore, (2, 1, *spatial))
 
 
 def ignored_of(target: Tensor, *, regions: bool) -> Tensor:
@@ -126,11 +124,9 @@ def test_every_loss_is_here() -> None:
 @each_kind_and_term
 @pytest.mark.parametrize("spatial", [(6, 5), (3, 3, 3)], ids=["2D", "3D"])
 @pytest.mark.parametrize("ignore", [pytest.param(False, marks=pytest.mark.slow), True], ids=["all", "ignore"])
-def test_gradients(
-    name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool
-) -> None:
+def test_gradients(name: str, spatial: tuple[int, ...], regions: bool, ignore: bool) -> None:
     """Of a sample; test_pieces has two. In 2D, SVLS's window of 5 is whole, too."""
-    logits, target = (one[:1] for one in draw(generator, spatial, regions=regions, ignore=ignore))
+    logits, target = (one[:1] for one in draw(spatial, regions=regions, ignore=ignore))
     loss = make(name, regions=regions, ignore=ignore)
     assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
 
@@ -140,11 +136,11 @@ def test_gradients(
 @with_ignored
 @pytest.mark.parametrize("piece", [1, 40, 1000])  # logits: a row, some rows, both samples
 def test_pieces(
-    name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
+    name: str, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setitem(_base.PIECE, "cpu", piece)
-    logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
+    logits, target = draw(spatial, regions=regions, ignore=ignore)
     loss = make(name, regions=regions, ignore=ignore)
     assert_same(loss, logits, target)
     for layout in (logits.mT.contiguous().mT, torch.cat([logits, logits], 1)[:, ::2]):
@@ -154,8 +150,8 @@ def test_pieces(
 
 
 @each_loss
-def test_second_derivatives_and_torch_func(name: str, generator: torch.Generator) -> None:
-    logits, labels = draw(generator, (3, 2), ignore=True)
+def test_second_derivatives_and_torch_func(name: str) -> None:
+    logits, labels = draw((3, 2), ignore=True)
     loss = make(name, ignore=True)
     assert torch.autograd.gradgradcheck(lambda x: 5 * loss(x, labels), logits.requires_grad_())
     expected = value_and_gradient(loss, logits, labels)[1]
@@ -164,8 +160,8 @@ def test_second_derivatives_and_torch_func(name: str, generator: torch.Generator
 
 @each_kind_and_term
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e4])
-def test_ignored_voxels_add_nothing(name: str, generator: torch.Generator, regions: bool, poison: float) -> None:
-    logits, target = draw(generator, regions=regions, ignore=True)
+def test_ignored_voxels_add_nothing(name: str, regions: bool, poison: float) -> None:
+    logits, target = draw(regions=regions, ignore=True)
     ignored = ignored_of(target, regions=regions)
     loss = make(name, regions=regions, ignore=True, term=None if regions else nnunets_dice())
     changed = target.clone()
@@ -180,8 +176,8 @@ def test_ignored_voxels_add_nothing(name: str, generator: torch.Generator, regio
 
 
 @each_kind_and_term
-def test_a_patch_of_only_ignored_voxels_gives_zero(name: str, generator: torch.Generator, regions: bool) -> None:
-    logits, target = draw(generator, regions=regions, ignore=True)
+def test_a_patch_of_only_ignored_voxels_gives_zero(name: str, regions: bool) -> None:
+    logits, target = draw(regions=regions, ignore=True)
     loss = make(name, regions=regions, ignore=True, term=nnunets_dice())
     value, gradient = value_and_gradient(loss, logits, torch.full_like(target, True if regions else IGNORE))
     assert value.item() == 0.0
@@ -189,10 +185,8 @@ def test_a_patch_of_only_ignored_voxels_gives_zero(name: str, generator: torch.G
 
 
 @each_kind
-def test_an_ignore_label_that_no_voxel_has_changes_nothing(
-    name: str, generator: torch.Generator, regions: bool
-) -> None:
-    logits, target = draw(generator, regions=regions)
+def test_an_ignore_label_that_no_voxel_has_changes_nothing(name: str, regions: bool) -> None:
+    logits, target = draw(regions=regions)
     expected = make(name, regions=regions)(logits, target)
     if regions:
         target = torch.cat([target, torch.zeros_like(target[:, :1])], 1)
@@ -201,9 +195,9 @@ def test_an_ignore_label_that_no_voxel_has_changes_nothing(
 
 
 @pytest.mark.parametrize("name", [name for name in (*LOSSES, *TERMS) if name != "SVLS"])
-def test_an_ignored_half_is_as_good_as_cut_off(name: str, generator: torch.Generator) -> None:
+def test_an_ignored_half_is_as_good_as_cut_off(name: str) -> None:
     # Windows included. SVLS, which replicates what lies at the border, differs there by definition.
-    logits, labels = draw(generator)
+    logits, labels = draw()
     wide_logits = torch.cat([logits, logits.flip(-1)], -1)
     wide_labels = torch.cat([labels, torch.full_like(labels, IGNORE)], -1)
     torch.testing.assert_close(make(name, ignore=True)(wide_logits, wide_labels), make(name)(logits, labels))
@@ -211,10 +205,8 @@ def test_an_ignored_half_is_as_good_as_cut_off(name: str, generator: torch.Gener
 
 @each_kind_and_term
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_huge_half_precision_logits_are_finite(
-    name: str, generator: torch.Generator, regions: bool, dtype: torch.dtype
-) -> None:
-    logits, target = draw(generator, regions=regions)
+def test_huge_half_precision_logits_are_finite(name: str, regions: bool, dtype: torch.dtype) -> None:
+    logits, target = draw(regions=regions)
     value, gradient = value_and_gradient(make(name, regions=regions), (1e4 * logits.sign()).to(dtype), target)
     assert torch.isfinite(value)
     assert torch.isfinite(gradient).all()
@@ -228,8 +220,8 @@ class Product(nn.Module):
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *TERMS])
-def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_autocast_changes_nothing(name: str) -> None:
+    logits, labels = draw()
     half, loss = logits.bfloat16(), make(name, term=Product())
     expected = loss(half.float(), labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -240,9 +232,9 @@ def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None
 
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float16, torch.float64])
-def test_targets_of_any_dtype(name: str, generator: torch.Generator, regions: bool, dtype: torch.dtype) -> None:
+def test_targets_of_any_dtype(name: str, regions: bool, dtype: torch.dtype) -> None:
     """And labels without a channel, as torch and most loops have them."""
-    logits, target = draw(generator, regions=regions, ignore=True)
+    logits, target = draw(regions=regions, ignore=True)
     loss = make(name, regions=regions, ignore=True, term=None if regions else nnunets_dice())
     for given in (target, *(() if regions else (target[:, 0],))):
         assert torch.equal(loss(logits, given.to(dtype)), loss(logits, target))
@@ -250,10 +242,8 @@ def test_targets_of_any_dtype(name: str, generator: torch.Generator, regions: bo
 
 @each_kind_and_term
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_non_finite_logits_do_not_pass_silently(
-    name: str, generator: torch.Generator, regions: bool, bad: float
-) -> None:
-    logits, target = draw(generator, regions=regions)
+def test_non_finite_logits_do_not_pass_silently(name: str, regions: bool, bad: float) -> None:
+    logits, target = draw(regions=regions)
     logits[0, 1, 2, 3] = bad
     for label in (0, 1):
         target[0, 1 if regions else 0, 2, 3] = label
@@ -261,9 +251,9 @@ def test_non_finite_logits_do_not_pass_silently(
 
 
 @each_kind
-def test_a_logit_of_minus_infinity(name: str, generator: torch.Generator, regions: bool) -> None:
+def test_a_logit_of_minus_infinity(name: str, regions: bool) -> None:
     """Of another class than the voxel's it is a probability of 0, which some losses take."""
-    logits, target = draw(generator, regions=regions)
+    logits, target = draw(regions=regions)
     logits[0, 1, 2, 3] = -math.inf
     target[0, 1 if regions else 0, 2, 3] = 0
     takes_it = not regions and name in {"CE", "FL", "FLSD", "DualFL", "FCL", "NACL softmax sum"}
@@ -271,9 +261,9 @@ def test_a_logit_of_minus_infinity(name: str, generator: torch.Generator, region
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in {"MbLS", "CRaC"} and "NACL" not in name])
-def test_regions_are_the_mean_over_cases_of_two_classes(name: str, generator: torch.Generator) -> None:
+def test_regions_are_the_mean_over_cases_of_two_classes(name: str) -> None:
     # NACL's and CRaC's penalties differ by definition: they look at one logit for each region.
-    logits, masks = draw(generator, regions=True)
+    logits, masks = draw(regions=True)
     alone = [
         make(name)(torch.cat([torch.zeros_like(logit), logit], 1), mask)
         for logit, mask in zip(logits.split(1, 1), masks.split(1, 1), strict=True)
@@ -282,8 +272,8 @@ def test_regions_are_the_mean_over_cases_of_two_classes(name: str, generator: to
 
 
 @each_loss
-def test_permuting_classes_or_mirroring_changes_nothing(name: str, generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_permuting_classes_or_mirroring_changes_nothing(name: str) -> None:
+    logits, labels = draw()
     order = torch.tensor([2, 0, 1])
     expected = make(name)(logits, labels)
     torch.testing.assert_close(make(name)(logits[:, order], order.argsort()[labels]), expected)
@@ -294,8 +284,8 @@ def test_permuting_classes_or_mirroring_changes_nothing(name: str, generator: to
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @each_loss
-def test_cuda_equals_the_cpu_and_does_not_synchronize(name: str, generator: torch.Generator) -> None:
-    logits, labels = draw(generator, (16, 16), ignore=True)
+def test_cuda_equals_the_cpu_and_does_not_synchronize(name: str) -> None:
+    logits, labels = draw((16, 16), ignore=True)
     loss = make(name, ignore=True)
     expected = loss(logits.float(), labels)
     on_device = logits.float().cuda().requires_grad_(), labels.cuda()
@@ -347,10 +337,8 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
 @each_kind
 @with_ignored
 @pytest.mark.parametrize("with_dice", [False, True], ids=["alone", "dice"])
-def test_unread_a_wrong_value_makes_the_loss_nan(
-    name: str, generator: torch.Generator, regions: bool, ignore: bool, with_dice: bool
-) -> None:
-    logits, target = draw(generator, regions=regions, ignore=ignore)
+def test_unread_a_wrong_value_makes_the_loss_nan(name: str, regions: bool, ignore: bool, with_dice: bool) -> None:
+    logits, target = draw(regions=regions, ignore=ignore)
     loss = make(name, regions=regions, ignore=ignore, term=nnunets_dice() if with_dice else None)
     assert torch.isfinite(loss(logits, target))
     for wrong in (255, -1, 1.5, 0.5, math.nan):
@@ -365,13 +353,6 @@ def test_unread_a_wrong_value_makes_the_loss_nan(
         if regions and ignore:
             changed[1, CLASSES:, 2, 3] = 1
             assert torch.isfinite(loss(logits, changed)), wrong
-
-
-@pytest.mark.usefixtures("unread")
-@each_loss
-def test_unread_labels_that_are_all_wrong(name: str) -> None:
-    assert make(name)(torch.zeros(1, CLASSES, 4, 4), torch.full((1, 1, 4, 4), 255)).isnan()
-    assert losses.neighbor_shares(torch.full((1, 1, 4, 4), 255), CLASSES).isnan().all()
 
 
 @each_kind
@@ -392,8 +373,8 @@ def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @each_kind
-def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, generator: torch.Generator, regions: bool) -> None:
-    logits, target = draw(generator, regions=regions)
+def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, regions: bool) -> None:
+    logits, target = draw(regions=regions)
     target = target.float()
     target[1, 0, 2, 3] = 255
     assert make(name, regions=regions).cuda()(logits.cuda(), target.cuda()).isnan()
@@ -408,12 +389,7 @@ def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, generator: torch.Ge
         (1, (2, 1, 4, 4), {}, "A single sigmoid channel needs regions=True."),
     ],
 )
-@pytest.mark.parametrize("piece", [1, 1000])
-def test_wrong_shapes(
-    channels: int, target: tuple[int, ...], settings: dict[str, object], message: str, piece: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setitem(_base.PIECE, "cpu", piece)
+def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError) as error:
         losses.CrossEntropyLoss(**settings)(torch.zeros(2, channels, 4, 4), torch.zeros(target))
     assert message in str(error.value)
@@ -422,19 +398,12 @@ def test_wrong_shapes(
 @pytest.mark.parametrize(
     ("loss", "setting", "value", "expected"),
     [
-        (losses.FocalLoss, "gamma", -1, "a number of at least 0; got -1."),
         (losses.LabelSmoothingLoss, "alpha", 1.5, "a number from 0 to 1; got 1.5."),
         (losses.SVLSLoss, "sigma", 0, "a number of at least 0.2; got 0."),
-        (losses.ECPLoss, "class_reduction", "all", "one of 'mean', 'sum'; got 'all'."),
         (losses.NACLLoss, "weight", math.nan, "a number of at least 0; got nan."),
-        (losses.NACLLoss, "prior", "box", "one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
         (losses.NACLLoss, "kernel_size", 4, "an odd number of at least 3; got 4."),
         (losses.NACLLoss, "penalty", "l3", "one of 'l1', 'l2'; got 'l3'."),
-        (losses.NACLLoss, "constraint", "p", "one of 'logits', 'softmax'; got 'p'."),
-        (losses.NACLLoss, "border", "b", "one of 'valid', 'background', 'zero'; got 'b'."),
         (losses.DicePlusPlus, "gamma", 0.5, "a number of at least 1; got 0.5."),
-        (partial(losses.DiceACE, NoDice()), "ace_weight", -1, "a number of at least 0; got -1."),
-        (partial(losses.DiceACE, NoDice()), "bins", "all", "one of 'soft', 'hard'; got 'all'."),
     ],
 )
 def test_wrong_settings(loss: Make, setting: str, value: object, expected: str) -> None:

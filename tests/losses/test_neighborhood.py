@@ -78,16 +78,6 @@ def test_equals_loops(shape: tuple[int, ...], border: str, prior: str, sigma: fl
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
 
-def test_by_hand() -> None:
-    labels = torch.tensor([[[[0, 0, 1], [0, 2, 1], [0, 0, 1]]]])
-    found = neighbor_shares(labels, 3)
-    torch.testing.assert_close(found[0, :, 1, 1], torch.tensor([5 / 9, 3 / 9, 1 / 9]))
-    torch.testing.assert_close(found[0, :, 0, 0], torch.tensor([3 / 4, 0, 1 / 4]))
-    around, corners = math.exp(-1 / 2), math.exp(-1)
-    found = neighbor_shares(labels, 3, prior="plain_gaussian")
-    assert float(found[0, 2, 1, 1]) == pytest.approx(1 / (1 + 4 * around + 4 * corners))
-
-
 def test_regions_are_filtered_one_by_one() -> None:
     whole, part, ignored = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
     part[..., :2] = ignored[..., 3] = 1

@@ -1,4 +1,4 @@
-"""The computation in pieces: how it cuts, and what autograd may ask of it. That it changes nothing is a law."""
+"""The computation in pieces, as autograd and a loss of one's own need it. That it changes nothing is a law."""
 
 import re
 from collections.abc import Callable
@@ -6,33 +6,31 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import _base
 from nnunet_nacl.losses._base import at_once
-from tests.losses.test_laws import assert_same, value_and_gradient
+from tests.losses.test_laws import assert_same, draw, nnunets_dice, value_and_gradient
 
 
 @pytest.mark.parametrize("prior", ["mean", "gaussian", "plain_gaussian"])
 @pytest.mark.parametrize("border", ["valid", "background", "zero"])
-def test_neighbors_in_other_pieces(
-    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, prior: str, border: str
-) -> None:
+def test_neighbors_in_other_pieces(monkeypatch: pytest.MonkeyPatch, prior: str, border: str) -> None:
     monkeypatch.setitem(_base.PIECE, "cpu", 68)
     for shape, kernel_size in (((2, 13, 9), 3), ((2, 9, 4), 7), ((1, 7, 6, 5), 5)):
-        logits = torch.randn(shape[0], 3, *shape[1:], generator=generator, dtype=torch.float64)
+        logits = torch.randn(shape[0], 3, *shape[1:], dtype=torch.float64)
         loss = losses.NACLLoss(prior=prior, border=border, kernel_size=kernel_size, sigma=1.3, ignore_label=3)
-        assert_same(loss, logits, torch.randint(4, (shape[0], 1, *shape[1:]), generator=generator))
+        assert_same(loss, logits, torch.randint(4, (shape[0], 1, *shape[1:])))
 
 
 @pytest.mark.parametrize("classes", [2, 255, 256, 300])
-def test_any_number_of_classes(generator: torch.Generator, classes: int) -> None:
+def test_any_number_of_classes(classes: int) -> None:
     """More than 255 do not fit into a byte beside the voxels that have none."""
-    logits = 3 * torch.randn(1, classes, 12, 9, generator=generator, dtype=torch.float64)
-    labels = torch.randint(classes, (1, 1, 12, 9), generator=generator)
+    logits = 3 * torch.randn(1, classes, 12, 9, dtype=torch.float64)
+    labels = torch.randint(classes, (1, 1, 12, 9))
     labels[0, 0, 0], labels[0, 0, 1, 2:5] = classes - 1, classes
     shares = losses.neighbor_shares(labels, classes, ignore_label=classes)
     penalty = (logits - shares).abs().mean(1)[labels[:, 0] != classes].mean()
@@ -41,10 +39,10 @@ def test_any_number_of_classes(generator: torch.Generator, classes: int) -> None
 
 
 @pytest.fixture
-def pair(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def pair() -> tuple[Tensor, Tensor]:
     """(2, 4, 10, 9) logits and their labels."""
-    labels = torch.randint(4, (2, 1, 10, 9), generator=generator)
-    return 3 * torch.randn(2, 4, 10, 9, generator=generator), labels
+    labels = torch.randint(4, (2, 1, 10, 9))
+    return 3 * torch.randn(2, 4, 10, 9), labels
 
 
 class Balanced(losses.SegmentationLoss):
@@ -69,12 +67,10 @@ class Smooth(losses.SegmentationLoss):
 
 
 @pytest.mark.parametrize("kind", [Balanced, Smooth])
-def test_ones_own_loss_that_looks_around(
-    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, kind: type[losses.SegmentationLoss]
-) -> None:
+def test_ones_own_loss_that_looks_around(monkeypatch: pytest.MonkeyPatch, kind: type[losses.SegmentationLoss]) -> None:
     monkeypatch.setitem(_base.PIECE, "cpu", 68)
-    logits = torch.randn(2, 3, 13, 9, generator=generator, dtype=torch.float64)
-    labels = torch.randint(3, (2, 1, 13, 9), generator=generator)
+    logits = torch.randn(2, 3, 13, 9, dtype=torch.float64)
+    labels = torch.randint(3, (2, 1, 13, 9))
     labels[0, 0, :4] = 3
     assert_same(kind(ignore_label=3), logits, labels)
     if kind is Balanced:
@@ -115,10 +111,10 @@ def test_a_gradient_asked_for_twice(pair: tuple[Tensor, Tensor]) -> None:
     torch.testing.assert_close(leaf.grad, 4 * expected)
 
 
-def test_loss_scaling_does_not_underflow(generator: torch.Generator) -> None:
+def test_loss_scaling_does_not_underflow() -> None:
     """A mean over many voxels in half precision: a gradient is below the smallest number; times the scale it is not."""
-    logits = torch.randn(1, 4, 512, 512, generator=generator).half().requires_grad_()
-    labels = torch.randint(4, (1, 1, 512, 512), generator=generator)
+    logits = torch.randn(1, 4, 512, 512).half().requires_grad_()
+    labels = torch.randint(4, (1, 1, 512, 512))
     (losses.NACLLoss()(logits, labels) * 65536).backward()
     assert float((logits.grad == 0).float().mean()) < 1e-3
 
@@ -139,3 +135,64 @@ def test_while_compiling(pair: tuple[Tensor, Tensor], monkeypatch: pytest.Monkey
     torch.testing.assert_close(torch.compile(losses.NACLLoss(), backend="eager")(*pair), expected)
     with pytest.raises(TypeError):
         losses.NACLLoss()(*pair)
+
+
+class OfOnesOwn(losses.SegmentationLoss):
+    """With attributes of any name."""
+
+    def __init__(self, **shared: Unpack[losses.Shared]) -> None:
+        super().__init__(**shared)
+        for name in ("at_once", "mean", "prepare_target", "neighbor_shares", "image_term"):
+            setattr(self, name, 1.0)
+
+    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
+        return losses.cross_entropy(logits, target.map)
+
+
+def test_a_loss_of_ones_own_has_names_to_itself() -> None:
+    logits, labels = draw()
+    own, ours = (kind(term=nnunets_dice()) for kind in (OfOnesOwn, losses.CrossEntropyLoss))
+    assert torch.equal(own(logits, labels), ours(logits, labels))
+    torch.testing.assert_close(torch.func.grad(own)(logits, labels), torch.func.grad(ours)(logits, labels))
+
+
+class Learned(losses.SegmentationLoss):
+    """Cross-entropy times a factor that is trained."""
+
+    def __init__(self, **shared: Unpack[losses.Shared]) -> None:
+        super().__init__(**shared)
+        self.factor = nn.Parameter(torch.ones(()))
+
+    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
+        return self.factor * losses.cross_entropy(logits, target.map)
+
+
+def test_a_loss_may_learn_parameters() -> None:
+    logits, labels = draw()
+    own = Learned()
+    value = own(logits.requires_grad_(), labels)
+    value.backward()
+    torch.testing.assert_close(own.factor.grad, value.detach().float())
+    own.factor.requires_grad_(False)
+    torch.testing.assert_close(logits.grad, torch.autograd.grad(own(logits, labels), logits)[0])
+
+
+class OfTheThird(losses.SegmentationLoss):
+    """Of one class alone: constant where that is not."""
+
+    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
+        inside = target.map[:, 0] == 2
+        values = torch.zeros(inside.shape)
+        return torch.where(inside, -logits.log_softmax(1)[:, 2], 0) if inside.any() else values
+
+
+def test_a_piece_may_have_a_constant_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_base.PIECE, "cpu", 3 * 8)
+    labels = torch.zeros(1, 1, 8, 8, dtype=torch.long)
+    labels[0, 0, 5, 3] = 2
+    logits = torch.randn(1, 3, 8, 8, requires_grad=True)
+    (slope,) = torch.autograd.grad(OfTheThird()(logits, labels), logits)
+    expected = torch.zeros(3)
+    expected[2] = 1
+    torch.testing.assert_close(slope[0, :, 5, 3], (logits[0, :, 5, 3].softmax(0).detach() - expected) / 64)
+    assert torch.count_nonzero(slope) == 3

@@ -11,24 +11,16 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, ImageTerm, SoftDice
-from tests.losses.test_laws import CLASSES, IGNORE, TERMS, ace, draw, nnunets_dice, value_and_gradient
+from tests.losses.test_laws import CLASSES, TERMS, ace, draw, nnunets_dice, value_and_gradient
 
 each_term = pytest.mark.parametrize("name", TERMS)
 each_kind = pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
 
 
 @each_term
-@each_kind
-def test_gradients_of_a_batch(name: str, regions: bool, generator: torch.Generator) -> None:
-    logits, target = draw(generator, regions=regions, ignore=True)
-    loss = losses.CrossEntropyLoss(regions=regions, ignore_label=IGNORE, term=TERMS[name](regions=regions, batch=True))
-    assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
-
-
-@each_term
 @pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
-def test_a_class_that_an_image_lacks(name: str, batch: bool, generator: torch.Generator) -> None:
-    logits, _ = draw(generator)
+def test_a_class_that_an_image_lacks(name: str, batch: bool) -> None:
+    logits, _ = draw()
     value, gradient = value_and_gradient(TERMS[name](batch=batch), logits, torch.zeros(2, 1, 6, 5))
     assert torch.isfinite(value)
     assert torch.isfinite(gradient).all()
@@ -36,21 +28,13 @@ def test_a_class_that_an_image_lacks(name: str, batch: bool, generator: torch.Ge
 
 @each_term
 @each_kind
-def test_sums_over_the_batch(name: str, regions: bool, generator: torch.Generator) -> None:
+def test_sums_over_the_batch(name: str, regions: bool) -> None:
     """Are those of one image that holds all of them; mL1-ACE is of each image."""
-    logits, target = draw(generator, regions=regions)
+    logits, target = draw(regions=regions)
     target = target.long()
     as_one = (torch.cat(list(each), 1)[None] for each in (logits, target))
     found, expected = TERMS[name](regions=regions, batch=True)(logits, target), TERMS[name](regions=regions)(*as_one)
     assert torch.allclose(found, expected) != ("ACE" in name)
-
-
-@each_term
-def test_classes_in_another_order(name: str, generator: torch.Generator) -> None:
-    """The background stays first."""
-    logits, labels = draw(generator)
-    order = torch.tensor([0, 2, 1])
-    torch.testing.assert_close(TERMS[name]()(logits[:, order], order[labels]), TERMS[name]()(logits, labels))
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
@@ -58,10 +42,8 @@ def test_classes_in_another_order(name: str, generator: torch.Generator) -> None
 @pytest.mark.parametrize(
     "term", [lambda **shared: DicePlusPlus(gamma=1, **shared), SoftDice], ids=["DSC++", "SoftDice"]
 )
-def test_of_hard_labels_it_is_nnunets_dice(
-    term: Callable[..., ImageTerm], batch: bool, ignore: bool, generator: torch.Generator
-) -> None:
-    logits, labels = draw(generator)
+def test_of_hard_labels_it_is_nnunets_dice(term: Callable[..., ImageTerm], batch: bool, ignore: bool) -> None:
+    logits, labels = draw()
     logits = logits.float()
     mask = labels != 1 if ignore else None
     dice = nnunets_dice()
@@ -74,8 +56,8 @@ def test_of_hard_labels_it_is_nnunets_dice(
 @pytest.mark.parametrize("name", ["LS", "SVLS"])
 @pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
 @each_kind
-def test_soft_dice_is_monais(name: str, batch: bool, regions: bool, generator: torch.Generator) -> None:
-    logits, target = draw(generator, regions=regions)
+def test_soft_dice_is_monais(name: str, batch: bool, regions: bool) -> None:
+    logits, target = draw(regions=regions)
     kind = {"LS": losses.LabelSmoothingLoss, "SVLS": losses.SVLSLoss}[name]
     alone, both = (kind(regions=regions, term=term) for term in (None, SoftDice(regions=regions, batch=batch)))
     if name == "LS":
@@ -92,9 +74,9 @@ def test_soft_dice_is_monais(name: str, batch: bool, regions: bool, generator: t
     torch.testing.assert_close(both(logits, target) - alone(logits, target), monais(logits, soft), rtol=1e-6, atol=1e-9)
 
 
-def test_the_minimum_of_soft_dice_is_the_soft_target(generator: torch.Generator) -> None:
+def test_the_minimum_of_soft_dice_is_the_soft_target() -> None:
     """With a Dice of hard labels it is not."""
-    _, labels = draw(generator)
+    _, labels = draw()
     loss = losses.LabelSmoothingLoss(term=SoftDice())
     soft = torch.nn.functional.one_hot(labels[:, 0], CLASSES).movedim(-1, 1) * 0.9 + 0.1 / CLASSES
     at_target = loss(soft.log().double(), labels)
@@ -137,8 +119,8 @@ def mean_ace(p: Tensor, hot: Tensor, *, soft: bool) -> float:
 
 
 @pytest.mark.parametrize("lacking", [False, True])
-def test_against_loops(lacking: bool, generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_against_loops(lacking: bool) -> None:
+    logits, labels = draw()
     if lacking:
         labels[0] = labels[0].clamp_max(1)
     p = logits.softmax(1)
@@ -149,11 +131,11 @@ def test_against_loops(lacking: bool, generator: torch.Generator) -> None:
 
 
 @pytest.mark.parametrize("bins", ["soft", "hard"])
-def test_ace_of_many_voxels_keeps_its_digits(bins: str, generator: torch.Generator) -> None:
+def test_ace_of_many_voxels_keeps_its_digits(bins: str) -> None:
     """In single precision, a p of 0.999 that is added to a sum of 30,000 is added as 1."""
-    p = 0.9985 + 0.001 * torch.rand(64, 64, 128, generator=generator)
+    p = 0.9985 + 0.001 * torch.rand(64, 64, 128)
     logits = torch.stack([torch.zeros_like(p), p.logit()])[None]
-    labels = (torch.rand(1, 1, *p.shape, generator=generator) < 0.9996).long()
+    labels = (torch.rand(1, 1, *p.shape) < 0.9996).long()
     (value, gradient), (expected, slope) = (
         value_and_gradient(ace(bins=bins), given, labels) for given in (logits, logits.double())
     )
@@ -163,20 +145,19 @@ def test_ace_of_many_voxels_keeps_its_digits(bins: str, generator: torch.Generat
     )
 
 
-def test_hard_bins_are_right_closed() -> None:
-    # p = 0.5 belongs to (0.45, 0.5] with 0.46, not to (0.5, 0.55] with 0.53
-    p = torch.tensor([[[0.5, 0.46, 0.53]]], dtype=torch.float64)
-    hot = torch.tensor([[[1.0, 0.0, 1.0]]], dtype=torch.float64)
-    value = ace(bins="hard", regions=True).image_loss(p, hot, torch.ones_like(p))
-    assert value.item() == pytest.approx((abs(0.96 - 1) / 2 + abs(0.53 - 1)) / 2)
-
-
-def test_soft_bins_by_hand() -> None:
-    # Centers 0.475 and 0.525 share p = 0.5 alike. p = 0.01 lies below the first center, 0.025, and all goes there.
-    p = torch.tensor([[[0.5, 0.01]]], dtype=torch.float64)
-    hot = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
-    value = ace(regions=True).image_loss(p, hot, torch.ones_like(p))
-    assert value.item() == pytest.approx((0.5 + 0.5 + 0.01) / 3)
+@pytest.mark.parametrize(
+    ("bins", "p", "y", "expected"),
+    [
+        # 0.5 belongs to (0.45, 0.5] with 0.46, not to (0.5, 0.55] with 0.53
+        ("hard", [0.5, 0.46, 0.53], [1.0, 0.0, 1.0], (abs(0.96 - 1) / 2 + abs(0.53 - 1)) / 2),
+        # Centers 0.475 and 0.525 share 0.5 alike. 0.01 lies below the first center, 0.025, and all goes there
+        ("soft", [0.5, 0.01], [1.0, 0.0], (0.5 + 0.5 + 0.01) / 3),
+    ],
+)
+def test_bins_by_hand(bins: str, p: list[float], y: list[float], expected: float) -> None:
+    voxels = torch.tensor([[[p]]], dtype=torch.float64)
+    value = ace(bins=bins, regions=True).image_loss(voxels, torch.tensor([[[y]]]), torch.ones_like(voxels))
+    assert value.item() == pytest.approx(expected)
 
 
 def test_hard_bins_have_gradients_through_the_mean_probability_alone() -> None:
@@ -186,12 +167,11 @@ def test_hard_bins_have_gradients_through_the_mean_probability_alone() -> None:
     torch.testing.assert_close(logits.grad, torch.full_like(logits, -0.125))
 
 
-@pytest.mark.parametrize("weight", [0.3, 1.0])
-def test_dice_and_ace_are_added(weight: float, generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_dice_and_ace_are_added() -> None:
+    logits, labels = draw()
     logits = logits.float()
-    both = DiceACE(nnunets_dice(), ace_weight=weight)(logits, labels)
-    torch.testing.assert_close(both, nnunets_dice()(logits, labels) + weight * ace()(logits, labels))
+    both = DiceACE(nnunets_dice(), ace_weight=0.7)(logits, labels)
+    torch.testing.assert_close(both, nnunets_dice()(logits, labels) + 0.7 * ace()(logits, labels))
 
 
 class Tversky(ImageTerm):
@@ -206,7 +186,7 @@ class Tversky(ImageTerm):
         return 1 - self.structures(hits / (hits + self.beta * missed + (1 - self.beta) * false + 1e-5)).mean()
 
 
-def test_a_term_of_ones_own(generator: torch.Generator) -> None:
-    logits, labels = draw(generator)
+def test_a_term_of_ones_own() -> None:
+    logits, labels = draw()
     alone, both = losses.CrossEntropyLoss(), losses.CrossEntropyLoss(term=Tversky())
     torch.testing.assert_close(both(logits, labels) - alone(logits, labels), Tversky()(logits, labels))

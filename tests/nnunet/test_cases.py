@@ -43,23 +43,18 @@ def test_a_fold_beyond_the_file_is_the_trainers(
     assert drawn[1] == [CASES[number] for number in range(10) if number not in by_hand]
 
 
-def write_raw(folder: Path, files: dict[str, int], labels: list[str], **content: object) -> Path:
-    """Images by name, with so many channels (0: no image but something else), and label maps."""
-    for part in ("imagesTr", "labelsTr"):
+def write_raw(folder: Path, images: list[str], labels: list[str], **content: object) -> Path:
+    """Images and label maps by name; PNG images are RGB."""
+    values = np.random.default_rng(0).integers(0, 255, (1, 8, 10, 3), np.uint8)
+    for part, names in (("imagesTr", images), ("labelsTr", labels)):
         (folder / part).mkdir(parents=True)
-    values = np.random.default_rng(0).integers(0, 255, (8, 10, 3), np.uint8)
-    for name, channels in files.items():
-        if name.endswith(".png"):
-            image = values if channels == 3 else values[..., 0]
-            io.imsave(folder / "imagesTr" / name, image, check_contrast=False)
-        else:
-            write_upright(values[None, ..., 0].astype(np.float32), folder / "imagesTr" / name)
-    for name in labels:
-        if name.endswith(".png"):
-            io.imsave(folder / "labelsTr" / name, values[..., 0] // 128, check_contrast=False)
-        else:
-            write_upright(values[None, ..., 0] // 128, folder / "labelsTr" / name)
-    ending = next(iter(labels)).partition(".")[2]
+        for name in names:
+            if name.endswith(".png"):
+                image = values[0] if part == "imagesTr" else values[0, ..., 0] // 128
+                io.imsave(folder / part / name, image, check_contrast=False)
+            else:
+                write_upright(values[..., 0] // 128, folder / part / name)
+    ending = labels[0].partition(".")[2]
     described = {"labels": {"background": 0, "a": 1}, "file_ending": f".{ending}", **content}
     (folder / "dataset.json").write_text(json.dumps(described))
     return folder
@@ -77,20 +72,20 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_modality_is_the_older_name_of_channel_names(raw: Path) -> None:
-    names = {"a_0000.nii.gz": 1, "a_0001.nii.gz": 1}
-    folder = write_raw(raw / "Dataset1005_A", names, ["a.nii.gz"], modality={"0": "T1", "1": "T2"})
+    images = ["a_0000.nii.gz", "a_0001.nii.gz"]
+    folder = write_raw(raw / "Dataset1005_A", images, ["a.nii.gz"], modality={"0": "T1", "1": "T2"})
     assert found_in(folder) == {"a": ["a_0000.nii.gz", "a_0001.nii.gz", "a.nii.gz"]}
 
 
 def test_several_channels_in_a_file(raw: Path) -> None:
     colors = {"channel_names": {"0": "R", "1": "G", "2": "B"}}
-    folder = write_raw(raw / "Dataset005_A", {"a_0000.png": 3, "b_0000.png": 3}, ["a.png", "b.png"], **colors)
+    folder = write_raw(raw / "Dataset005_A", ["a_0000.png", "b_0000.png"], ["a.png", "b.png"], **colors)
     assert found_in(folder) == {"a": ["a_0000.png", "a.png"], "b": ["b_0000.png", "b.png"]}
 
 
 def test_files_that_dataset_json_lists(raw: Path) -> None:
     """As for data that stays where it is; nnU-Net then looks into no folder."""
-    folder = write_raw(raw / "Dataset005_A", {"x_0000.nii.gz": 1}, ["y.nii.gz"])
+    folder = write_raw(raw / "Dataset005_A", ["x_0000.nii.gz"], ["y.nii.gz"])
     (folder / "imagesTr").rename(folder / "elsewhere")
     described = json.loads((folder / "dataset.json").read_text())
     files = {"a": {"images": ["elsewhere/x_0000.nii.gz"], "label": "labelsTr/y.nii.gz"}}
@@ -102,7 +97,7 @@ def test_files_that_dataset_json_lists(raw: Path) -> None:
 
 
 def test_files_that_macos_leaves_are_no_cases(raw: Path) -> None:
-    folder = write_raw(raw / "Dataset005_A", {"a_0000.nii.gz": 1}, ["a.nii.gz"])
+    folder = write_raw(raw / "Dataset005_A", ["a_0000.nii.gz"], ["a.nii.gz"])
     (folder / "imagesTr" / "._a_0000.nii.gz").write_bytes(b"")
     assert list(raw_cases(folder.name)[1]) == ["a"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import DataSet, PlansJson, Provenance, dataset_in, model_folder, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, PlansJson, dataset_in, model_folder, read_dataset_json
 from nnunet_nacl.nnunet._names import attributed_to, names_in
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
@@ -102,7 +102,7 @@ def test_whether_a_label_map_can_hold_the_regions(
             found.check_regions()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"image_reader_writer": 5}', '{"image_reader_writer": "sitk"}'])
+@pytest.mark.parametrize("text", ["{", "{}", '{"image_reader_writer": "sitk"}'])
 def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
     described, plans = tmp_path / "dataset.json", tmp_path / "plans.json"
     described.write_text(json.dumps({"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}))
@@ -160,14 +160,3 @@ def test_numbers_from_1000_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     outer = tmp_path / "Dataset001_all" / "raw" / "Dataset1004_X" / "labelsTs"  # a name around nnU-Net's folders
     assert dataset_in(outer) == "Dataset1004_X"
     assert dataset_in(tmp_path) is None
-
-
-def test_fits_of_data_sets_from_1000_on_know_their_model(tmp_path: Path) -> None:
-    """So that ``apply`` refuses another trainer's predictions."""
-    models = []
-    for trainer in ("nnUNetTrainer", "nnUNetTrainerNACL"):
-        folder = tmp_path / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0" / "validation"
-        folder.mkdir(parents=True)
-        (folder / "dataset.json").write_text(json.dumps(CONTENT))
-        models.append(Provenance.read(folder, DataSet.read(folder / "dataset.json")))
-    assert models[0].mismatch(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"

@@ -23,7 +23,6 @@ from typing_extensions import Unpack
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.losses import (
-    FocalLoss,
     NACLLoss,
     SegmentationLoss,
     Shared,
@@ -151,15 +150,6 @@ def test_what_cracs_weights_adapted_to_is_in_the_checkpoint(make: Make, trained:
     assert {name: buffer.tolist() for name, buffer in buffers.items()} == state
 
 
-@pytest.mark.parametrize("kind", ["labels", "regions_ignore"])
-def test_a_term_of_ones_own(make: Make, kind: str) -> None:
-    attributes = {"term_class": Tversky, "recipe": Recipe("NACL", term_settings={"beta": 0.7})}
-    trainer = make(type("nnUNetTrainerTversky", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
-    term = trainer.loss.loss.term
-    assert (type(term), term.beta, term.regions) == (Tversky, 0.7, kind != "labels")
-    assert np.isfinite(step(trainer))
-
-
 @pytest.mark.parametrize("kind", ["labels", "ignore", "regions"])
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
 def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: str) -> None:
@@ -247,26 +237,39 @@ class Brier(SegmentationLoss):
     def __init__(self, *, factor: float = 1.0, **shared: Unpack[Shared]) -> None:
         super().__init__(**shared)
         self.factor = factor
+        self.sent: torch.device | None = None
+
+    def to(self, device: torch.device) -> "Brier":
+        self.sent = device
+        return self
 
     def voxel_loss(self, logits: torch.Tensor, target: Target) -> torch.Tensor:
         p = logits.sigmoid() if target.regions else logits.softmax(1)
         return self.factor * (p - target.one_hot(p.dtype)).square().sum(1)
 
 
-@pytest.mark.parametrize("below", ["nnUNetTrainer", "nnUNetTrainerNoDeepSupervision"])
+def of_ones_own(**attributes: object) -> type[nnUNetTrainer]:
+    return type("nnUNetTrainerMine", (CalibratedLossMixin, nnUNetTrainer), attributes)
+
+
 @pytest.mark.parametrize("kind", ["labels", "regions_ignore"])
-def test_a_loss_of_ones_own(make: Make, kind: str, below: str) -> None:
-    attributes = {"loss_class": Brier}
-    trainer = make(type("nnUNetTrainerBrier", (CalibratedLossMixin, find(below)), attributes), kind)
-    loss = hooks.inner_loss(trainer.loss)
+def test_a_loss_and_a_term_of_ones_own(make: Make, kind: str) -> None:
+    """In place of those of a recipe, which gives their settings and the rest."""
+    trainer = make(of_ones_own(loss_class=Brier), kind)
+    loss = trainer.loss.loss
     assert isinstance(loss, Brier)
     assert (loss.regions, loss.ignore_label) == ((True, 3) if kind == "regions_ignore" else (False, None))
+    assert loss.sent == trainer.device
     assert np.isfinite(step(trainer))
-    if below == "nnUNetTrainer":
-        attributes["recipe"] = Recipe(term="Dice", settings={"factor": 2.0}, num_epochs=7)
-        trainer = make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
-        assert (trainer.loss.loss.factor, trainer.num_epochs) == (2.0, 7)
-        assert isinstance(trainer.loss.loss.term, MemoryEfficientSoftDiceLoss)
+    recipe = Recipe("NACL", "Dice", settings={"factor": 2.0}, num_epochs=7)
+    trainer = make(of_ones_own(loss_class=Brier, recipe=recipe), kind)
+    assert (trainer.loss.loss.factor, trainer.num_epochs) == (2.0, 7)
+    assert isinstance(trainer.loss.loss.term, MemoryEfficientSoftDiceLoss)
+    recipe = Recipe("NACL", "DicePP", term_settings={"beta": 0.7})
+    trainer = make(of_ones_own(term_class=Tversky, recipe=recipe), kind)
+    term = trainer.loss.loss.term
+    assert (type(term), term.beta, term.regions) == (Tversky, 0.7, kind != "labels")
+    assert np.isfinite(step(trainer))
 
 
 @pytest.mark.parametrize("below", ["nnUNetTrainer", "nnUNetTrainerNoDeepSupervision"])
@@ -282,30 +285,11 @@ def test_the_pages_loss_of_ones_own(make: Make, below: str) -> None:
     assert float(names["Brier"]()(p.log(), labels)) == pytest.approx(0.75**2 + 3 * 0.25**2)
 
 
-def test_ones_own_loss_and_term_replace_the_recipes(make: Make) -> None:
-    attributes = {"recipe": Recipe("NACL", "DicePP"), "loss_class": FocalLoss, "term_class": Tversky}
-    loss = make(type("nnUNetTrainerMine", (CalibratedLossMixin, nnUNetTrainer), attributes)).loss.loss
-    assert (type(loss), type(loss.term)) == (FocalLoss, Tversky)
-
-
 def test_losses_that_cannot_be_built(make: Make) -> None:
     with pytest.raises(ValueError, match=r"MbLS on Dataset\d+_\w+, with the regions .*: MbLS is not defined for"):
         make("MbLS", "regions")
     with pytest.raises(ValueError, match="There is no loss: set the trainer's loss_class, or name one, as in Recipe"):
-        make(type("nnUNetTrainerNothing", (CalibratedLossMixin, nnUNetTrainer), {}))
-    for recipe in (Recipe("NACL", settings={"wieght": 0.2}), Recipe("CE", "DicePP", term_settings={"wieght": 0.2})):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'wieght'"):
-            make(mixed(nnUNetTrainer, recipe))
-
-
-def test_a_losss_tensors_go_to_the_trainers_device(make: Make) -> None:
-    class Weighted(Brier):
-        def to(self, device: torch.device) -> "Weighted":
-            self.sent = device
-            return self
-
-    trainer = make(type("nnUNetTrainerWeighted", (CalibratedLossMixin, nnUNetTrainer), {"loss_class": Weighted}))
-    assert hooks.inner_loss(trainer.loss).sent == trainer.device
+        make(of_ones_own())
 
 
 def test_the_log_says_what_starts_late(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,13 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, distributed, multiprocessing
+from torch import Tensor
 
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, _live
 from nnunet_nacl.trainers._live import LiveCalibration
-from tests.commands import forkserver
+from nnunet_nacl.typing import ByName
+from tests.commands import in_two_processes
 
 
 def batches(channels: int, *, regions: bool, ignore: bool) -> list[tuple[Tensor, Tensor]]:
@@ -94,30 +95,19 @@ def test_masks_of_any_dtype() -> None:
     assert of_floats.values() == of_bools.values()
 
 
-def count_and_exit(rank: int, file: Path, results: object, finished: object) -> None:
-    """Each process counts a batch; rank 0 leaves the figures of both."""
-    distributed.init_process_group("gloo", init_method=file.as_uri(), rank=rank, world_size=2)
+def gathered(rank: int) -> ByName:
     epoch = LiveCalibration(regions=False, ignore_label=4)
     epoch.add(*batches(4, regions=False, ignore=True)[rank])
     epoch.gather()
-    if rank == 0:
-        results.put(epoch.values())  # type: ignore[attr-defined]
-    finished.wait(timeout=120)  # type: ignore[attr-defined]
-    import os
-
-    os._exit(0)
+    return epoch.values()
 
 
 def test_distributed_training(tmp_path: Path) -> None:
     """Two processes with a batch each gather what one process with both counts."""
-    context = forkserver()
-    results = context.SimpleQueue()
-    arguments = (tmp_path / "store", results, context.Barrier(2))
-    multiprocessing.start_processes(count_and_exit, arguments, nprocs=2, start_method="forkserver")
     both = LiveCalibration(regions=False, ignore_label=4)
     for batch in batches(4, regions=False, ignore=True)[:2]:
         both.add(*batch)
-    found, expected = results.get(), both.values()
+    found, expected = in_two_processes(gathered, tmp_path), both.values()
     assert found.pop(MAX_LOGIT_HISTOGRAM) == expected.pop(MAX_LOGIT_HISTOGRAM)
     assert found == pytest.approx(expected)
 

@@ -19,6 +19,7 @@ from tests.generated import (
     STRUCTURES,
     VOXEL_ML,
     near_by_scipy,
+    overlapping_case,
     probabilities,
     read,
     shift,
@@ -26,6 +27,7 @@ from tests.generated import (
     write_case,
     write_folder,
     write_labels,
+    write_overlapping,
     write_predictions,
 )
 from tests.use.conftest import judged
@@ -292,3 +294,20 @@ def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_p
     for members, error in (([], "expected two or more folders"), ([other], r"it has the labels .*, not")):
         with pytest.raises(ValueError, match=error):
             review_folder(folders[1], members=[folders[1], *members])
+
+
+LOST = "A label map cannot hold the regions A, B as regions_class_order [1, 2] writes them"
+
+
+def test_regions_that_a_label_map_cannot_hold_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truth, folder = write_overlapping(tmp_path, {name: overlapping_case(seed) for seed, name in enumerate("ab")})
+    out = str(tmp_path / "out")
+    for command in (
+        ["review", str(folder)],
+        ["review", "fit", str(truth), str(folder)],
+        ["decode", str(folder), "-o", out],
+        ["decode", str(folder), "-o", out, "--threshold", "A=0.3"],
+    ):
+        assert main(command) == 1
+        assert LOST in capsys.readouterr().err
+    assert not Path(out).exists()

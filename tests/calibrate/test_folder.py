@@ -9,17 +9,11 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax as softmax_along
 
-from nnunet_nacl.calibrate import (
-    AS_TRAINED,
-    Fit,
-    Temperature,
-    apply_folder,
-    calibrate_folder,
-)
+from nnunet_nacl.calibrate import AS_TRAINED, Fit, Temperature, apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import NLL_CLIP
-from nnunet_nacl.nnunet import CaseFiles, Predictions, Provenance, calibration_of
+from nnunet_nacl.nnunet import CaseFiles, Predictions, calibration_of
 from nnunet_nacl.use import decode_folder
 from tests.generated import (
     ENDING,
@@ -147,7 +141,7 @@ def test_a_model_that_sees_nothing(tmp_path: Path) -> None:
     assert repr(again.tried) == repr(fit.tried)
 
 
-def test_a_run_that_was_stopped_leaves_whole_cases(
+def test_an_earlier_calibration_is_replaced_case_by_case(
     fit_file: Path, new: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "calibrated"
@@ -164,18 +158,9 @@ def test_a_run_that_was_stopped_leaves_whole_cases(
             apply_folder(fit_file, new[1], output)
     assert sorted(file.name for file in output.glob("*.n*")) == ["x.nii.gz", "x.npz", "y.nii.gz", "y.npz"]
     assert calibration_of(output) is not None
-    with pytest.raises(FileExistsError, match="calibrated exists"):
-        apply_folder(fit_file, new[1], output)
-    assert list(apply_folder(fit_file, new[1], output, overwrite=True).results) == ["x", "y", "z"]
-
-
-def test_an_earlier_calibration_is_replaced(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
-    output = tmp_path / "calibrated"
-    output.mkdir()
     (output / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="calibrated exists"):
         apply_folder(fit_file, new[1], output)
-    apply_folder(fit_file, new[1], output, overwrite=True)
     (new[1] / "y.npz").write_bytes(b"damaged")
     done = apply_folder(fit_file, new[1], output, overwrite=True)
     assert (list(done.results), [entry.case for entry in done.skipped]) == (["x", "z"], ["y"])
@@ -298,17 +283,3 @@ def test_images_of_a_patient_are_no_independent_cases(tmp_path: Path, capsys: py
     command = ["calibrate", *map(str, five), "-o", str(tmp_path / "fit5.json"), "--by_patient", "(patient.)"]
     assert main(command) == 0
     assert Fit.read(tmp_path / "fit5.json").method == "temperature"
-
-
-@pytest.mark.parametrize(("calibration", "other", "is_alike"), [
-    ([], [], True),
-    ([], ["temperature@1a"], False),
-    (["temperature@1a"], ["temperature@1a"], True),
-    (["temperature@1a"], ["temperature@2b"], False),
-    (["head", "temperature"], ["temperature@1a"], True),
-    (["head", "temperature"], ["as trained@3c"], False),
-    (["head", "temperature"], [], False),
-])  # fmt: skip
-def test_whether_predictions_are_calibrated_alike(calibration: list[str], other: list[str], is_alike: bool) -> None:
-    fitted_to, made = (Provenance({}, None, calibration=one) for one in (calibration, other))
-    assert (fitted_to.mismatch(made) is None) == is_alike

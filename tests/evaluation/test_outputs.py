@@ -80,13 +80,6 @@ def test_a_moved_folder_is_not_counted_again(folders: Folders, capsys: pytest.Ca
     assert {file.prediction.parent for file, _ in result.counted} == {moved[1]}
 
 
-def zero_early_slices(file: Path) -> None:
-    """Change an uncompressed NIfTI file in place, far from its end."""
-    with file.open("r+b") as stream:
-        stream.seek(352)
-        stream.write(bytes(1000))
-
-
 def test_a_file_that_only_claims_to_be_compressed(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     """ITK reads it; what changes in place is not at its end."""
     for folder in folders:
@@ -96,7 +89,9 @@ def test_a_file_that_only_claims_to_be_compressed(folders: Folders, capsys: pyte
             file.with_suffix("").rename(file)
     assert evaluated_again(folders, capsys) == 3
     before = read_result(folders[1] / SUMMARY).estimate("Dice").value
-    zero_early_slices(folders[0] / "case_1.nii.gz")
+    with (folders[0] / "case_1.nii.gz").open("r+b") as stream:
+        stream.seek(352)
+        stream.write(bytes(1000))
     assert evaluated_again(folders, capsys) == 1
     assert read_result(folders[1] / SUMMARY).estimate("Dice").value < before
 
@@ -111,19 +106,14 @@ def test_the_spacing_beside_a_tiff(tmp_path: Path, capsys: pytest.CaptureFixture
     y = np.zeros((16, 32, 32), np.uint8)
     y[4:10, 8:20, 8:20] = 1
     predicted = np.roll(y, 2, 0)
-    for number in range(3):
-        tifffile.imwrite(folders[0] / f"case_{number}.tif", y)
-        tifffile.imwrite(folders[1] / f"case_{number}.tif", predicted)
-        np.savez(
-            folders[1] / f"case_{number}.npz",
-            probabilities=np.eye(3, dtype=np.float32)[predicted].transpose(3, 0, 1, 2),
-        )
-    assert evaluated_again(folders, capsys) == 3
+    tifffile.imwrite(folders[0] / "a.tif", y)
+    tifffile.imwrite(folders[1] / "a.tif", predicted)
+    np.savez(folders[1] / "a.npz", probabilities=np.eye(3, dtype=np.float32)[predicted].transpose(3, 0, 1, 2))
+    assert evaluated_again(folders, capsys) == 1
     assert read_result(folders[1] / SUMMARY).estimate("HD95").value == 2
     for folder in folders:
-        for number in range(3):
-            (folder / f"case_{number}.json").write_text(json.dumps({"spacing": [3, 1, 1]}))
-    assert evaluated_again(folders, capsys) == 3
+        (folder / "a.json").write_text(json.dumps({"spacing": [3, 1, 1]}))
+    assert evaluated_again(folders, capsys) == 1
     assert read_result(folders[1] / SUMMARY).estimate("HD95").value == 6
 
 
@@ -170,9 +160,7 @@ def test_another_way_of_counting_keeps_nothing(
     assert read_result(folders[1] / SUMMARY).origin.counting == counting
 
 
-def test_a_summary_of_records_that_were_counted_otherwise_since(
-    tmp_path: Path,
-) -> None:
+def test_a_summary_of_records_that_were_counted_otherwise_since(tmp_path: Path) -> None:
     """The folds of a model together, in another way than one of them by itself."""
     model, preprocessed = write_model(tmp_path, ["a", "b"])
     fold = evaluate(Predictions.of_model(model, [0], preprocessed=preprocessed))

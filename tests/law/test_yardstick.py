@@ -47,10 +47,12 @@ def draw(uncertain: Uncertain, axes: int, classes: int, *, volumes: int = 1, dra
 
 def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, volumes: int, draws: int) -> None:
     drawn = draw(uncertain, axes, classes, volumes=volumes, draws=draws)
-    scores = {}
-    for name in DISTORTIONS:
-        predictions = distort(drawn, name, regions=regions)
-        scores[name] = figures(evaluate(drawn, predictions, settings=Settings(voxels=SETS), regions=regions))
+    records = {
+        name: evaluate(drawn, distort(drawn, name, regions=regions), settings=Settings(voxels=SETS), regions=regions)
+        for name in DISTORTIONS
+    }
+    check_expected(Counts.joined(records[TRUTH]))
+    scores = {name: figures(cases) for name, cases in records.items()}
     truth = scores.pop(TRUTH)
     # All label maps of a volume together have exactly its posterior's frequencies: no sampling noise, only rounding.
     for key in PROPER:
@@ -71,26 +73,19 @@ def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, v
     assert falls("Brier", "near")  # the softer, the larger is near
 
 
-@pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)
-def test_no_distortion_beats_the_truth(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
-    check_law(uncertain, axes, classes, regions, volumes=2, draws=5)
-
-
-@pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)
-def test_the_truth_is_at_its_expected_value(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
+def check_expected(of_truth: Counts) -> None:
     """All bins of foreground and union hold what is expected under perfect calibration, whatever is uncertain."""
-    volumes = draw(uncertain, axes, classes)
-    predictions = distort(volumes, TRUTH, regions=regions)
-    cases = evaluate(volumes, predictions, settings=Settings(voxels=("foreground", "union")), regions=regions)
     for voxels in ("foreground", "union"):
-        tables = Counts.joined(cases)[voxels]
+        tables = of_truth[voxels]
         for found, wanted in ((tables.top, tables.expected_top), (tables.classwise, tables.expected_classwise)):
             for column in ("count", "hits", "confidence"):
                 np.testing.assert_allclose(getattr(wanted, column), getattr(found, column), atol=1e-9)
-        metrics = tables.metrics()
-        assert metrics["ECE"] > 0.01
-        assert metrics["ECE_expected"] == pytest.approx(metrics["ECE"])
-        assert metrics["CECE_expected"] == pytest.approx(metrics["CECE"])
+        assert tables.metrics()["ECE"] > 0.001
+
+
+@pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)
+def test_no_distortion_beats_the_truth(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
+    check_law(uncertain, axes, classes, regions, volumes=2, draws=5)
 
 
 @pytest.mark.parametrize("regions", [False, True])

@@ -1,7 +1,5 @@
 """Evaluation of arrays and tensors, without a file."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,10 +7,8 @@ from scipy.special import logit
 from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Counts, evaluate_case, near_core
-from nnunet_nacl.nnunet import Predictions
-from tests.generated import SPACING, structure_case, write_folder
+from tests.generated import SPACING, structure_case
 
 
 def numbers(result: Counts) -> list[float]:
@@ -56,18 +52,6 @@ def test_against_other_libraries() -> None:
     assert pytest.approx(float(error), abs=5e-5) == image.ECE  # which takes other sides of the edges
     both = f1_score(flat, rows.argmax(1), labels=[1, 2], average=None)
     assert evaluate_case(p, y).Dice == pytest.approx(both.mean())
-
-
-def test_a_folder_is_the_sum_of_its_cases(tmp_path: Path) -> None:
-    folder = evaluate(Predictions.of_folder(*write_folder(tmp_path, "abc", temperature=1.5, structure=True)))
-    together = Counts.joined(evaluate_case(*structure_case(1.5, seed), spacing_mm=SPACING) for seed in range(3))
-    assert together.Dice == pytest.approx(folder.estimate("Dice").value)
-    for voxels in ("foreground", "union", "near", "image"):
-        metrics = together[voxels].metrics()
-        assert metrics == pytest.approx({name: folder.pooled(voxels)[name] for name in metrics}, abs=1e-9)
-    image = together["image"]
-    assert image.NLL_per_foreground == pytest.approx(folder.pooled("image")["NLL_per_foreground"])
-    assert pytest.approx(folder.pooled("near")["ECE"]) == together["near"].ECE
 
 
 def test_regions_are_segmented_as_nnunet_does() -> None:

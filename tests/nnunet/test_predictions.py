@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, Predictions, Provenance
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -175,3 +175,16 @@ def test_decoded_folders(tmp_path: Path) -> None:
     mark = {"metric": "dice", "alpha": None, "cases": {"a": {"thresholds": [0.25]}}}
     (folder / DECODED_NAME).write_text(json.dumps(mark))
     assert [case.thresholds for case in Predictions.of_folder(None, folder).cases] == [(0.25,), None]
+
+
+@pytest.mark.parametrize(("calibration", "other", "is_alike"), [
+    ([], ["temperature@1a"], False),
+    (["temperature@1a"], ["temperature@1a"], True),
+    (["temperature@1a"], ["temperature@2b"], False),
+    (["head", "temperature"], ["temperature@1a"], True),
+    (["head", "temperature"], ["as trained@3c"], False),
+    (["head", "temperature"], [], False),
+])  # fmt: skip
+def test_whether_predictions_are_calibrated_alike(calibration: list[str], other: list[str], is_alike: bool) -> None:
+    fitted_to, made = (Provenance({}, None, calibration=one) for one in (calibration, other))
+    assert (fitted_to.mismatch(made) is None) == is_alike

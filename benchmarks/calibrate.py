@@ -57,7 +57,7 @@ class Isotonic:
     needs_features = False
 
     def __init__(self, sample: Sample) -> None:
-        self.temperature = Temperature.of(sample)
+        self.temperature = Temperature.fit_sample(sample)
         q = self._scaled(sample.logits)
         weights = np.broadcast_to(sample.weights, q.shape).reshape(-1)
         self.curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
@@ -77,7 +77,7 @@ class Isotonic:
 def fits(sample: Sample, layer: Any) -> dict[str, Any]:
     """What is not in the package: isotonic regression, and cross-entropy alone."""
     return {
-        "head by CE alone": Head.of(sample, layer, keeping=0),
+        "head by CE alone": Head.fit_sample(sample, layer, keeping=0),
         "isotonic": Isotonic(sample),
     }
 
@@ -229,7 +229,7 @@ def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:
         for draw in range(DRAWS):
             chosen = np.sort(np.random.default_rng(draw).permutation(len(sample.names))[:count])
             part = only(sample, chosen)
-            for method in (Temperature.of(part), Head.of(part, layer)):
+            for method in (Temperature.fit_sample(part), Head.fit_sample(part, layer)):
                 fitted[f"{method.method} of {count} cases, {draw}"] = method
     return fitted
 
@@ -262,7 +262,7 @@ def write(
         del score["NLL_change"]
         if " cases, " not in method:
             near = sample.take(sample.near[0])
-            score["T_left"] = Temperature.of(
+            score["T_left"] = Temperature.fit_sample(
                 replace(near, logits=of_method[:, sample.near[0]])
             ).temperature
         if method in held_out:

@@ -51,7 +51,7 @@ if __name__ == "__main__":
     y_tensor = torch.from_numpy(y.astype(np.int64))[None]
 
     def ours() -> float:  # noqa: D103
-        table = BinCounts.of(p.max(0).reshape(-1), (p.argmax(0) == y).reshape(-1))
+        table = BinCounts.fill(p.max(0).reshape(-1), (p.argmax(0) == y).reshape(-1))
         return float(expected_calibration_error(table))
 
     def all_metrics() -> float:  # noqa: D103

@@ -74,7 +74,7 @@ def calibrate_folder(
                 f"float16 rounds p to 0 or 1 in {100 * rounded:.0f} % of the errors: T may be off",
             ]
             trials.scores[Temperature.method] = replace(score, remark="; ".join(remarks))
-    fit = Fit.of(trials, method, predictions.provenance, settings, skipped)
+    fit = Fit.choose(trials, method, predictions.provenance, settings, skipped)
     fit.write(file)
     return fit
 

@@ -318,7 +318,7 @@ def calibrate_model(
 
 
 def _try_together(folds: Sequence[TrainedFold]) -> tuple[Trials, list[Skipped]]:
-    """Temperatures for the cases of all folds, each predicted by a fold that has not seen it."""
+    """Fit temperatures to the cases of all folds, each predicted by a fold that has not seen it."""
     found: dict[str, Sample] = {}
     skipped: list[Skipped] = []
     for fold in folds:
@@ -346,7 +346,7 @@ def _calibrate_fold(
         else:
             sample, skipped = fold.sample(kept if save_probabilities else None)
             trials = try_methods(sample, reader.output_layer if reader.has_features else None)
-        fit = Fit.of(trials, method, fold.provenance, fold.settings, skipped)
+        fit = Fit.choose(trials, method, fold.provenance, fold.settings, skipped)
         if save_probabilities:
             _predict_validation(fold, trials, fit, kept)
         # An interrupted run leaves the earlier calibration, or none: while there is a checkpoint, all that belongs to

@@ -57,10 +57,10 @@ class Head:
         logits = as_trained.logits(channels_first(features))
         shape = np.shape(features)
         of_images = np.moveaxis(logits.reshape(len(logits), shape[0], *shape[2:]), 0, 1)
-        return cls.of(Sample.of_arrays(of_images, labels, features=features), as_trained)
+        return cls.fit_sample(Sample.of_arrays(of_images, labels, features=features), as_trained)
 
     @classmethod
-    def of(
+    def fit_sample(
         cls,
         sample: Sample,
         layer: Layer | None = None,
@@ -93,7 +93,7 @@ class Head:
             inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
             mean = mean.double()
             spread = spread.double()
-            best = Temperature.of(sample).layer(*layer)
+            best = Temperature.fit_sample(sample).layer(*layer)
             weight, bias = (torch.from_numpy(part).to(mean) for part in best)
             start = torch.cat([weight * spread, (bias + weight @ mean)[:, None]], 1)
             pull = torch.full_like(start[0], strength)
@@ -127,7 +127,7 @@ class Head:
         return cls(weight.tolist(), bias.tolist(), remark=remark)
 
     def logits(self, inputs: Floats) -> Floats:
-        """Calibrated logits of features (F, n)."""
+        """Return the calibrated logits of features (F, n)."""
         return self.layer().logits(inputs)
 
     def layer(self, *_: Floats) -> Layer:

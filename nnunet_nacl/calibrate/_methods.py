@@ -31,7 +31,7 @@ class Layer(NamedTuple):
     bias: NDArray[Any]
 
     def logits(self, features: Singles) -> Singles:
-        """Logits (C, n) of features (F, n), W f + b, in single precision."""
+        """Return the logits (C, n) of features (F, n), W f + b, in single precision."""
         rows: Singles = self.weight.astype(np.float32)
         return rows @ features + self.bias.astype(np.float32)[:, None]
 
@@ -54,11 +54,11 @@ class Calibration(Protocol):
         """A remark on its search for readers of its scores; usually empty."""
 
     @classmethod
-    def of(cls, sample: Sample, layer: Layer | None = None) -> "Self":
+    def fit_sample(cls, sample: Sample, layer: Layer | None = None) -> "Self":
         """Fit to a sample; to its features with the last layer as trained, if it needs them."""
 
     def logits(self, inputs: Floats) -> Floats:
-        """Calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
+        """Return the calibrated logits (C, n) of logits (C, n), or, if it needs features, of these (F, n)."""
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """Return the last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
@@ -130,7 +130,7 @@ class Temperature:
     needs_features: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
+    def fit_sample(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
         """Return the T from 0.05 to 100 with the smallest NLL."""
         return cls(best_temperature(sample))
 
@@ -142,10 +142,10 @@ class Temperature:
         >>> round(Temperature.fit(logits, np.array([0, 0, 1, 1])).temperature, 2)
         3.64
         """
-        return cls.of(Sample.of_arrays(logits, labels))
+        return cls.fit_sample(Sample.of_arrays(logits, labels))
 
     def probabilities(self, logits: Array) -> Any:
-        """Calibrated probabilities of logits (N, K, *spatial): a tensor of a tensor, else an array."""
+        """Return the calibrated probabilities of logits (N, K, *spatial): a tensor of a tensor, else an array."""
         if hasattr(logits, "softmax"):
             return (logits / self.temperature).softmax(1)
         return softmax(np.asarray(logits) / self.temperature, axis=1)
@@ -159,7 +159,7 @@ class Temperature:
         return f"T is at the bound of the search, {self.temperature:.3g}"
 
     def logits(self, inputs: Floats) -> Floats:
-        """Calibrated logits of logits (C, n)."""
+        """Return the calibrated logits of logits (C, n)."""
         divided: Floats = inputs / inputs.dtype.type(self.temperature)
         return divided
 

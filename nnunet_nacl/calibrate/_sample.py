@@ -169,7 +169,7 @@ class Sample:
         return replace(joined, case=case, names=tuple(sample.names[0] for sample in samples))
 
     def take(self, chosen: Mask) -> "Sample":
-        """Only some of the voxels; names and numbers of the cases stay."""
+        """Return some of the voxels; names and numbers of the cases stay."""
         return each_column(lambda column: column[..., chosen], self)
 
     def structures(self, truth: Truth) -> Mask:

@@ -100,7 +100,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
     hits = np.atleast_2d(labels == sample.truth)
     confidence = activation.confidences(p).clip(0, 1)
     tables = [
-        BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
+        BinCounts.fill(confidence[top, near], hits[top, near], weights=sample.weights[near])
         for top, near in enumerate(sample.near)
     ]
     changed = _sum_by_case(sample, (predicted != as_trained).max(0)).sum()
@@ -119,7 +119,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
 
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
-    """Each case's sum of −ln p of the truth, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
+    """Sum −ln p of the truth over each case, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
     nll = sample.meaning.activation.nll(logits.astype(np.float64), sample.truth)
     return _sum_by_case(sample, np.minimum(nll, MOST_NLL).sum(0))
 
@@ -152,7 +152,7 @@ class Fit:
     version: str = __version__
 
     @classmethod
-    def of(
+    def choose(
         cls,
         trials: "Trials",
         method: str | None,
@@ -257,7 +257,7 @@ def try_methods(
     kinds = [kind for kind in methods if layer is not None or not kind.needs_features]
 
     def fit_all(part: Sample) -> Calibrations:
-        fitted = [AS_TRAINED, *(kind.of(part, layer) for kind in kinds)]
+        fitted = [AS_TRAINED, *(kind.fit_sample(part, layer) for kind in kinds)]
         return {calibration.method: calibration for calibration in fitted}
 
     parts = split_cases(sample.names, sample.by_patient)
@@ -287,7 +287,7 @@ def try_methods(
 
 
 def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:
-    """Calibrated logits (C, n) of a sample's voxels."""
+    """Return the calibrated logits (C, n) of a sample's voxels."""
     inputs = sample.features if calibration.needs_features else sample.logits
     assert inputs is not None
     return calibration.logits(inputs.copy())  # it may be of somebody's own, and work in place

@@ -53,7 +53,7 @@ class Origin:
     counting: int = COUNTING
 
     @classmethod
-    def of(cls, predictions: Predictions, settings: Settings) -> "Origin":
+    def describe(cls, predictions: Predictions, settings: Settings) -> "Origin":
         """Return the origin of what this version counts."""
         # Absolute: the data set's name is among the folders, and a report may be made elsewhere
         gt_folder = predictions.gt_folder
@@ -87,7 +87,7 @@ class Origin:
         return {"counting": self.counting, **asdict(self.settings), **labels}
 
     def settings_json(self) -> ByName:
-        """Settings, folders and labels, as summaries have them."""
+        """Return settings, folders and labels, as summaries have them."""
         of_folds = {
             "gt_folder": [pair.gt_folder for pair in self.folders],
             "pred_folder": [pair.pred_folder for pair in self.folders],
@@ -119,14 +119,14 @@ class SavedCase:
     def read_like(
         self, file: Path, *, ignore_label: int | None = None, ignore_geometry: bool = False
     ) -> LabelMap:
-        """Canonical labels and geometry of another label map of the case, which must lie like the segmentation."""
+        """Read another label map of the case, which must lie like the segmentation: canonical labels and geometry."""
         labels, geometry = self._data_set.reader.read_labels(file)
         geometry.check_same(self.geometry, ignore_geometry=ignore_geometry)
         canonical = canonical_labels(labels, self._data_set.meaning, ignore_label, str(file))
         return LabelMap(canonical, self.geometry if self.geometry.known else geometry)
 
     def read_truth(self, *, ignore_geometry: bool = False) -> LabelMap:
-        """Canonical labels and geometry of the ground truth."""
+        """Read the ground truth: canonical labels and geometry."""
         file = self.files.ground_truth
         assert file is not None
         check_input(file, ": no ground truth.")
@@ -152,7 +152,7 @@ class SavedCase:
         given.check(self.channels.name)
 
     def whole_channels(self) -> Iterator[tuple[int, Floats]]:
-        """Number and probabilities (n,), float32 at least, of each channel; errors as for ``blocks``."""
+        """Yield number and probabilities (n,), float32 at least, of each channel; errors as for ``blocks``."""
         for channel, blocks in groupby(self.blocks(), itemgetter(0)):
             yield channel, np.concatenate([p for _, _, p in blocks])
 

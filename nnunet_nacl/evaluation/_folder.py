@@ -122,7 +122,7 @@ def evaluate(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> FolderResult:
-    """Calibration and segmentation metrics of predictions that nnU-Net saved with their probabilities.
+    """Evaluate calibration and segmentation of predictions that nnU-Net saved with their probabilities.
 
     Writes each case's record into ``calibration/`` as soon as it is counted, then ``calibration_cases.csv`` and the
     summary. A case that cannot be evaluated is in ``skipped`` with the reason. A case is not counted again if its
@@ -150,7 +150,7 @@ def evaluate(
         check_output(file, overwrite=overwrite or is_updated)
     result = _count_folder(
         predictions,
-        Origin.of(predictions, settings),
+        Origin.describe(predictions, settings),
         output=None if is_default else summary,
         num_processes=num_processes,
         overwrite=overwrite,
@@ -172,7 +172,7 @@ def count_for_review(
     Returns:
         Sums, doubt and truth of the cases, without tables and metrics.
     """
-    origin = Origin.of(predictions, USUAL_SETTINGS)
+    origin = Origin.describe(predictions, USUAL_SETTINGS)
     return _count_folder(
         predictions, origin, output=output, num_processes=num_processes, is_review=True
     )

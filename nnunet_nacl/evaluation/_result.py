@@ -103,7 +103,7 @@ class FolderResult:
         )
 
     def stale_cases(self) -> list[str]:
-        """Cases with a file that was replaced or changed since; missing files do not count."""
+        """List the cases with a file that was replaced or changed since; missing files do not count."""
         return [
             files.name
             for files, states in self.counted
@@ -173,7 +173,7 @@ class FolderResult:
         return Estimate.of_means(of_cases[:, None], patients)
 
     def pooled(self, voxels: Voxels) -> Numbers:
-        """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
+        """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         if voxels not in self.counts.calibration or not self.cases:
             return {}
         tables = self.counts[voxels]
@@ -226,7 +226,7 @@ class FolderResult:
         return voxels == "image" and is_counted
 
     def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
-        """Metrics (...) of each channel of some tables, by label or region; 0 is the background."""
+        """Compute the metrics (...) of each channel of some tables, by label or region; 0 is the background."""
         metrics = {
             name: metric.from_bins(tables.classwise)
             for name, metric in CALIBRATION_METRICS.items()

@@ -11,7 +11,7 @@ from nnunet_nacl.typing import Floats, Mask
 
 
 def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
-    """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
+    """Compute ``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
 
 
@@ -80,7 +80,7 @@ class BinCounts:
     unbinned: BinSums
 
     @classmethod
-    def of(
+    def fill(
         cls,
         confidences: Floats,
         hits: Mask,
@@ -149,7 +149,7 @@ NLL_CLIP = float(np.finfo(np.float32).eps)
 
 
 def expected_calibration_error(bins: BinCounts) -> Floats:
-    """ECE, the gap between accuracy and confidence, averaged over the voxels.
+    """Compute the ECE, the gap between accuracy and confidence, averaged over the voxels.
 
         ECE = Σ_m |B_m| / N · |acc(B_m) - conf(B_m)|
 
@@ -164,7 +164,7 @@ def expected_calibration_error(bins: BinCounts) -> Floats:
         Naeini et al., AAAI 2015; Murugesan et al., Medical Image Analysis 2025, section 4.1.2, equations 10
         and 11 (which sums over the classes).
 
-    >>> table = BinCounts.of(np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, True, True, False]))
+    >>> table = BinCounts.fill(np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, True, True, False]))
     >>> round(float(expected_calibration_error(table)), 3)  # 2/4 |1 - 0.9| + 2/4 |0.5 - 0.6|
     0.1
     """
@@ -172,7 +172,7 @@ def expected_calibration_error(bins: BinCounts) -> Floats:
 
 
 def maximum_calibration_error(bins: BinCounts) -> Floats:
-    """MCE (...), the largest gap of a bin: ``max_m |acc(B_m) - conf(B_m)|``; NaN without voxels.
+    """Compute the MCE (...), the largest gap of a bin: ``max_m |acc(B_m) - conf(B_m)|``; NaN without voxels.
 
     References:
         Naeini et al., AAAI 2015.
@@ -181,7 +181,7 @@ def maximum_calibration_error(bins: BinCounts) -> Floats:
 
 
 def average_calibration_error(bins: BinCounts) -> Floats:
-    """ACE (...), the unweighted mean gap of the bins that hold voxels; NaN without voxels.
+    """Compute the ACE (...), the unweighted mean gap of the bins that hold voxels; NaN without voxels.
 
     References:
         Neumann et al., NeurIPS workshop 2018 (netcal's ACE).

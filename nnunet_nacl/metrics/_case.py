@@ -45,7 +45,7 @@ def evaluate_case(
     settings: Settings = Settings(),  # noqa: B008 - frozen
     channel_axis: int = 0,
 ) -> Counts:
-    """Calibration and segmentation metrics of one case or a batch of cases, given as arrays or tensors.
+    """Evaluate calibration and segmentation of one case or a batch of cases, given as arrays or tensors.
 
     Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
     voxel where 1 − p_0 > 0.05, image = all. For region r: foreground = {y in r}, union = {y in r or p_r > 1/2}, near =
@@ -131,7 +131,10 @@ def evaluate_case(
 
 
 def _meaning_of_regions(regions: Sequence[Region], highest: int) -> LabelMeaning:
-    """Know the labels up to ``highest``; each region writes its first label that no later one has, or else its last."""
+    """Describe regions whose labels go up to ``highest``.
+
+    Each writes its first label that no later one has, or else its last.
+    """
     written = []
     for number, region in enumerate(regions):
         later = {label for other in regions[number + 1 :] for label in other}

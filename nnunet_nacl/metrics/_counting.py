@@ -99,7 +99,7 @@ def check_shape(
 
 
 def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
-    """Channel, voxels and values (n,) of each block, float32 at least.
+    """Yield channel, voxels and values (n,) of each block, float32 at least.
 
     Raises a ValueError if the file is damaged or values are not probabilities: they must be in [0, 1] and, except for
     regions, sum to 1 in each voxel, which is checked at the end.
@@ -212,7 +212,7 @@ class GivenLabels:
 
 
 def segment(probabilities: Floats, meaning: LabelMeaning) -> Labels:
-    """Labels (*spatial) as nnU-Net makes them of (C, *spatial): the argmax, or each region over earlier ones."""
+    """Label voxels (*spatial) as nnU-Net does, from p (C, *spatial): by argmax, or each region over earlier ones."""
     spatial = probabilities.shape[1:]
     # Of equally probable classes the first wins, and of a region at exactly 1/2 the background
     background = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)

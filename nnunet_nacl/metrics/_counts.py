@@ -285,12 +285,12 @@ class CellSums:
         return each_column(lambda column: column[np.newaxis], case)
 
     def _by_prediction(self, channels: Floats) -> Floats:
-        """Sums (T, ...) of predictions from those of channels (C, ...): classes share one prediction."""
+        """Sum channels (C, ...) to predictions (T, ...): classes share one."""
         shared: Floats = channels.sum(0, keepdims=True)
         return shared if self._meaning.activation.exclusive else channels
 
     def _top(self) -> Floats:
-        """(T, NUM_CELLS, M + 1, COLUMNS) of the probability of what is predicted."""
+        """Return the sums of the confidence, the probability of what is predicted: (T, NUM_CELLS, M + 1, COLUMNS)."""
         chosen = _CELLS & (TOP if self._meaning.activation.exclusive else PREDICTED) > 0
         return self._by_prediction(
             np.where(chosen[:, np.newaxis, np.newaxis], self.channels, self.rests)
@@ -376,7 +376,7 @@ def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> 
 
 
 def _observed(sums: Floats, inside: Mask) -> BinCounts:
-    """Tables (T, M) of some cells of sums (T, NUM_CELLS, M + 1, COLUMNS); the first row is p = 0 if that has no bin."""
+    """Sum some cells of sums (T, NUM_CELLS, M + 1, COLUMNS) to tables (T, M); row 0 is p = 0 if that has no bin."""
     of_set = sums[:, inside].sum(1)
     count = of_set[..., COUNT].astype(np.int64)
     hits = sums[:, inside & _HIT].sum(1)[..., COUNT].astype(np.int64)
@@ -384,7 +384,7 @@ def _observed(sums: Floats, inside: Mask) -> BinCounts:
 
 
 def _expected(sums: Floats, surely: Mask, right: Mask) -> BinCounts:
-    """Tables (T, M) that are expected if the labels are drawn from the probabilities.
+    """Compute the tables (T, M) that are expected if the labels are drawn from the probabilities.
 
     A voxel is in the foreground with probability q; the union surely holds what is predicted, and other voxels with
     probability q. With probability c a voxel is in the set, and right.

@@ -88,7 +88,7 @@ class Estimate:
 
     @classmethod
     def of_means(cls, values: Floats, patients: NDArray[np.intp] | None = None) -> "Estimate":
-        """Mean over structures of their means over cases, NaN ones left out; values: (cases, structures)."""
+        """Average values (cases, structures) over cases, then structures; NaN ones are left out."""
         patients = np.arange(len(values)) if patients is None else patients
         known = (~np.isnan(values)).astype(np.float64)
         filled = np.nan_to_num(values)
@@ -165,7 +165,7 @@ class Estimate:
 
 
 def error_by_chance(tables: BinCounts) -> Interval:
-    """95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
+    """Return the 95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
 
     Tables are top-label ones, (cases, T, M).
 
@@ -193,7 +193,7 @@ class ScoreParts(NamedTuple):
 
 
 def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScoreParts]:
-    """``NLL`` and ``Brier`` of bins, split into calibration and discrimination.
+    """Split ``NLL`` and ``Brier`` of bins into calibration and discrimination.
 
     With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
     and the share ``a_k`` of all voxels,

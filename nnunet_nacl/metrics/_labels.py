@@ -40,7 +40,7 @@ class Activation(str, Enum):
         return 1 if self.exclusive else 0
 
     def foreground(self, p: Floats) -> Floats:
-        """float64: a voxel's probability of the foreground, from p_0 of classes, or of a region, p_r."""
+        """Return the probability of the foreground in float64: 1 − p_0 of classes, p_r of a region."""
         exact = p.astype(np.float64)
         return 1 - exact if self.exclusive else exact
 
@@ -52,7 +52,7 @@ class Activation(str, Enum):
         return logits - np.log(np.maximum(1 - p.astype(np.float64), SMALLEST_REST)).astype(p.dtype)
 
     def centered(self, logits: Floats) -> Floats:
-        """Class logits minus their mean in each voxel, which the softmax ignores; region logits unchanged."""
+        """Subtract the mean of a voxel's class logits, which the softmax ignores; region logits stay."""
         return logits - logits.mean(0, keepdims=True) if self.exclusive else logits
 
     def probabilities(self, logits: Any) -> Any:
@@ -83,7 +83,7 @@ class Activation(str, Enum):
         return truth == np.arange(num_channels)[:, None] if self.exclusive else truth
 
     def nll(self, logits: Floats, truth: Truth) -> Floats:
-        """−ln p of the truth: (1, n) of classes, (R, n) of regions."""
+        """Compute −ln p of the truth: (1, n) of classes, (R, n) of regions."""
         if not self.exclusive:
             return np.logaddexp(0, np.where(truth, -logits, logits))
         of_truth = np.take_along_axis(logits, truth[None].astype(np.intp), 0)
@@ -117,7 +117,7 @@ class LabelMeaning:
         regions: Sequence[int | Sequence[int]] | None,
         written: Sequence[int] = (),
     ) -> "LabelMeaning":
-        """From ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
+        """Take ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
         named = {
             name: value if isinstance(value, int) else tuple(value)
             for name, value in labels.items()
@@ -220,7 +220,7 @@ def region_of(value: int | Sequence[int]) -> Region:
 
 
 def whole_numbers(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    """Labels of an integer dtype, from a floating one if need be; a ValueError if they are no whole numbers."""
+    """Return labels of an integer dtype, from a floating one if need be; a ValueError unless they are whole numbers."""
     if labels.dtype.kind != "f":
         return labels
     whole = np.isfinite(labels) & (labels == np.rint(labels))
@@ -234,7 +234,10 @@ def whole_numbers(labels: NDArray[Any], name: str) -> NDArray[Any]:
 def canonical_labels(
     labels: Labels, meaning: LabelMeaning, ignore_label: int | None, name: str
 ) -> Labels:
-    """Labels in the smallest unsigned dtype, ignored ones as ``meaning.ignored``; a ValueError names unknown labels."""
+    """Convert labels to the smallest unsigned dtype, ignored ones to ``meaning.ignored``.
+
+    Raises a ValueError that names labels of another dtype or that are unknown.
+    """
     if labels.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
     known = {label: label for label in meaning.known}

@@ -32,7 +32,7 @@ _LOG_OF_ZERO = -1000.0  # any that is finite: p ln p is then 0
 
 
 def compiled(function: Any) -> Any:
-    """A function compiled by numba; what it compiles to is kept for the next process."""
+    """Compile a function by numba; what it compiles to is kept for the next process."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no folder for compiled code
@@ -129,7 +129,7 @@ def translate(labels: Labels, table: NDArray[np.int64], translated: Labels) -> b
 def confusion_matrix(
     ground_truth: Labels, prediction: Labels, num_labels: int
 ) -> NDArray[np.int64]:
-    """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
+    """Count the voxels with label i in the ground truth and j in the prediction, of 0 to L − 1: int64 (L, L)."""
     rows = ground_truth.ravel()
     columns = prediction.ravel()
     pairs = np.zeros((num_labels, num_labels), np.int64)
@@ -142,7 +142,7 @@ def confusion_matrix(
 def lengths_into_mask(
     voxels: NDArray[np.intp], mask: Mask, steps: NDArray[np.intp], lengths: Floats
 ) -> Floats:
-    """(n,) the length of the first of the steps (m,) that leads from each voxel into the mask; infinite if none does.
+    """Return the length (n,) of the first of the steps (m,) that leads from a voxel into the mask; infinite without.
 
     Voxels and steps are flat indices, and no step leads out of the mask's array.
     """

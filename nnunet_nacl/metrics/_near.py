@@ -10,7 +10,7 @@ from nnunet_nacl.typing import Array, Mask, Singles
 
 
 def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mask:
-    """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
+    """Mark the voxels of the core, and those within ``margin_mm`` of one of them.
 
     The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
     and memory: only distances up to the margin are looked at, a slice at a time. A distance may exceed the margin by a
@@ -48,7 +48,7 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
 def _squared_distances(
     core: Mask, step_y: float, step_x: float, reach_y: int, reach_x: int
 ) -> Singles:
-    """Squared distance of each voxel of a slice to the slice's nearest core voxel; infinite if that is out of reach."""
+    """Square the distance of each voxel of a slice to its nearest core voxel there; infinite if out of reach."""
     height, width = core.shape
     along_x = np.full((height, width), np.inf, np.float32)
     filled = np.zeros(height, np.bool_)

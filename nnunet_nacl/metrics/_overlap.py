@@ -13,7 +13,9 @@ from nnunet_nacl.typing import Floats, Mask
 
 
 def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
-    """Dice of the region of some labels, ``2 |A ∩ B| / (|A| + |B|)``; NaN if it is in neither, as nnU-Net reports it.
+    """Compute the Dice of the region of some labels; NaN if it is in neither, as nnU-Net reports it.
+
+        Dice = 2 |A ∩ B| / (|A| + |B|)
 
     >>> from nnunet_nacl.metrics import confusion_matrix
     >>> dice(confusion_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), 2), [1])
@@ -25,7 +27,7 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
 
 
 def dice_of_sizes(shared: ArrayLike, sizes: ArrayLike) -> Floats:
-    """``2 |A ∩ B| / (|A| + |B|)`` of |A ∩ B| and |A| + |B|, (...) each; NaN where the latter is 0."""
+    """Compute the Dice from |A ∩ B| and |A| + |B|, (...) each; NaN where the latter is 0."""
     return ratio(2 * np.asarray(shared, np.float64), np.asarray(sizes))
 
 
@@ -40,7 +42,7 @@ def surface_metrics(
     tolerance: float,
     known: Mask | None = None,
 ) -> tuple[float, float, float]:
-    """HD95, ASSD and NSD, from the distance of every surface voxel of one mask to the nearest of the other.
+    """Measure HD95, ASSD and NSD, from the distance of each surface voxel of one mask to the nearest of the other.
 
     A mask's surface consists of its voxels with a face neighbor outside the mask that is known. Voxels outside the
     image count as outside the mask, except along an axis of length 1: a 2D image is not all surface.
@@ -87,7 +89,7 @@ def surface_metrics(
 def _to_nearest(
     own: NDArray[np.intp], other: NDArray[np.intp], of_other: Mask, spacing: Sequence[float]
 ) -> Floats:
-    """(n,) distance of each surface voxel to the other surface's nearest.
+    """Return the distance of each surface voxel to the other surface's nearest: (n,).
 
     Most are near: looking at all neighbors in the order of their distances takes a tenth of a tree's time. For those
     that are farther than any of these, a tree takes less than a distance transform of the box.

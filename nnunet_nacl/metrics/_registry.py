@@ -99,7 +99,7 @@ class CalibrationTables:
         }
 
     def per_foreground(self) -> ByName:
-        """NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
+        """Return NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
 
             NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
 

@@ -105,7 +105,7 @@ def test_loss_is_torchs(activation: Activation) -> None:
 def test_the_range_of_temperatures() -> None:
     logits, truth = np.array([[0.3, -0.3] * 10, [-0.3, 0.3] * 10]), np.array([0, 1] * 10)
     for right, bound in ((truth, 0.05), (1 - truth, 100)):
-        fit = Temperature.of(sample_of(SOFTMAX, logits, right))
+        fit = Temperature.fit_sample(sample_of(SOFTMAX, logits, right))
         assert fit.temperature == pytest.approx(bound, rel=1e-3)
         assert fit.remark == f"T is at the bound of the search, {bound:g}"
         table = compare(logits.T, right, cases=np.arange(20) // 2)
@@ -120,7 +120,7 @@ def test_an_inverted_model_gets_no_head(features: np.ndarray) -> None:
     assert trials.scores["head"].changed > 0.1
     assert trials.scores["head"].NLL < trials.scores["temperature"].NLL
     assert trials.scores["head"].remark == "changes too many labels"
-    fit = Fit.of(trials, None, Provenance({"background": 0, "one": 1, "two": 2}, None), {}, [])
+    fit = Fit.choose(trials, None, Provenance({"background": 0, "one": 1, "two": 2}, None), {}, [])
     assert fit.method == "temperature"
     assert "changes too many labels" in fit.table()
     assert "T is at the bound of the search, 100" in fit.table()
@@ -128,7 +128,7 @@ def test_an_inverted_model_gets_no_head(features: np.ndarray) -> None:
 
 def test_a_search_that_does_not_converge_is_said(features: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     sample, layer = trained_badly(SOFTMAX, features[:, :2000])
-    assert not Head.of(sample, layer).remark
+    assert not Head.fit_sample(sample, layer).remark
     monkeypatch.setitem(_head.OPTIONS, "maxiter", 2)
     trials = try_methods(sample, layer)
     assert [score.remark for score in trials.scores.values()] == ["", "", "the search did not converge"]
@@ -143,9 +143,9 @@ def test_a_class_without_a_voxel_keeps_its_row(activation: Activation, features:
         sample = sample.take(sample.truth != absent)
     else:
         sample = replace(sample, truth=sample.truth & (np.arange(3) != absent)[:, None])
-    temperature = Temperature.of(sample)
+    temperature = Temperature.fit_sample(sample)
     for keeping in (0, 30):
-        head = Head.of(sample, layer, keeping=keeping)
+        head = Head.fit_sample(sample, layer, keeping=keeping)
         weight, bias = temperature.layer(*layer)
         assert head.weight[absent] == pytest.approx(weight[absent])
         assert head.bias[absent] == pytest.approx(bias[absent])
@@ -162,7 +162,7 @@ class Scaled:
     needs_features: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, sample: Sample, _: Any = None) -> "Scaled":
+    def fit_sample(cls, sample: Sample, _: Any = None) -> "Scaled":
         def nll(factor: float) -> float:
             log_p = sample.logits * factor
             log_p -= logsumexp(log_p, axis=0)
@@ -200,7 +200,7 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     )
     truth = drawn(activation, right)
     sample = sample_of(activation, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
-    head = Head.of(sample, spoiled, strength=1e-6, keeping=0)
+    head = Head.fit_sample(sample, spoiled, strength=1e-6, keeping=0)
     p = activation.probabilities(head.logits(features).astype(np.float64))
     assert np.abs(p - activation.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
@@ -223,7 +223,7 @@ def trained_badly(activation: Activation, features: np.ndarray) -> tuple[Sample,
 @pytest.mark.parametrize("activation", Activation)
 def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
     sample, layer = trained_badly(activation, features[:, :4000])
-    heads = (Head.of(sample, layer, keeping=cost) for cost in (0, 3, 30, 1e6))
+    heads = (Head.fit_sample(sample, layer, keeping=cost) for cost in (0, 3, 30, 1e6))
     changed = [judge(sample, calibrated_logits(head, sample)).changed for head in heads]
     assert changed == sorted(changed, reverse=True)
     assert changed[0] > 0.05
@@ -237,8 +237,8 @@ def test_never_behind_a_temperature_where_it_is_fitted(
 ) -> None:
     few = features[:, :4000]
     sample, layer = trained_badly(activation, few)
-    of_temperature = judge(sample, Temperature.of(sample).logits(sample.logits)).NLL
-    head = Head.of(sample, layer, keeping=keeping)
+    of_temperature = judge(sample, Temperature.fit_sample(sample).logits(sample.logits)).NLL
+    head = Head.fit_sample(sample, layer, keeping=keeping)
     assert of_temperature + 1e-6 >= judge(sample, head.logits(few)).NLL
 
 
@@ -255,7 +255,7 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     assert set(trials.unseen) == set(sample.names)
     part = split_cases(sample.names)[1]
     outside = np.isin(sample.case, [sample.names.index(name) for name in part])
-    alone = Temperature.of(sample.take(~outside))
+    alone = Temperature.fit_sample(sample.take(~outside))
     assert trials.unseen[part[0]]["temperature"] == alone
 
 

@@ -120,7 +120,7 @@ def test_features_beyond_half_precision(
     for fold in (as_it_is, changed):
         sample, _ = fold.sample()
         trained.append(judge(sample, sample.logits).NLL)
-        head = Head.of(sample, fold.reader.output_layer, keeping=0)  # smooth: kinks end a search elsewhere
+        head = Head.fit_sample(sample, fold.reader.output_layer, keeping=0)  # smooth: kinks end a search elsewhere
         fitted.append(judge(sample, head.logits(sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-5)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)

@@ -81,9 +81,9 @@ def settings_for(shape: tuple[int, ...], **more: Any) -> Settings:
 def table_of(confidences: np.ndarray, hits: np.ndarray, num_bins: int, *, drop_zeros: bool) -> BinCounts:
     """One table; zeros that are dropped count in N only."""
     if not drop_zeros:
-        return BinCounts.of(confidences, hits, num_bins)
+        return BinCounts.fill(confidences, hits, num_bins)
     kept = confidences > 0
-    return replace(BinCounts.of(confidences[kept], hits[kept], num_bins), unbinned=np.array((~kept).sum()))
+    return replace(BinCounts.fill(confidences[kept], hits[kept], num_bins), unbinned=np.array((~kept).sum()))
 
 
 def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:

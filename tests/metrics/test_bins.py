@@ -8,7 +8,7 @@ from nnunet_nacl.metrics import BinCounts
 
 
 def test_by_hand() -> None:
-    table = BinCounts.of(np.array([0.0, 0.5, 0.51, 1.0]), np.array([True, False, True, True]), num_bins=2)
+    table = BinCounts.fill(np.array([0.0, 0.5, 0.51, 1.0]), np.array([True, False, True, True]), num_bins=2)
     assert table.count.tolist() == [2, 2]
     assert table.hits.tolist() == [1, 2]
     assert table.confidence.tolist() == [0.5, 1.51]
@@ -17,7 +17,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("bad", [-0.1, 1.1, np.nan, np.inf])
 def test_values_that_are_no_confidence(bad: float) -> None:
     with pytest.raises(ValueError, match=r"^confidences must be in \[0, 1\]; got values from "):
-        BinCounts.of(np.array([0.5, bad]), np.array([True, True]))
+        BinCounts.fill(np.array([0.5, bad]), np.array([True, True]))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -29,4 +29,4 @@ def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.
     random = data.draw(hnp.arrays(np.float64, 20, elements=st.floats(0, 1))).astype(dtype)
     values = np.concatenate([near, random])
     expected = np.bincount(np.searchsorted(edges[1:-1], values, side="left"), minlength=num_bins)
-    assert BinCounts.of(values, values > 0, num_bins).count.tolist() == expected.tolist()
+    assert BinCounts.fill(values, values > 0, num_bins).count.tolist() == expected.tolist()

@@ -18,7 +18,7 @@ ERRORS = {"ECE": expected_calibration_error, "ACE": average_calibration_error, "
 
 def test_by_hand() -> None:
     # (0.8, 14/15]: two voxels, accuracy 1/2, confidence 0.9; the bin of 0.5: one, accuracy 1.
-    table = BinCounts.of(np.array([0.9, 0.9, 0.5]), np.array([True, False, True]))
+    table = BinCounts.fill(np.array([0.9, 0.9, 0.5]), np.array([True, False, True]))
     assert expected_calibration_error(table) == pytest.approx(2 / 3 * 0.4 + 1 / 3 * 0.5)
     assert maximum_calibration_error(table) == pytest.approx(0.5)
     assert average_calibration_error(table) == pytest.approx((0.4 + 0.5) / 2)
@@ -27,9 +27,9 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("error", ERRORS.values())
 def test_perfect_and_worst(error: object) -> None:
     sure = np.ones(4)
-    assert error(BinCounts.of(sure, np.ones(4, bool))) == 0
-    assert error(BinCounts.of(sure, np.zeros(4, bool))) == 1
-    assert np.isnan(error(BinCounts.of(np.zeros(0), np.zeros(0, bool))))
+    assert error(BinCounts.fill(sure, np.ones(4, bool))) == 0
+    assert error(BinCounts.fill(sure, np.zeros(4, bool))) == 1
+    assert np.isnan(error(BinCounts.fill(np.zeros(0), np.zeros(0, bool))))
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -38,7 +38,7 @@ def test_equals_netcal(name: str) -> None:
     p = generator.random(5000)
     y = generator.random(5000) < p**2
     peer = getattr(netcal.metrics, name)(15).measure(p, y.astype(int))
-    assert ERRORS[name](BinCounts.of(p, y)) == pytest.approx(peer, abs=1e-12)
+    assert ERRORS[name](BinCounts.fill(p, y)) == pytest.approx(peer, abs=1e-12)
 
 
 @pytest.mark.skipif(not hasattr(monai.metrics, "CalibrationErrorMetric"), reason="needs a later MONAI")
@@ -48,7 +48,7 @@ def test_equals_monai_by_class() -> None:
     y = torch.randint(4, (1, 40, 40), generator=generator)
     metric = monai.metrics.CalibrationErrorMetric(num_bins=15)
     metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
-    tables = [BinCounts.of(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
+    tables = [BinCounts.fill(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
     found = np.mean([expected_calibration_error(table) for table in tables])
     assert found == pytest.approx(float(metric.aggregate()), abs=1e-6)
 

@@ -1,25 +1,11 @@
-"use strict";
-// Tables are sorted by the column whose title is pressed; pressed again, the other way round. Cells without a number go last.
 for (const table of document.querySelectorAll("table")) {
-  const body = table.tBodies[0];
-  const heads = [...table.tHead.querySelectorAll("th")];
-  if (body.rows.length < 2) continue;
-  for (const [column, head] of heads.entries()) {
+  if (table.tBodies[0].rows.length < 2) continue;
+  for (const head of table.tHead.rows[0].cells) {
     const button = document.createElement("button");
     button.append(...head.childNodes);
     head.append(button);
-    button.addEventListener("click", () => {
-      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-      for (const other of heads) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", sign < 0 ? "descending" : "ascending");
-      body.append(...[...body.rows].sort((one, other) => {
-        const [a, b] = [one.cells[column], other.cells[column]];
-        if (column === 0) return sign * a.textContent.localeCompare(b.textContent, undefined, { numeric: true });
-        const [x, y] = [parseFloat(a.dataset.value), parseFloat(b.dataset.value)];
-        return Number.isNaN(x) - Number.isNaN(y) || sign * (x - y);
-      }));
-    });
   }
+  makeSortable(table);
 }
 for (const button of document.querySelectorAll(".copy button")) {
   button.parentElement.hidden = false;

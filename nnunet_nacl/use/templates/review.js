@@ -1,9 +1,8 @@
-"use strict";
 const byId = (id) => document.getElementById(id);
 const [search, structure, reasons, open] = ["search", "structure", "reasons", "open"].map(byId);
-const body = byId("cases").tBodies[0];
-const heads = [...byId("cases").tHead.rows[0].cells];
-const [, TRUST, RANK, , WHY] = heads.keys();
+const table = byId("cases");
+const body = table.tBodies[0];
+const [TRUST, RANK, WHY] = [1, 2, 4]; // columns
 const articles = new Map([...document.querySelectorAll("article")].map((one) => [one.dataset.case, one]));
 let chosen = null;
 
@@ -38,23 +37,16 @@ function filter() {
   if (!chosen || chosen.hidden) choose(rows.find(isNext) || rows[0]);
 }
 
-function sort(column, descending) {
-  for (const head of heads) head.removeAttribute("aria-sort");
-  heads[column].setAttribute("aria-sort", descending ? "descending" : "ascending");
-  const compare = (one, other) => one.cells[column].textContent.localeCompare(other.cells[column].textContent, undefined, { numeric: true });
-  body.append(...[...body.rows].sort((one, other) => (descending ? -1 : 1) * compare(one, other)));
-}
-
 // Trust and rank are those of the chosen structure; of none, those of each case's lowest one.
 function rankBy() {
   for (const row of body.rows) {
     const all = [...row.querySelectorAll("[data-structure]")];
     const one = all.find((span) => !structure.value || span.dataset.structure === structure.value);
     all.forEach((span, number) => { span.hidden = structure.value ? span !== one : number > 2; });
-    row.cells[TRUST].textContent = Number(one.dataset.trust).toFixed(2);
+    row.cells[TRUST].textContent = one.querySelector("b").textContent;
     row.cells[RANK].textContent = one.dataset.rank;
   }
-  sort(RANK, false);
+  sortBy(table, RANK, 1);
   filter();
   choose(shown()[0]);
 }
@@ -65,9 +57,7 @@ function mark(row, isSeen) {
   filter();
 }
 
-heads.forEach((head, column) => {
-  if (head.firstElementChild) head.addEventListener("click", () => sort(column, head.getAttribute("aria-sort") === "ascending"));
-});
+makeSortable(table);
 for (const row of body.rows) {
   row.addEventListener("click", () => choose(row));
   articles.get(row.dataset.case).querySelector(".seen").addEventListener("change", (event) => mark(row, event.target.checked));

@@ -16,7 +16,6 @@ from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import read_checkpoint
 from tests.commands import run_forked
 from tests.conftest import KINDS, TRAINER, Planned, Trained
-from tests.test_files import at_most
 
 CHECKPOINT = {"init_args": {"configuration": "2d"}, "network_weights": {}}
 # As nnUNetv2_predict_from_modelfolder does, in an nnU-Net that cannot import this package.
@@ -262,12 +261,3 @@ def test_what_checkpoints_hold_becomes_pythons_own(model_folder: Path) -> None:
     assert {name: copied.get(name) for name in content} == {**expected, "optimizer_state": None}
     assert copied["trainer_name"] == "nnUNetTrainer"
     assert torch.equal(copied["network_weights"]["w"], weights)
-
-
-def test_a_full_disk(model_folder: Path) -> None:
-    """No checkpoint is there that is not whole, and the same command goes on."""
-    write_checkpoint(model_folder, network_weights=torch.zeros(9999))
-    with at_most(5000):
-        assert main(["export", str(model_folder)]) == 1
-    assert not list(model_folder.parent.rglob("*_stock/fold_0/*"))
-    assert export_model(model_folder).is_dir()

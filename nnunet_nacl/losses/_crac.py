@@ -99,8 +99,7 @@ class CRaCLoss(SegmentationLoss):
             distance = torch.where(truth.valid, distance, 0)
         axes = (0, *range(2, distance.ndim))
         inside, boundary = (
-            torch.where(chosen, distance, 0).sum(axes, dtype=torch.float64)
-            for chosen in (~at_boundary, at_boundary)
+            torch.where(chosen, distance, 0).sum(axes) for chosen in (~at_boundary, at_boundary)
         )
         self._observed.append((torch.stack([inside, boundary]), truth.num_valid()))
 
@@ -113,7 +112,7 @@ class CRaCLoss(SegmentationLoss):
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(sums)
             distributed.all_reduce(voxels)
-        constraint = (sums / voxels.clamp_min(1)).float()
+        constraint = sums / voxels.clamp_min(1)
         # The mean of λ + ρ h, since h is 0 at all voxels of the other kind
         multipliers = self.multipliers + self.rho * constraint
         slow = constraint > _PROGRESS * self.constraint

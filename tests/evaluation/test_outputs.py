@@ -19,7 +19,7 @@ from nnunet_nacl.evaluation import _case, _folder, evaluate, read_result
 from nnunet_nacl.evaluation._result import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.evaluated import SUMMARY, Folders, content, reasons, run_evaluate
+from tests.evaluation.evaluated import SUMMARY, Folders, content, run_evaluate
 from tests.generated import LABELS, write_model
 
 
@@ -234,12 +234,3 @@ def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, capsys: pytes
     assert not (folders[1] / SUMMARY).exists()
     assert evaluated_again(folders, capsys) == 1
     assert content(folders[1] / SUMMARY) == whole
-
-
-def test_predictions_that_are_the_ground_truth(folders: Folders) -> None:
-    gt_folder, predictions = folders
-    (gt_folder / "case_1.nii.gz").unlink()
-    (gt_folder / "case_1.nii.gz").symlink_to(predictions / "case_1.nii.gz")
-    assert run_evaluate(folders) == 1
-    assert list(reasons(folders)) == ["case_1"]
-    assert "case_1.nii.gz is the ground truth itself; expected what a model predicted." in reasons(folders)["case_1"]

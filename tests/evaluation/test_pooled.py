@@ -59,14 +59,14 @@ def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
     assert dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], rel=1e-12)
     fewer = replace(result, counts=replace(result.counts, calibration={}, segmentation_metrics={}))
     assert np.isnan([fewer.estimate("ECE", "near").value, fewer.estimate("Dice").value]).all()
-    with pytest.raises(ValueError, match=r"metric: expected one of ECE, CECE, .*; got Dica\."):
-        result.estimate("Dica")
-    with pytest.raises(ValueError, match=r"voxel set of ECE: expected one of foreground, .*; got none"):
-        result.estimate("ECE")
-    with pytest.raises(ValueError, match=r"voxel set of Dice: .*got near"):
-        result.estimate("Dice", "near")
-    with pytest.raises(ValueError, match=r"label: .*; got cortex"):
-        result.values("Dice", label="cortex")
+    for unknown, message in (
+        (("Dica",), r"metric: expected one of ECE, CECE, .*; got Dica\."),
+        (("ECE",), r"voxel set of ECE: expected one of foreground, .*; got none"),
+        (("Dice", "near"), r"voxel set of Dice: .*got near"),
+        (("Dice", "", "cortex"), r"label: .*; got cortex"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            result.values(*unknown)
     # Without a label, of each case the mean over its structures
     of_labels = [result.values("Dice", label=label) for label in result.meaning.structures]
     assert result.values("Dice").tolist() == pytest.approx(np.nanmean(of_labels, axis=0).tolist(), rel=1e-12)

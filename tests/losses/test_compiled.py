@@ -273,7 +273,7 @@ SCALED = 2.0**16
 
 
 def check_on_cuda(mean: SegmentationLoss, logits: Tensor, target: Tensor) -> None:
-    """Value and gradient as on the CPU in pieces, without a synchronization once it is compiled."""
+    """Value and gradient as on the CPU, compiled and in pieces, without a synchronization once it is compiled."""
 
     def loss(logits: Tensor, target: Tensor) -> Tensor:
         return SCALED * mean(logits, target)
@@ -281,18 +281,20 @@ def check_on_cuda(mean: SegmentationLoss, logits: Tensor, target: Tensor) -> Non
     mean.compiled = False
     expected, slope = value_and_gradient(loss, logits, target)
     on_device = logits.cuda(), target.cuda()
-    mean.compiled = True
-    value_and_gradient(loss, *on_device)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        value, gradient = value_and_gradient(loss, *on_device)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert mean.compiled
-    torch.testing.assert_close(value.cpu(), expected, rtol=1e-6, atol=0)
-    scale = float(slope.abs().max())
-    tolerance = 1e-6 if logits.dtype == torch.float32 else 2 * torch.finfo(logits.dtype).eps
-    torch.testing.assert_close(gradient.cpu() / scale, slope / scale, rtol=0, atol=tolerance)
+    mean.cuda()
+    for compiled in (False, True):
+        mean.compiled = compiled
+        value_and_gradient(loss, *on_device)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            value, gradient = value_and_gradient(loss, *on_device)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert mean.compiled == compiled
+        torch.testing.assert_close(value.cpu(), expected, rtol=1e-6, atol=0)
+        scale = float(slope.abs().max())
+        tolerance = 1e-6 if logits.dtype == torch.float32 else 2 * torch.finfo(logits.dtype).eps
+        torch.testing.assert_close(gradient.cpu() / scale, slope / scale, rtol=0, atol=tolerance)
 
 
 @pytest.mark.gpu

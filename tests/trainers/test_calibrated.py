@@ -160,16 +160,13 @@ def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: s
     assert values[1] == pytest.approx(values[0], rel=1e-4)
 
 
-def test_a_network_of_one_scale(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """nnU-Net's own trainer divides 0 by 0 here."""
-    monkeypatch.setattr(nnUNetTrainer, "_get_deep_supervision_scales", lambda _: [[1.0, 1.0]])
-    assert make("DiceNACL").loss.weight_factors == (1.0,)
-
-
-def test_keeps_nnunets_guard_for_distributed_training(make: Make) -> None:
+def test_weights_of_the_scales_are_nnunets(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in distributed training. For a network of one scale, nnU-Net's own trainer divides 0 by 0."""
     trainer = make("DiceNACL", initialized=False)
     trainer.is_ddp = True
     assert trainer._build_loss().weight_factors[-1] > 0
+    monkeypatch.setattr(nnUNetTrainer, "_get_deep_supervision_scales", lambda _: [[1.0, 1.0]])
+    assert make("DiceNACL").loss.weight_factors == (1.0,)
 
 
 def test_cascade(make: Make) -> None:

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -86,15 +85,6 @@ def test_many_voxels_keep_their_digits() -> None:
     assert epoch.values()["ece"] == pytest.approx(abs(expected), rel=1e-3)
 
 
-def test_masks_of_any_dtype() -> None:
-    """As the losses take them."""
-    of_bools, of_floats = (LiveCalibration(regions=True, ignore_label=None) for _ in range(2))
-    for logits, target in batches(2, regions=True, ignore=False):
-        of_bools.add(logits, target)
-        of_floats.add(logits, target.float())
-    assert of_floats.values() == of_bools.values()
-
-
 def gathered(rank: int) -> ByName:
     epoch = LiveCalibration(regions=False, ignore_label=4)
     epoch.add(*batches(4, regions=False, ignore=True)[rank])
@@ -132,16 +122,6 @@ def test_divergence_and_a_region_that_is_not_seen(regions: bool, unseen: bool) -
     epoch.add(logits, torch.ones(1, 1 + regions, 4, 4, dtype=torch.bool if regions else torch.int64))
     assert epoch.values()["ece"] == pytest.approx(0.5)
     assert math.isnan(epoch.values()["max_logit_p50"])
-
-
-def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
-    """nnU-Net's own plot of each epoch sets seaborn's style and huge letters for the whole process."""
-    logged = {name: [0.3, 0.5, 0.4] for name in _live.VALUES}
-    _live.plot_progress(logged, tmp_path)
-    before = (tmp_path / _live.PICTURE_NAME).read_bytes()
-    with matplotlib.rc_context({"font.size": 27, "axes.facecolor": "red"}):
-        _live.plot_progress(logged, tmp_path)
-    assert (tmp_path / _live.PICTURE_NAME).read_bytes() == before
 
 
 def test_watching_a_loss() -> None:

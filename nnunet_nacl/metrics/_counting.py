@@ -51,8 +51,6 @@ class Channels:
 
     def __init__(self, probabilities: Floats) -> None:
         self.name = "the probabilities"
-        if probabilities.size == 0:
-            raise ValueError(f"{self.name}: expected voxels; got an array {probabilities.shape}.")
         self.shape = probabilities.shape
         self.dtype = check_dtype(probabilities.dtype, self.name)
         self._probabilities = probabilities

@@ -220,15 +220,14 @@ def region_of(value: int | Sequence[int]) -> Region:
 
 
 def whole_numbers(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return labels of an integer dtype, from a floating one if need be; a ValueError unless they are whole numbers."""
-    if labels.dtype.kind != "f":
-        return labels
-    whole = np.isfinite(labels) & (labels == np.rint(labels))
-    if not whole.all():
-        raise ValueError(
-            f"{name}: expected labels, which are whole numbers; got {labels[~whole][0]}."
-        )
-    return labels.astype(np.int64)
+    """Return labels of an integer dtype, from a floating one or a mask; a ValueError unless they are whole numbers."""
+    if labels.dtype.kind == "f":
+        whole = np.isfinite(labels) & (labels == np.rint(labels))
+        if not whole.all():
+            raise ValueError(
+                f"{name}: expected labels, which are whole numbers; got {labels[~whole][0]}."
+            )
+    return labels.astype(np.int64) if labels.dtype.kind in "bf" else labels
 
 
 def canonical_labels(
@@ -236,10 +235,8 @@ def canonical_labels(
 ) -> Labels:
     """Convert labels to the smallest unsigned dtype, ignored ones to ``meaning.ignored``.
 
-    Raises a ValueError that names labels of another dtype or that are unknown.
+    Raises a ValueError that names unknown labels.
     """
-    if labels.dtype.kind not in "iu":
-        raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
     known = {label: label for label in meaning.known}
     if ignore_label is not None:
         known[ignore_label] = meaning.ignored

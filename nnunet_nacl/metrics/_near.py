@@ -28,8 +28,6 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
     if core.ndim > len(spacing_mm):
         return np.stack([near_core(of_one, spacing_mm, margin_mm) for of_one in core])
     check_spacing(spacing_mm, core.ndim)
-    if core.ndim > 3:
-        raise ValueError(f"expected one to three spatial axes; got the shape {core.shape}.")
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
     near = np.zeros(volume.shape, bool)

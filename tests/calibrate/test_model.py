@@ -252,7 +252,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
         assert np.array_equal(again, expected)
 
 
-def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unseen_cases(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copy = copy_of("labels", "2d_small", TRAINER)
     (copy.model / "fold_0").rename(copy.model / "fold_all")
     with pytest.raises(ValueError, match=r"with -i IMAGES -gt LABELS, or .* calibrate LABELS PREDICTIONS -o FIT\.json"):
@@ -276,23 +276,17 @@ def test_fold_all(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch,
         ((fit, _),) = calibrate(copy.model, "all", **options)
         assert [(one.case, reason in one.reason) for one in fit.skipped] == [("new_toy_1", True)]
         assert fit.provenance.cases == [f"new_{case}" for case in CASES if case != "toy_1"]
+    shutil.copytree(copy.model / "fold_all", copy.model / "fold_0")  # of an ensemble of seeds
+    (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": CASES, "val": CASES}]))
+    with pytest.raises(ValueError, match="trains on 6 of its validation cases"):
+        calibrate(copy.model, 0, overwrite=True)
+    calibrate(copy.model, 0, **options)
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):
         calibrate(copy.model, "all", images=images, gt_folder=labels, overwrite=True)
     monkeypatch.delenv("nnUNet_preprocessed")  # where the model came from elsewhere, its cases are not known
     calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
-
-
-def test_a_fold_that_was_trained_with_its_validation_cases(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
-    """As in ensembles of seeds: it takes other cases."""
-    copy = copy_of("labels", "2d_small", TRAINER)
-    (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": CASES, "val": CASES}]))
-    with pytest.raises(ValueError, match="trains on 6 of its validation cases"):
-        calibrate(copy.model, 0)
-    images, labels = unseen_cases(copy, tmp_path)
-    ((fit, _),) = calibrate(copy.model, 0, images=images, gt_folder=labels, method="temperature")
-    assert fit.provenance.cases == [f"new_{case}" for case in CASES]
 
 
 def test_folds_of_few_cases_share_a_temperature(copy_of: Callable[..., Copy]) -> None:

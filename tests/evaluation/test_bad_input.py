@@ -25,6 +25,11 @@ def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...])
     sitk.WriteImage(image, str(gt_folder / "case_1.nii.gz"))
 
 
+def predicted_as_ground_truth(gt_folder: Path, predictions: Path) -> None:
+    (gt_folder / "case_1.nii.gz").unlink()
+    (gt_folder / "case_1.nii.gz").symlink_to(predictions / "case_1.nii.gz")
+
+
 BAD = {  # other arrays that are refused: test_case.py; files that cannot be read: tests/nnunet
     "ground truth of other spacing": (
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
@@ -41,6 +46,10 @@ BAD = {  # other arrays that are refused: test_case.py; files that cannot be rea
     "other shape": (
         partial(ground_truth_with, change=lambda y: y[:4]),
         "labelsTs/case_1.nii.gz has the shape (4, 20, 20); ",
+    ),
+    "the prediction itself": (
+        predicted_as_ground_truth,
+        "case_1.nii.gz is the ground truth itself; expected what a model predicted.",
     ),
     "no ground truth": (
         lambda r, p: (r / "case_1.nii.gz").unlink(),

@@ -7,26 +7,6 @@ from nnunet_nacl.metrics import Settings, evaluate_case, surface_metrics
 from tests.generated import noisy_case
 
 
-def test_regions() -> None:
-    # whole = {1, 2}, core = {2}; three voxels y = 0 1 2.
-    y = np.array([[0, 1, 2]])
-    p = np.array([[[0.2, 0.8, 0.9]], [[0.1, 0.7, 0.6]]])
-    prediction = np.array([[0, 1, 2]])
-    result = evaluate_case(p, y, prediction, regions=[(1, 2), (2,)])
-    tables = result["foreground"]
-    assert tables.classwise.total.tolist() == [2, 1]
-    foreground = tables.metrics()
-    assert foreground["CECE"] == pytest.approx(((0.2 + 0.1) / 2 + 0.4) / 2)
-    assert foreground["CECE_fg"] == foreground["CECE"]
-    assert foreground["CECE_sum"] == pytest.approx(2 * foreground["CECE"])
-    assert foreground["NLL"] == pytest.approx((-np.log([0.8, 0.9]).mean() - np.log(0.6)) / 2)
-    assert foreground["Brier"] == pytest.approx(((0.04 + 0.01) / 2 + 0.16) / 2)
-    # union of core: the voxel predicted core at 0.7 joins, and is wrong
-    assert result["union"].metrics()["ECE"] == pytest.approx(((0.2 + 0.1) / 2 + (0.7 + 0.4) / 2) / 2)
-    assert result["image"].top.total.tolist() == [3, 3]
-    assert [values["Dice"] for values in result.by_structure.values()] == [1, 1]
-
-
 def test_paper_protocol() -> None:
     """p = 0 is in no bin but counts in N; K is the highest label of the case + 1."""
     p = np.array([[0.0, 0.4, 1.0], [1.0, 0.0, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 0.0]])[:, None]

@@ -90,10 +90,7 @@ def test_tables_of_cases_are_shown_as_their_sum() -> None:
     counts = make_result(0.4, cases=NAMED[:2]).counts
     tables = counts.calibration["image"]
     assert repr(tables) == repr(tables.sum()) == repr(counts["image"])
-    assert repr(tables).startswith("ECE 0.")
     assert tables.sum().metrics()["ECE"] == tables.sum().ECE
-    with pytest.raises(TypeError):
-        tables.ECE  # noqa: B018
     none = counts.take([])
     assert repr(none.calibration["image"]).startswith("ECE nan")
     assert repr(none).startswith("Dice nan")

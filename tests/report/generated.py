@@ -97,6 +97,11 @@ def with_dice(values: ArrayLike, cases: Sequence[str] = ()) -> FolderResult:
     return with_origin(replace(result, counts=counts), meaning=LabelMeaning.of_names(names, None))
 
 
+def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
+    """With predictions that lie in this folder."""
+    return with_origin(result, folders=(replace(result.origin.folders[0], pred_folder=str(folder)),))
+
+
 def with_origin(result: FolderResult, **changes: object) -> FolderResult:
     return replace(result, origin=replace(result.origin, **changes))
 

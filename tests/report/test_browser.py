@@ -1,5 +1,6 @@
 """The page in a browser: headless Chromium, at desktop and phone width."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,26 @@ def deep_page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def show(browser: Any) -> Iterator[Open]:
+    """Opens a page, which must say nothing."""
+    heard: list[list[str]] = []
+
+    def opened_page(file: Path, width: int = 1280, height: int = 900, **options: str) -> Any:
+        page, said = opened(browser, file, width, height, **options)
+        heard.append(said)
+        return page
+
+    yield opened_page
+    assert not any(heard)
+
+
 @pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 900, "light"), (390, 844, "dark")])
-def test_it_fits_and_says_nothing(browser: Any, page_file: Path, width: int, height: int, scheme: str) -> None:
-    page, said = opened(browser, page_file, width, height, color_scheme=scheme)
-    assert said == []
+def test_it_fits_and_says_nothing(show: Open, page_file: Path, width: int, height: int, scheme: str) -> None:
+    page = show(page_file, width, height, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -46,8 +63,8 @@ def test_it_fits_and_says_nothing(browser: Any, page_file: Path, width: int, hei
     assert fills.count(f"rgb({', '.join(ink)})") > 200  # the rest are the numbers in heat maps
 
 
-def test_sorting(browser: Any, page_file: Path) -> None:
-    page, said = opened(browser, page_file, 1280, 900)
+def test_sorting(show: Open, page_file: Path) -> None:
+    page = show(page_file)
     column = (
         "[...document.querySelectorAll('table[aria-label^=Cases] tbody tr')].map(r => r.cells[%d].innerText.trim())"
     )
@@ -59,12 +76,11 @@ def test_sorting(browser: Any, page_file: Path) -> None:
     head.locator("button").press("Enter")  # by keyboard
     assert page.evaluate(column % 2) == rising[::-1]
     assert head.get_attribute("aria-sort") == "descending"
-    assert said == []
 
 
-def test_one_switch(browser: Any, page_file: Path) -> None:
+def test_one_switch(show: Open, page_file: Path) -> None:
     """Near at first; then the set that is chosen, by mouse or keyboard; the first screen stays near."""
-    page, said = opened(browser, page_file, 1280, 900)
+    page = show(page_file)
     shown = "[...document.querySelectorAll('.of-set')].filter(s => s.clientHeight).map(s => s.className)"
     assert page.evaluate(shown) == ["of-set near"]
     page.locator("#set-union").check()
@@ -72,25 +88,23 @@ def test_one_switch(browser: Any, page_file: Path) -> None:
     page.keyboard.press("ArrowRight")
     assert page.evaluate(shown) == ["of-set image"]
     assert page.locator(".first svg").is_visible()
-    assert said == []
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_data_set_without_the_chosen_voxels_shows_those_it_has(browser: Any, tmp_path: Path) -> None:
+def test_a_data_set_without_the_chosen_voxels_shows_those_it_has(show: Open, tmp_path: Path) -> None:
     result = {"x": make_result(cases=NAMED[:2])}
     without = {"x": make_result(cases=NAMED[:2], settings=Settings(voxels=("foreground", "union")))}
     write_report({"Dataset001_A": result, "Dataset002_B": without}, tmp_path / "report.html")
-    page, said = opened(browser, tmp_path / "report.html", 1280, 900)
+    page = show(tmp_path / "report.html")
     shown = "[...document.querySelectorAll('.of-set')].filter(s => s.clientHeight).map(s => s.className)"
     assert page.evaluate(shown) == ["of-set near", "of-set foreground", "of-set union"]
     page.locator("#set-union").check()
     assert page.evaluate(shown) == ["of-set union", "of-set union"]
-    assert said == []
 
 
-def test_pictures(browser: Any, deep_page_file: Path) -> None:
+def test_pictures(show: Open, deep_page_file: Path) -> None:
     """The slider shows one slice at a time, and the table of cases leads to the pictures."""
-    page, said = opened(browser, deep_page_file, 390, 844)
+    page = show(deep_page_file, 390, 844)
     shown = "[...document.querySelectorAll('.case')[0].querySelectorAll('.slice')].map(s => !s.hidden)"
     first = page.evaluate(shown)
     assert first.count(True) == 1
@@ -112,16 +126,15 @@ def test_pictures(browser: Any, deep_page_file: Path) -> None:
     page.locator("table[aria-label^=Cases] a").first.click()
     target = page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top")
     assert 0 <= target < 844
-    assert said == []
 
 
-def test_print(browser: Any, page_file: Path, deep_page_file: Path, tmp_path: Path) -> None:
-    page, _ = opened(browser, deep_page_file, 1280, 900, color_scheme="dark")
+def test_print(show: Open, page_file: Path, deep_page_file: Path, tmp_path: Path) -> None:
+    page = show(deep_page_file, color_scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     page.pdf(path=tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
-    page, _ = opened(browser, page_file, 718, 1000)  # A4 less margins of 10 mm
+    page = show(page_file, 718, 1000)  # A4 less margins of 10 mm
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0

@@ -18,7 +18,7 @@ from nnunet_nacl.report import Metric, compare, read_results, write_report
 from nnunet_nacl.report._page import first_screen
 from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
-from tests.report.generated import NAMED, make_blurred, make_result, table_of, with_origin
+from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
 
 QUICK, SCORES = Settings(voxels=("foreground",)), Settings(voxels=("near", "image"))
 VOID = {"meta", "link", "br", "img", "input", "hr", "image"}
@@ -182,11 +182,6 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     assert rows[0] == rows[1] == [*compare(results).order(Metric("NLL_per_foreground", "image")).names] != [*results]
     near = text.partition('id="d1-reliability"')[2].partition('<div class="of-set near">')[2]
     assert near.partition("<details>")[0].count("<svg") == 1  # where the menu leads
-
-
-def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
-    pair = replace(result.origin.folders[0], pred_folder=str(folder))
-    return with_origin(result, folders=(pair,))
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -54,16 +54,6 @@ def test_what_is_calibrated_is_read_from_its_folder(copied: Path) -> None:
         _ = compare(results).calibrated
 
 
-def test_ground_truth_whose_path_names_no_data_set(copied: Path, runs: dict[str, Path], tmp_path: Path) -> None:
-    labels = tmp_path / "mine" / "labels"
-    sharp = tmp_path / "mine" / "sharp"
-    shutil.copytree(copied / "labelsTs", labels)
-    shutil.copytree(runs["sharp"], sharp)
-    evaluate(Predictions.of_folder(labels, sharp))
-    results = read_results([sharp, copied / "predictions" / "soft"])
-    assert {name: [*methods] for name, methods in results.items()} == {"": ["sharp"], "Dataset004_Copy": ["soft"]}
-
-
 def test_links_have_names_of_their_own(runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "methods").mkdir()
     for name, folder in {"DiceCE": runs["soft"], "CE": runs["sharp"]}.items():
@@ -153,11 +143,16 @@ def test_errors(runs: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_a_data_set_is_named_by_where_its_ground_truth_lies(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: Path, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by the folder in which a relative path began."""
+    """Not by the folder in which a relative path began; if there it has no name, it has none."""
+    labels, sharp = (tmp_path / "mine" / name for name in ("labels", "sharp"))
+    shutil.copytree(copied / "labelsTs", labels)
+    shutil.copytree(runs["sharp"], sharp)
     (tmp_path / "Dataset007_Elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "Dataset007_Elsewhere")
-    truth = os.path.relpath(copied / "labelsTs")
-    evaluate(Predictions.of_folder(truth, copied / "predictions" / "soft"), overwrite=True)
-    assert list(read_results([copied / "predictions" / "soft"])) == ["Dataset004_Copy"]
+    soft = copied / "predictions" / "soft"
+    for truth, predictions in ((labels, sharp), (copied / "labelsTs", soft)):
+        evaluate(Predictions.of_folder(os.path.relpath(truth), predictions), overwrite=True)
+    found = read_results([sharp, soft])
+    assert {name: [*methods] for name, methods in found.items()} == {"": ["sharp"], "Dataset004_Copy": ["soft"]}

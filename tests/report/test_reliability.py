@@ -22,6 +22,14 @@ def verdict_on(result: FolderResult) -> Any:
     return comparison.reliability[comparison.main]["one"]
 
 
+def verdict_by(sure: np.ndarray, y: np.ndarray) -> Any:
+    """The verdict on cases (N, H, W) of two classes, the second of which has this probability."""
+    base = make_blurred(num_cases=len(sure))
+    cases = zip(sure, y.astype(np.uint8), strict=True)
+    found = [evaluate_case(np.stack([1 - p, p])[:, None], label[None]) for p, label in cases]
+    return verdict_on(replace(base, counts=Counts.joined(found)))
+
+
 def test_what_cases_tell() -> None:
     assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNDECIDED"
     # An ECE near of .027 (.025 to .029) is told.
@@ -32,25 +40,15 @@ def test_what_cases_tell() -> None:
 
 @pytest.mark.parametrize(
     ("accuracy", "verdict"),
-    [
-        (0.87, "TOO_SURE"),
-        (0.885, "NEARLY"),
-        (0.895, "RIGHT"),
-        (0.905, "RIGHT"),
-        (0.915, "NEARLY"),
-        (0.93, "NOT_SURE_ENOUGH"),
-    ],
-)
+    [(0.87, "TOO_SURE"), (0.885, "NEARLY"), (0.895, "RIGHT"), (0.905, "RIGHT"), (0.915, "NEARLY"),
+     (0.93, "NOT_SURE_ENOUGH")],
+)  # fmt: skip
 def test_the_limits_of_the_verdicts(accuracy: float, verdict: str) -> None:
     """Those of docs/report.md: all voxels have a confidence of about 90 %, and this accuracy."""
-    base = make_blurred(num_cases=20)
     generator = np.random.default_rng(0)
-    found = []
-    for _ in base.cases:
-        sure = generator.uniform(0.89, 0.91, (1, 40, 40))
-        y = generator.permutation(np.arange(1600) < 1600 * accuracy).reshape(1, 40, 40).astype(np.uint8)
-        found.append(evaluate_case(np.stack([1 - sure, sure]), y))
-    assert verdict_on(replace(base, counts=Counts.joined(found))).verdict.name == verdict
+    right = np.broadcast_to(np.arange(1600) < 1600 * accuracy, (20, 1600))
+    y = generator.permuted(right, axis=1).reshape(20, 40, 40)
+    assert verdict_by(generator.uniform(0.89, 0.91, y.shape), y).verdict.name == verdict
 
 
 def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
@@ -65,27 +63,17 @@ def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
 
 def test_errors_in_both_directions_have_no_side() -> None:
     """Confidence .95 is right in 90 %, .6 in 65 %: the ECE is .05, confidence and accuracy the same on the whole."""
-    base = make_blurred(num_cases=4)
-    found = []
-    for _ in base.cases:
-        sure = np.repeat([0.95, 0.6], 500).reshape(1, 25, 40)
-        y = np.repeat([0, 1, 0, 1], [450, 50, 325, 175]).reshape(1, 25, 40)
-        found.append(evaluate_case(np.stack([1 - sure, sure])[::-1].copy(), y))
-    assessment = verdict_on(replace(base, counts=Counts.joined(found)))
+    sure, y = np.repeat([0.95, 0.6], 500), np.repeat([1, 0, 1, 0], [450, 50, 325, 175])
+    assessment = verdict_by(*(np.tile(one.reshape(25, 40), (4, 1, 1)) for one in (sure, y)))
     assert assessment.pooled["ECE"] == pytest.approx(0.05)
     assert assessment.verdict.name == "MIXED"
 
 
 def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
-    base = make_blurred(num_cases=4)
     generator = np.random.default_rng(0)
-    found = []
-    for _ in base.cases:
-        kind = generator.choice(3, (1, 40, 40), p=[0.8, 0.15, 0.05])
-        sure = np.array([0.955, 0.9, 0.6])[kind] + generator.uniform(-0.01, 0.01, kind.shape)
-        y = (generator.random(kind.shape) < np.array([1, 0.75, 0.6])[kind]).astype(np.uint8)
-        found.append(evaluate_case(np.stack([1 - sure, sure]), y))
-    assessment = verdict_on(replace(base, counts=Counts.joined(found)))
+    kind = generator.choice(3, (4, 40, 40), p=[0.8, 0.15, 0.05])
+    sure = np.array([0.955, 0.9, 0.6])[kind] + generator.uniform(-0.01, 0.01, kind.shape)
+    assessment = verdict_by(sure, generator.random(kind.shape) < np.array([1, 0.75, 0.6])[kind])
     assert assessment.verdict.name == "MIXED"
     assert assessment.furthest_off.accuracy_where_stated[0] < 0.85
 
@@ -132,23 +120,20 @@ def test_scores_split_in_two() -> None:
     assert table.loc["sharp", "NLL discrimination"] == pytest.approx(table.loc["true", "NLL discrimination"], rel=0.1)
 
 
-def scores(result: Counts) -> Any:
+def scores(counts: Counts, meaning: LabelMeaning | None = None) -> Any:
     """The row of a single case."""
-    folder = make_blurred(num_cases=1)
-    return table_of("scores", compare({"one": replace(folder, counts=result)}), "image").values().loc["one"]
+    base = make_blurred(num_cases=1)
+    result = with_origin(replace(base, counts=counts), meaning=meaning or base.meaning)
+    return table_of("scores", compare({"one": result}), "image").values().loc["one"]
 
 
 def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     p = np.random.default_rng(0).random((1, 1, 4, 20))
     y = (np.random.default_rng(1).random((1, 4, 20)) < p[0]).astype(np.uint8)
     region = evaluate_case(p, y, (p[0] > 0.5).astype(np.uint8), regions=[(1,)])
-    folder = make_blurred(num_cases=1)
-    meaning = LabelMeaning.of_names({"background": 0, "disc": [1]}, [[1]])
-    of_region = with_origin(replace(folder, counts=region), meaning=meaning)
-    found = table_of("scores", compare({"one": of_region}), "image").values().loc["one"]
-    expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
+    classes = evaluate_case(np.concatenate([1 - p, p]), y)
+    found, expected = scores(region, LabelMeaning.of_names({"background": 0, "disc": [1]}, [[1]])), scores(classes)
     for part in ("calibration", "discrimination"):
         assert found[f"NLL {part}"] == pytest.approx(expected[f"NLL {part}"])
         assert found[f"Brier {part}"] == pytest.approx(expected[f"Brier {part}"] / 2)  # (p − y)², of one side
-    of_classes = evaluate_case(np.concatenate([1 - p, p]), y)["image"].metrics()
-    assert region["image"].metrics()["Brier"] == pytest.approx(of_classes["Brier"] / 2)
+    assert region["image"].metrics()["Brier"] == pytest.approx(classes["image"].metrics()["Brier"] / 2)

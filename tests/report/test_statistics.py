@@ -15,7 +15,7 @@ from nnunet_nacl.report import (
     compare,
     metric_columns,
 )
-from nnunet_nacl.report._statistics import Difference, Order, differences
+from nnunet_nacl.report._statistics import Difference, differences
 from tests.report.generated import make_blurred, make_result, twice, with_dice
 
 ECE = Metric("ECE", "foreground")
@@ -23,10 +23,6 @@ ECE = Metric("ECE", "foreground")
 
 def differences_in(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
     return differences(comparison.estimates[metric])
-
-
-def order_in(comparison: Comparison, metric: Metric) -> Order:
-    return comparison.order(metric)
 
 
 def compared(*gaps: Sequence[float]) -> list[Difference]:
@@ -80,13 +76,13 @@ def test_means_over_structures_of_means_over_cases() -> None:
 
 def test_who_is_told_apart() -> None:
     nll = Metric("NLL_per_foreground", "image")
-    order = order_in(compare({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}), nll)
+    order = compare({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}).order(nll)
     assert set(order.leaders) == {"one", "other"}
     assert order.behind == ["far"]
     few = [f"case_0{number}" for number in range(4)]  # p is at least 2 / 2^4
-    order = order_in(compare({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}), nll)
+    order = compare({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}).order(nll)
     assert (order.leaders, order.behind) == (["one", "other"], [])
-    assert order_in(compare({"one": make_result(empty=few, cases=few)}), nll).names == []
+    assert compare({"one": make_result(empty=few, cases=few)}).order(nll).names == []
     # A lower sum because of one case, while most are higher: significant, but the interval holds 0.
     (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
     assert one_case.value < 0
@@ -105,7 +101,7 @@ def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value(
     careful = [np.nan] * 6 + [value - 0.002 for value in empty[6:]]
     comparison = compare({name: with_dice(np.array(own)[:, None]) for name, own in (("a", careful), ("b", empty))})
     assert differences_in(comparison, DICE)["b"].is_significant()
-    order = order_in(comparison, DICE)
+    order = comparison.order(DICE)
     assert (order.names, order.behind) == (["a", "b"], [])
 
 
@@ -117,7 +113,7 @@ def test_where_neither_direction_is_better_none_is_best(name: str) -> None:
         comparison = compare(dict(reversed(comparison.results.items())))
     metric = Metric(name, "near")
     assert any(one.is_significant() for one in differences_in(comparison, metric).values())
-    order = order_in(comparison, metric)
+    order = comparison.order(metric)
     assert (order.names, order.leaders, order.behind) == (comparison.names, comparison.names, [])
     (cells,) = metric_columns(comparison, [metric]).values()
     assert not any(cell.is_bold for cell in cells)

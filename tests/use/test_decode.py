@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
-from nnunet_nacl.use import ReviewFit, decode_folder, fit_review
+from nnunet_nacl.use import decode_folder, fit_review
 from nnunet_nacl.use._thresholds import _by_thresholds
 from tests.generated import (
     STRUCTURES,
@@ -20,7 +19,6 @@ from tests.generated import (
     geometry,
     names,
     probabilities,
-    random_case,
     random_folder,
     read,
     write_folder,
@@ -37,15 +35,6 @@ def check_all(folder: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return random_folder(tmp_path / "in", "abc")
-
-
-class GivenThresholds:
-    """Stands in for a ``ReviewFit``."""
-
-    def __init__(self, thresholds: Mapping[str, float]) -> None:
-        self.recall_threshold = lambda name, alpha: thresholds[name]
-        self.check = lambda *_, **__: []
-        self.ignored_notes = list[str]
 
 
 def expected_dice(p: np.ndarray, mask: np.ndarray) -> float:
@@ -93,60 +82,49 @@ def test_without_rankseg(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_thresholds_of_ones_own(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
-    command = ["decode", str(folder), "-o", str(output), "--threshold"]
-    assert main([*command, "three=0.2"]) == 1
-    assert "no structure three; there are one, two." in capsys.readouterr().err
-    assert main([*command, "two=3"]) == 1
-    assert "two: expected a threshold above 0, at most 1; got 3." in capsys.readouterr().err
-    assert not output.exists()
-    assert main([*command, "two=0.2"]) == 0
+    command = ["decode", str(folder), "-o", str(output)]
+    for wrong, error in (
+        (["--threshold", "three=0.2"], "no structure three; there are one, two."),
+        (["--threshold", "two=3"], "two: expected a threshold above 0, at most 1; got 3."),
+        (["--alpha", "0.1"], "without a fit, no recall is guaranteed"),  # it would decode for Dice
+    ):
+        assert main([*command, *wrong]) == 1
+        assert error in capsys.readouterr().err
+        assert not output.exists()
+    assert main([*command, "--threshold", "two=0.2"]) == 0
     assert Predictions.of_folder(None, output).provenance.decoded == "thresholds one 0.5, two 0.2"
+    shared = 0
     for name in "abc":
         p = probabilities(folder, name)
         first, second = p[1] >= 0.5, p[2] >= 0.2
+        shared += np.count_nonzero(first & second)
         expected = np.where(second & ~(first & (p[1] >= p[2])), 2, first)
         np.testing.assert_array_equal(read(output / f"{name}.nii.gz"), expected)
+    said = f"In {shared:,} voxels several structures reach their thresholds; the most probable one gets them."
+    assert shared > 0
+    assert said in capsys.readouterr().out
     check_all(output)
-
-
-@pytest.mark.parametrize("regions", [False, True])
-def test_recall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regions: bool) -> None:
-    p, folder = random_case(0, regions), random_folder(tmp_path / "in", "a", regions)
-    low, high = STRUCTURES[regions]
-    exact = float(p[-1].reshape(-1)[7])  # a voxel that equals its threshold belongs to the mask
-    monkeypatch.setattr(ReviewFit, "read", lambda _: GivenThresholds({low: 0.15, high: exact}))
-    decoded = decode_folder(folder, tmp_path / "out", fit="fit.json")
-    assert json.loads((tmp_path / "out" / DECODED_NAME).read_text())["alpha"] == 0.1
-    labels = read(tmp_path / "out" / "a.nii.gz")
-    first, second = p[-2] >= 0.15, p[-1] >= exact
-    if regions:
-        np.testing.assert_array_equal(labels, np.where(second, 2, first))
-    else:
-        shared = np.count_nonzero(first & second)
-        np.testing.assert_array_equal(labels, np.where(second & ~(first & (p[1] >= p[2])), 2, first))
-        assert decoded.results["a"].shared_voxels == shared > 0
-        assert f"In {shared} voxels several structures reach their thresholds" in decoded.summary()
-    check_all(tmp_path / "out")
 
 
 def test_of_the_classes_that_are_reached_the_most_probable_wins_and_of_equal_ones_the_first() -> None:
+    """A voxel that equals its threshold reaches it; each region is written over those before it."""
     p = np.array([[0.2, 0, 0.9, 0.1], [0.4, 0.5, 0.05, 0.3125], [0.4, 0.5, 0.05, 0.6]], np.float16)[:, None, None]
     given = p.copy()
     meaning = LabelMeaning.of_names({"background": 0, "one": 1, "two": 2}, None)
-    labels, decoded = _by_thresholds(p, meaning, [0.3, 0.45])
+    labels, decoded = _by_thresholds(p, meaning, [0.3125, 0.45])
     assert (labels.dtype, labels.tolist(), decoded.shared_voxels) == (np.uint8, [[[1, 1, 0, 2]]], 2)
     np.testing.assert_array_equal(p, given)
+    regions = LabelMeaning.of_names({"background": 0, "A": [1, 4], "B": [2, 5]}, [[1, 4], [2, 5]], [1, 2])
+    labels, decoded = _by_thresholds(p[1:], regions, [0.3125, 0.45])
+    assert (labels.tolist(), decoded.shared_voxels) == ([[[1, 2, 0, 2]]], 2)
 
 
 @pytest.mark.parametrize("regions", [False, True])
-@pytest.mark.parametrize("metric", ["dice", "recall"])
-def test_exchanged_and_flipped_cases_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, regions: bool
-) -> None:
+@pytest.mark.parametrize("thresholds", [{}, {"core": 0.3, "two": 0.3}])
+def test_exchanged_and_flipped_cases_are_found(tmp_path: Path, thresholds: dict[str, float], regions: bool) -> None:
     folder, output = random_folder(tmp_path / "in", "ab", regions), tmp_path / "out"
-    monkeypatch.setattr(ReviewFit, "read", lambda _: GivenThresholds(dict.fromkeys(STRUCTURES[regions], 0.3)))
-    decode_folder(folder, output, fit="fit.json" if metric == "recall" else None)
-    check_all(output)
+    known = {name: value for name, value in thresholds.items() if name in STRUCTURES[regions]}
+    decode_folder(folder, output, thresholds=known)
     right = (output / "b.nii.gz").read_bytes()
 
     def one_more(array: np.ndarray) -> np.ndarray:
@@ -177,13 +155,6 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert threshold == fit.recall_threshold(["one", "two"][k - 1], 0.2)
         missed = [np.mean(probabilities(new, n)[k][read(new_truth / f"{n}.nii.gz") == k] < threshold) for n in "abcd"]
         assert 0.1 < np.mean(missed) < 0.25
-
-
-def test_a_share_without_a_fit_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It would decode for Dice, without a guarantee."""
-    assert main(["decode", str(folder), "-o", str(tmp_path / "out"), "--alpha", "0.1"]) == 1
-    assert "without a fit, no recall is guaranteed" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_marks_are_those_of_the_new_predictions(folder: Path, tmp_path: Path) -> None:

@@ -204,11 +204,10 @@ def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^4 calibration cases are too few: a coverage of 0.9 needs at least 19"):
         fit_review(folders)
     assert not (folders.pred_folders[0] / "review_fit.json").exists()
-    trained = shutil.copytree(folders.home, tmp_path / "fold_all" / "validation")
-    with pytest.raises(ValueError, match=r"^fold all is validated on"):
-        fit_review(Predictions.of_folder(folders.gt_folder, trained))
-    with pytest.raises(ValueError, match=r"^fold all is validated on"):
-        calibrate_folder(Predictions.of_folder(folders.gt_folder, trained), tmp_path / "fit.json")
+    trained = Predictions.of_folder(folders.gt_folder, shutil.copytree(folders.home, tmp_path / "fold_all/validation"))
+    for fit in (fit_review, lambda given: calibrate_folder(given, tmp_path / "fit.json")):
+        with pytest.raises(ValueError, match=r"^fold all is validated on"):
+            fit(trained)
 
 
 def test_bad_cases_are_named_and_a_structure_that_is_hardly_segmented_has_no_dice(

@@ -18,8 +18,8 @@ from tests.generated import (
     ENDING,
     STRUCTURES,
     VOXEL_ML,
-    change,
     near_by_scipy,
+    overlapping_case,
     probabilities,
     read,
     shift,
@@ -27,6 +27,7 @@ from tests.generated import (
     write_case,
     write_folder,
     write_labels,
+    write_overlapping,
     write_predictions,
 )
 from tests.use.conftest import judged
@@ -117,30 +118,14 @@ def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
     for row in review_folder(folders[0], members=folders).table.itertuples():
         maps = [read(folder / f"{row.case}{ENDING}") for folder in folders]
         pairs = [(maps[0], maps[1]), (maps[0], maps[2]), (maps[1], maps[2])]
-        assert row.agreement == pytest.approx(
-            np.mean([true_dice(*pair, STRUCTURES[0][row.structure]) for pair in pairs])
-        )
+        expected = np.mean([true_dice(*pair, STRUCTURES[0][row.structure]) for pair in pairs])
+        assert row.agreement == pytest.approx(expected)
+    absent = [np.array(one, np.uint8) for one in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1])]
+    assert mean_pairwise_dice(absent, LabelMeaning((0, 1, 2))) == pytest.approx(((2 / 3 + 0 + 0) / 3, 1))
     (folders[2] / f"b{ENDING}").unlink()
     review = review_folder(folders[0], members=folders)
     reason = f"{folders[2] / 'b'}{ENDING} does not exist."
     assert (review.cases, review.skipped) == (["a"], [Skipped("b", reason)])
-
-
-def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
-    truth, predictions = folders
-    content = json.loads((predictions / "dataset.json").read_text())
-    content["labels"]["ignore"] = 3
-    (predictions / "dataset.json").write_text(json.dumps(content))
-    labels, saved = (read(folder / f"a{ENDING}") for folder in folders)
-    labels[::2] = 3
-    write_labels(labels, truth / f"a{ENDING}")
-    review_folder(predictions, gt_folder=truth)
-    found = judged(predictions).loc["a", "one"]
-    p, counted = probabilities(predictions, "a").astype(np.float64)[1], labels != 3
-    inside = (saved == 1)[counted]
-    assert found.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
-    assert found.dice_to_expect == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
-    assert found.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
 
 
 @pytest.fixture
@@ -205,18 +190,6 @@ def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path],
     assert {file: file.read_bytes() for file in (folders[1] / "calibration").iterdir()} == records
     shutil.rmtree(folders[1] / "calibration")
     assert list(review_folder(folders[1]).table.mean_error) == list(doubt)
-
-
-def test_a_case_of_ignored_voxels_alone_judges_nothing(folders: tuple[Path, Path]) -> None:
-    truth, predictions = folders
-    content = json.loads((predictions / "dataset.json").read_text())
-    content["labels"]["ignore"] = 3
-    (predictions / "dataset.json").write_text(json.dumps(content))
-    change(truth / f"a{ENDING}", lambda labels: np.full_like(labels, 3))
-    review = review_folder(predictions, gt_folder=truth)
-    assert {judgement.num_cases for judgement in review.judgements if judgement.structure != "(all)"} == {3}
-    assert review.table.set_index("case").loc["a", ["dice", "true_ml"]].isna().all(axis=None)
-    assert "a" not in judged(predictions).index
 
 
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,15 +289,25 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     )
 
 
-def test_agreement_by_hand() -> None:
-    meaning = LabelMeaning((0, 1, 2))
-    labels = [np.array(one, np.uint8) for one in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1])]
-    assert mean_pairwise_dice(labels, meaning) == pytest.approx(((2 / 3 + 0 + 0) / 3, 1))  # 1: absent from all
-
-
 def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_path: Path) -> None:
     other = write_folder(tmp_path / "regions", "a", regions=True)[1]
-    with pytest.raises(ValueError, match="--members: expected two or more folders"):
-        review_folder(folders[1], members=[folders[1]])
-    with pytest.raises(ValueError, match=r"is no member for .*: it has the labels .*, not"):
-        review_folder(folders[1], members=[folders[1], other])
+    for members, error in (([], "expected two or more folders"), ([other], r"it has the labels .*, not")):
+        with pytest.raises(ValueError, match=error):
+            review_folder(folders[1], members=[folders[1], *members])
+
+
+LOST = "A label map cannot hold the regions A, B as regions_class_order [1, 2] writes them"
+
+
+def test_regions_that_a_label_map_cannot_hold_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truth, folder = write_overlapping(tmp_path, {name: overlapping_case(seed) for seed, name in enumerate("ab")})
+    out = str(tmp_path / "out")
+    for command in (
+        ["review", str(folder)],
+        ["review", "fit", str(truth), str(folder)],
+        ["decode", str(folder), "-o", out],
+        ["decode", str(folder), "-o", out, "--threshold", "A=0.3"],
+    ):
+        assert main(command) == 1
+        assert LOST in capsys.readouterr().err
+    assert not Path(out).exists()

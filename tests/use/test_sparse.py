@@ -9,7 +9,7 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.use import decode_folder, fit_review, review_folder
-from tests.generated import change, write_folder
+from tests.generated import ENDING, VOXEL_ML, change, probabilities, read, true_dice, write_folder
 from tests.use.conftest import judged
 
 WARNED = "The ground truth ignores"
@@ -17,19 +17,35 @@ Folders = tuple[Path, Path]
 
 
 def sparse(folders: Folders, names: str | list[str], every: int = 5) -> Folders:
-    """Of these cases only one slice in ``every`` is labelled."""
+    """Of these cases only one slice in ``every`` is labelled, or none if it is 0."""
     truth, predictions = folders
     content = json.loads((predictions / "dataset.json").read_text())
     content["labels"]["ignore"] = 3
     (predictions / "dataset.json").write_text(json.dumps(content))
 
     def ignore(labels: np.ndarray) -> np.ndarray:
-        labels[np.arange(len(labels)) % every != every // 2] = 3
+        labels[(np.arange(len(labels)) % every != every // 2) if every else ...] = 3
         return labels
 
     for name in names:
         change(truth / f"{name}.nii.gz", ignore)
     return truth, predictions
+
+
+def test_ignored_voxels_do_not_judge(tmp_path: Path) -> None:
+    """Of case b all are ignored."""
+    truth, predictions = sparse(sparse(write_folder(tmp_path, "abcd", structure=True), "a", 2), "b", 0)
+    review = review_folder(predictions, gt_folder=truth)
+    found = judged(predictions).loc["a", "one"]
+    labels, saved = (read(folder / f"a{ENDING}") for folder in (truth, predictions))
+    p, counted = probabilities(predictions, "a").astype(np.float64)[1], labels != 3
+    inside = (saved == 1)[counted]
+    assert found.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
+    assert found.dice_to_expect == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
+    assert found.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
+    assert {judgement.num_cases for judgement in review.judgements if judgement.structure != "(all)"} == {3}
+    assert review.table.set_index("case").loc["b", ["dice", "true_ml"]].isna().all(axis=None)
+    assert "b" not in judged(predictions).index
 
 
 def test_a_review_says_what_is_ignored_and_leaves_out_what_is_unknown(tmp_path: Path) -> None:

@@ -43,16 +43,39 @@ def test_nnunet_accepts_what_converters_make(
     assert not re.search("[Ww]arning|Error", said)
 
 
-def test_flare21(flare21: Path, nnunet: Path) -> None:
-    folder = convert("flare21", flare21, dataset_id=21)
-    assert folder == nnunet / "raw" / "Dataset021_FLARE21"
-    assert names(folder / "imagesTr") == {f"train_00{i}_0000.nii.gz" for i in range(3)}
-    assert names(folder / "labelsTr") == {f"train_00{i}.nii.gz" for i in range(3)}
-    assert names(folder / "imagesTs") == {"validation_001_0000.nii.gz"}
-    published = flare21 / "TrainingMask" / "train_000.nii.gz"
-    assert (folder / "labelsTr" / "train_000.nii.gz").samefile(published)
-    assert description(folder)["labels"] == {"background": 0, "liver": 1, "kidneys": 2, "spleen": 3, "pancreas": 4}
-    assert description(folder)["numTraining"] == 3
+FLARE = {"background": 0, "liver": 1, "kidneys": 2, "spleen": 3, "pancreas": 4}
+TISSUES = {"background": 0, "gray matter": 1, "white matter": 2, "cerebrospinal fluid": 3, "ignore": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "test", "channels", "labels", "linked"),
+    [
+        ("flare21", {"train_000", "train_001", "train_002"}, {"validation_001"}, 1, FLARE,
+         ("labelsTr/train_000.nii.gz", "TrainingMask/train_000.nii.gz")),
+        ("kits19", {"case_00000", "case_00209"}, {"case_00210"}, 1, {"background": 0, "kidney": 1, "tumor": 2},
+         ("imagesTr/case_00209_0000.nii.gz", "data/case_00209/imaging.nii.gz")),
+        ("mrbrains18", {"mrbrains18_1", "mrbrains18_14"}, {"mrbrains18_2"}, 3, TISSUES,
+         ("imagesTr/mrbrains18_14_0001.nii.gz", "training/14/pre/reg_T1.nii.gz")),
+    ],
+)  # fmt: skip
+def test_cases_labels_and_links(
+    name: str, training: set[str], test: set[str], channels: int, labels: dict[str, int], linked: tuple[str, str],
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    """Test cases of MRBrainS18 alone have labels."""
+    source: Path = request.getfixturevalue(name)
+    folder = convert(name, source, dataset_id=21)
+    for part, cases in (("Tr", training), ("Ts", test)):
+        assert names(folder / f"images{part}") == {f"{one}_000{c}.nii.gz" for one in cases for c in range(channels)}
+    assert names(folder / "labelsTr") == {f"{one}.nii.gz" for one in training}
+    assert (folder / "labelsTs").exists() == (name == "mrbrains18")
+    assert (folder / linked[0]).samefile(source / linked[1])
+    described = description(folder)
+    assert (described["labels"], described["numTraining"]) == (labels, len(training))
+    if name == "mrbrains18":
+        assert described["channel_names"] == {"0": "FLAIR", "1": "T1", "2": "IR"}
+        published, tissues = read(source / "training/1/segm.nii.gz"), read(folder / "labelsTr/mrbrains18_1.nii.gz")
+        np.testing.assert_array_equal(tissues, np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4])[published])
 
 
 def test_brats19(brats19: Path) -> None:
@@ -91,30 +114,6 @@ def test_brats19_unpacked(brats19: Path) -> None:
     folder = convert("brats19", brats19, dataset_id=43)
     assert description(folder)["file_ending"] == ".nii"
     assert "BraTS19_2013_0_1.nii" in names(folder / "labelsTr")
-
-
-def test_kits19(kits19: Path) -> None:
-    folder = convert("kits19", kits19, dataset_id=19)
-    assert names(folder / "imagesTr") == {"case_00000_0000.nii.gz", "case_00209_0000.nii.gz"}
-    assert names(folder / "labelsTr") == {"case_00000.nii.gz", "case_00209.nii.gz"}
-    assert names(folder / "imagesTs") == {"case_00210_0000.nii.gz"}
-    assert not (folder / "labelsTs").exists()
-    assert description(folder)["labels"] == {"background": 0, "kidney": 1, "tumor": 2}
-
-
-def test_mrbrains18(mrbrains18: Path) -> None:
-    folder = convert("mrbrains18", mrbrains18, dataset_id=18)
-    assert names(folder / "imagesTr") == {f"mrbrains18_{i}_000{c}.nii.gz" for i in (14, 1) for c in range(3)}
-    assert names(folder / "imagesTs") == {f"mrbrains18_2_000{c}.nii.gz" for c in range(3)}
-    assert names(folder / "labelsTs") == {"mrbrains18_2.nii.gz"}
-    assert description(folder)["channel_names"] == {"0": "FLAIR", "1": "T1", "2": "IR"}
-    registered = mrbrains18 / "training" / "14" / "pre" / "reg_T1.nii.gz"
-    assert (folder / "imagesTr" / "mrbrains18_14_0001.nii.gz").samefile(registered)
-    published = read(mrbrains18 / "training" / "1" / "segm.nii.gz")
-    tissues = read(folder / "labelsTr" / "mrbrains18_1.nii.gz")
-    np.testing.assert_array_equal(tissues, np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4])[published])
-    labels = {"background": 0, "gray matter": 1, "white matter": 2, "cerebrospinal fluid": 3, "ignore": 4}
-    assert description(folder)["labels"] == labels
 
 
 def test_mrbrains18_with_all_structures_and_without_registered_names(mrbrains18: Path) -> None:

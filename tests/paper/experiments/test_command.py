@@ -9,9 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
-import SimpleITK as sitk
 import torch
 
 from nnunet_nacl import cli
@@ -171,30 +169,6 @@ def test_data_sets_one_after_the_other(nnunet: NNUNet, capsys: pytest.CaptureFix
     assert trained == [NAME, NAME, "Dataset905_Other", "Dataset905_Other"]
     assert "# Dataset905_Other: NACL l2, fold 0: train" in printed
     assert "-d 901 77 905 -c 2d_small" in printed.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
-    """A model whose best checkpoint says ``shell`` everywhere: so do the test cases, and the last epoch's stay."""
-    source = trained("labels", "2d_small", TRAINER)
-    fold = nnunet.folder / "results" / NAME / source.name / "fold_0"
-    shutil.copytree(source, fold.parent)
-    content = torch.load(fold / "checkpoint_best.pth", weights_only=False)
-    for name, weights in content["network_weights"].items():
-        if name.startswith("decoder.seg_layers"):
-            weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
-    torch.save(content, fold / "checkpoint_best.pth")
-    study = tmp_path / "toys.yaml"
-    study.write_text(f"title: Toys\nmethods: [{{name: NACL, trainer: {TRAINER}}}]")
-    printed = run(study, "--checkpoint", "best")
-    assert "NACL, fold 0: train" not in printed
-    out = nnunet.folder / "out" / OUTPUT
-    files = sorted((out / "predictions_best" / TRAINER / "fold_0").glob("*.nii.gz"))
-    assert [file.name for file in files] == ["toy_a.nii.gz", "toy_b.nii.gz"]
-    for file in files:
-        assert np.unique(sitk.GetArrayFromImage(sitk.ReadImage(str(file)))).tolist() == [1]
-    assert not (out / "predictions").exists()
-    assert f"{NAME}, best checkpoint" in (out / "toys" / "test_best.html").read_text()
 
 
 def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) -> None:

@@ -64,6 +64,14 @@ def finish_training(job: Job) -> None:
     write_summary(job.fold_folder, job.split["val"])
 
 
+def finish(job: Job) -> None:
+    """All steps: the training, predictions and evaluations."""
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.test, *job.data.test_cases)
+    summary(job.test, job.data.test_cases)
+
+
 def test_a_run_from_start_to_end(job: Job) -> None:
     fold, validation = job.fold_folder, job.validation
     assert steps(job) == ["train", "evaluate_validation", "predict", "evaluate_test"]
@@ -103,10 +111,7 @@ def test_a_run_from_start_to_end(job: Job) -> None:
 
 
 def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: Job) -> None:
-    finish_training(job)
-    summary(job.validation, job.split["val"])
-    predicted(job.test, *job.data.test_cases)
-    summary(job.test, job.data.test_cases)
+    finish(job)
     best = replace(job, options=replace(job.options, checkpoint="best"))
     assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
     assert best.test == job.output / "predictions_best" / job.trainer / "fold_0"
@@ -127,9 +132,7 @@ def test_evaluated_with_other_settings(job: Job) -> None:
 
 
 def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
-    finish_training(job)
-    summary(job.validation, job.split["val"])
-    predicted(job.test, *job.data.test_cases)
+    finish(job)
     labels = job.data.raw / "labelsTs" / "toy_a.nii.gz"
     result = make_result(cases=job.data.test_cases, settings=Settings())
     truth = FileState.of(labels)
@@ -160,10 +163,7 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
 
 def test_probabilities_that_were_removed(job: Job) -> None:
     """To save space; what was evaluated of them stays."""
-    finish_training(job)
-    summary(job.validation, job.split["val"])
-    predicted(job.test, *job.data.test_cases)
-    summary(job.test, job.data.test_cases)
+    finish(job)
     before = steps(job)
     for folder in (job.validation, job.test):
         for file in folder.glob("*.npz"):

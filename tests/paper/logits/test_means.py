@@ -17,7 +17,7 @@ from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.paper.logits import mean_logits
 from nnunet_nacl.paper.logits._measures import _sums
-from tests.conftest import KINDS, TRAINER, Planned
+from tests.conftest import KINDS, Planned
 from tests.paper.logits.conftest import copy_of
 
 
@@ -124,13 +124,7 @@ def test_folds_count_together(model: Path, tmp_path: Path) -> None:
         few[part].mkdir()
         shutil.copy(next(folder.glob("toy_3*")), few[part])
     one = mean_logits(copy, **few)
-    output = tmp_path / "out"
-    command = ["paper", "logits", str(copy), "-f", "0", "1", "-i", str(few["images"]), "-gt", str(few["labels"])]
-    assert main([*command, "-o", str(output)]) == 0
-    both = pd.read_csv(output / "logits_by_class.csv")
-    name = TRAINER.removeprefix("nnUNetTrainer")
-    assert set(both["method"]) == {name}
-    assert set(pd.read_csv(output / "max_logits.csv")["method"]) == {f"{name}, fold 0", f"{name}, fold 1"}
+    both = mean_logits(copy, [0, 1], **few)
     assert both["voxels"].tolist() == (2 * one["voxels"]).tolist()
     np.testing.assert_allclose(both["mean"], 0, atol=1e-6)
     np.testing.assert_allclose(both["mean_absolute"], one["mean_absolute"], rtol=1e-6)

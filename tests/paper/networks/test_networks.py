@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import timm
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -15,7 +16,7 @@ from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 from torch import nn
 
 from nnunet_nacl import trainers
-from nnunet_nacl.paper.networks import NETWORKS
+from nnunet_nacl.paper.networks import NETWORKS, TransUNet
 from tests.conftest import KINDS, NNUNet, trainer_on_cpu
 from tests.paper.networks.conftest import IN_2D_AND_3D, SMALL, add_small_network, patch_size
 
@@ -120,6 +121,26 @@ def test_nnunets_own_trainers_and_ours_train_it(
         logits = predictor.predict_sliding_window_return_logits(torch.randn(1, 2, 70, 9))
         assert logits.shape == (3, 2, 70, 9)
         assert torch.isfinite(logits).all()
+
+
+@torch.no_grad()
+def test_transunets_features_are_those_of_timms_hybrid_with_the_same_weights() -> None:
+    small = {"embed_dim": 24, "depth": 2, "num_heads": 2}
+    network = TransUNet(3, 2, strides=[[1, 1]] * 3, patch_size=(48, 32), **small).eval()
+    images = torch.randn(2, 3, 48, 32)
+    same = timm.create_model(
+        "vit_base_r50_s16_224", img_size=(48, 32), num_classes=0, class_token=False, global_pool="", **small
+    ).eval()
+    same.load_state_dict(network.encoder.state_dict())
+    features, skips = network.encode(images)
+    tokens = same.forward_features(images)  # (B, N, E), row by row
+    torch.testing.assert_close(features.flatten(2).transpose(1, 2), tokens)
+    resnet = same.patch_embed.backbone
+    assert [tuple(one.shape[1:]) for one in skips] == [(512, 6, 4), (256, 12, 8), (64, 24, 16)]
+    stem = resnet.stem.norm(resnet.stem.conv(images))
+    quarter = resnet.stages[0](resnet.stem.pool(stem))
+    for one, other in zip(skips, (resnet.stages[1](quarter), quarter, stem), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.gpu

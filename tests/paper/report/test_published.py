@@ -1,18 +1,17 @@
 """The paper's values: as published, found by our names, and shown as the paper's."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderPair, FolderResult
+from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import published
 from nnunet_nacl.paper.report._published import METHODS, published_method, published_methods
 from nnunet_nacl.paper.studies import Method, Study, read_study
 from nnunet_nacl.report import compare
-from tests.report.generated import make_result, table_of
+from tests.report.generated import make_result, placed_in, table_of
 
 SUMS = {
     (1, "DSC"): (161, 119.907),
@@ -86,12 +85,6 @@ def test_the_papers_methods_are_those_of_its_settings(name: str, trainer: str | 
     assert published_method(name, trainer) == expected
 
 
-def placed(result: FolderResult, folder: str | Path) -> FolderResult:
-    """The result of predictions in this folder."""
-    origin = replace(result.origin, folders=(FolderPair("/labels", str(folder)),))
-    return replace(result, origin=origin)
-
-
 MODEL = "/results/Dataset027_ACDC/nnUNetTrainerDiceCE__nnUNetPlans__2d"
 STUDY = "/out/Dataset027_ACDC__nnUNetPlans__2d"
 
@@ -113,20 +106,17 @@ def test_the_folder_says_what_is_not_the_papers(
     methods: dict[str, FolderResult], folder: str, is_the_papers: bool
 ) -> None:
     """Another trainer, what was calibrated, a fold that nnU-Net does not have: the paper's are as trained."""
-    alone = {"DiceCE": placed(methods["DiceCE"], folder)}
+    alone = {"DiceCE": placed_in(methods["DiceCE"], folder)}
     assert [*published_methods(compare(alone)).values()] == ["CE+DSC" if is_the_papers else None]
 
 
 def test_what_has_a_record_of_its_calibration_is_not_the_papers(
     methods: dict[str, FolderResult], tmp_path: Path
 ) -> None:
-    applied = '{"calibration": {"method": "vector"}, "applied": {"pred_folder": "predictions"}}'
-    (tmp_path / "calibration_applied.json").write_text(applied)
-    comparison = compare({"DiceCE": placed(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC")
+    (tmp_path / "calibration_applied.json").write_text('{"calibration": {"method": "vector"}}')
+    comparison = compare({"DiceCE": placed_in(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC")
     assert published_methods(comparison) == {"DiceCE": None, "NACL": "NACL"}
-    shown = table_of("published", comparison).frame.map(str)
-    assert list(shown.loc["DiceCE"][4:]) == ["–"] * 4
-    assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
+    assert list(table_of("published", comparison).frame.map(str).loc["DiceCE"][4:]) == ["–"] * 4
 
 
 @pytest.mark.parametrize("fold", [1, 6])
@@ -136,6 +126,7 @@ def test_a_study_knows_which_methods_saw_a_share_of_the_cases(methods: dict[str,
     quarter = Method("DiceCE", trainers["DiceCE"], training_cases="25%")
     study = Study("mine", "Mine", (quarter, Method("NACL", trainers["NACL"])))
     found = {
-        name: placed(methods[name], f"{STUDY}/predictions/{trainer}/fold_{fold}") for name, trainer in trainers.items()
+        name: placed_in(methods[name], f"{STUDY}/predictions/{trainer}/fold_{fold}")
+        for name, trainer in trainers.items()
     }
     assert published_methods(compare(found), study) == {"DiceCE": None, "NACL": "NACL"}

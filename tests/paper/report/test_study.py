@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Estimate, Settings, resample_weights
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.paper.report._figures import relative_difference, study_figure
+from nnunet_nacl.paper.report._figures import radar_panels, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
 from nnunet_nacl.report.plots import draw_panels, style_of
@@ -105,6 +105,14 @@ def test_the_caption_is_of_what_is_drawn(losses: Comparison, runs_of_losses: dic
     parts: Any = page_parts(SIGMA).of_data_set(losses)
     assert parts["study"]["caption"].startswith("(SVLS − NACL) / SVLS, in %, at each value of σ that both have.")
     assert study_figure(losses, replace(RADAR, figure=None))[1] == []
+
+
+def test_radar_of_dice_and_error(losses: Comparison) -> None:
+    figure = Figure()
+    radar_panels(losses)[0](ax=figure.add_subplot())
+    for line, metric in zip(figure.axes[0].lines, (DICE, NEAR), strict=True):
+        values = [mean(losses, name, metric) for name in losses.names]
+        assert list(line.get_ydata()) == [*values, values[0]]
 
 
 def test_a_relative_difference_is_over_what_both_have() -> None:

@@ -1,0 +1,161 @@
+"""The result of a folder: all cases' voxels together, folders put together, its table and its notes."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.evaluation import FolderResult, _result, evaluate, format_table, read_result
+from nnunet_nacl.metrics import Settings, evaluate_case
+from nnunet_nacl.nnunet import Predictions
+from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
+from tests.generated import overlapping_case, read, true_dice, write_overlapping
+from tests.report.generated import make_result
+
+
+def test_by_hand() -> None:
+    # Four voxels of 1 mm in a row; only the first may be a structure, with 0.4, and it is one.
+    p = np.array([[0.6, 1.0, 1.0, 1.0], [0.4, 0.0, 0.0, 0.0]])
+    found = evaluate_case(p, np.array([1, 0, 0, 0]), spacing_mm=[1], settings=Settings(margin_mm=2))
+    near = found["near"].metrics()
+    assert near["share"] == 3 / 4
+    assert near["ECE"] == pytest.approx(0.6 / 3)  # 0.6 sure of background and wrong; two that are sure and right
+    assert near["over_confidence"] == pytest.approx(0.6 / 3)
+    assert "ECE_expected" not in near
+    scores = found["image"].per_foreground()
+    assert scores["NLL_per_foreground"] == pytest.approx(-np.log(0.4))
+    assert scores["Brier_per_foreground"] == pytest.approx(0.6**2 + 0.6**2)
+    # 0.4 of a voxel is expected in the foreground, called background with 0.6, and so never a hit.
+    foreground = found["foreground"].metrics()
+    assert foreground["ECE"] == foreground["ECE_expected"] == pytest.approx(0.6)
+    expected = found["foreground"].expected_classwise
+    assert expected is not None
+    assert expected.count.sum(-1) == pytest.approx([0.4, 0.4])
+    assert expected.hits.sum(-1) == pytest.approx([0, 0.4])
+    assert expected.confidence.sum(-1) == pytest.approx([0.6 * 0.4, 0.4 * 0.4])
+
+
+def test_summary(folders: Folders) -> None:
+    assert run_evaluate(folders) == 0
+    summary = summary_of(folders)
+    sums = [case["calibration"]["image"] for case in summary["metric_per_case"]]
+    expected = sum(one["NLL_sum"] for one in sums) / sum(one["foreground_voxels"] for one in sums)
+    assert summary["pooled"]["image"]["NLL_per_foreground"] == pytest.approx(expected, rel=1e-12)
+    by_authors = evaluate(Predictions.of_folder(*folders), Settings(protocol="authors"))
+    assert "NLL_per_foreground" not in by_authors.pooled("image")
+    assert np.isnan(by_authors.estimate("NLL_per_foreground", "image").value)
+
+
+def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
+    """Pooled over near and image, means over cases elsewhere, each with its interval."""
+    result = evaluate(Predictions.of_folder(*folders))
+    summary = summary_of(folders)
+    for voxels in ("near", "image"):
+        estimate = result.estimate("ECE", voxels)
+        assert estimate.value == pytest.approx(summary["pooled"][voxels]["ECE"], rel=1e-12)
+        assert list(estimate.interval) == pytest.approx(summary["pooled_interval"][voxels]["ECE"], rel=1e-12)
+    union = result.estimate("ECE", "union")
+    assert union.value == pytest.approx(summary["mean"]["union"]["ECE"], rel=1e-12)
+    assert list(union.interval) == pytest.approx(summary["interval"]["union"]["ECE"], rel=1e-12)
+    dice = result.estimate("Dice").value
+    assert dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], rel=1e-12)
+    fewer = replace(result, counts=replace(result.counts, calibration={}, segmentation_metrics={}))
+    assert np.isnan([fewer.estimate("ECE", "near").value, fewer.estimate("Dice").value]).all()
+    for unknown, message in (
+        (("Dica",), r"metric: expected one of ECE, CECE, .*; got Dica\."),
+        (("ECE",), r"voxel set of ECE: expected one of foreground, .*; got none"),
+        (("Dice", "near"), r"voxel set of Dice: .*got near"),
+        (("Dice", "", "cortex"), r"label: .*; got cortex"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            result.values(*unknown)
+    # Without a label, of each case the mean over its structures
+    of_labels = [result.values("Dice", label=label) for label in result.meaning.structures]
+    assert result.values("Dice").tolist() == pytest.approx(np.nanmean(of_labels, axis=0).tolist(), rel=1e-12)
+    assert np.isnan(result.values("HD95")).all()  # not measured
+    patients = np.zeros(len(result.cases), np.intp)
+    assert np.isnan(result.estimate("ECE", "near", patients).interval).all()
+
+
+def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
+    predictions = Predictions.of_folder(*folders)
+    whole = evaluate(predictions)
+    other = evaluate(predictions, Settings(num_bins=10), output=tmp_path / "b.json")
+    for results, message in (
+        ([whole, whole], r"^the case case_0 is in two parts\.$"),
+        ([whole, other], r"^expected parts that were counted alike; their settings or labels differ"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FolderResult.merged(results)
+
+
+def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -> None:
+    """What one lacks the other has: nothing is skipped."""
+    gt_folder, first = folders
+    whole = evaluate(Predictions.of_folder(*folders), output=tmp_path / "whole.json")
+    second = tmp_path / "second"
+    shutil.copytree(first, second)
+    results = []
+    for folder, names in ((first, ("case_0", "case_1")), (second, ("case_2",))):
+        for name in names:
+            (folder / f"{name}.npz").unlink()
+            (folder / f"{name}.nii.gz").unlink()
+        assert run_evaluate((gt_folder, folder)) == 1
+        results.append(evaluate(Predictions.of_folder(gt_folder, folder)))
+    merged = FolderResult.merged(results)
+    assert (merged.cases, merged.skipped) == (["case_0", "case_1", "case_2"], [])
+    assert [pair.pred_folder for pair in merged.origin.folders] == [str(first), str(second)]
+    for part in ("mean", "pooled", "interval", "segmentation"):
+        assert json.dumps(_result.summary_of(merged)[part]) == json.dumps(_result.summary_of(whole)[part])
+
+
+TITLES = [
+    "Dice", "HD95", "NSD", "NLL per foreground voxel", "ECE near", "confidence − accuracy", "ECE foreground",
+    "ECE union", "CECE foreground", "CECE union",
+]  # fmt: skip
+
+
+def test_results_of_different_content_are_shown_side_by_side() -> None:
+    evaluated = make_result(settings=Settings(surface=True))
+    of_near = make_result(settings=Settings(voxels=("near",)))
+    rows = [row.split() for row in format_table({"small": of_near, "large": evaluated}).splitlines()[1:-1]]
+    small, large = (dict(zip(TITLES, values, strict=True)) for _, *values in rows)
+    known = {title: text for title, text in small.items() if text != "–"}
+    assert known == {title: large[title] for title in ("Dice", "ECE near", "confidence − accuracy")}
+    assert large["Dice"] == f"{evaluated.estimate('Dice').value:.3f}"
+    assert large["HD95"] == f"{evaluated.estimate('HD95').value:.2f}"
+    assert large["ECE near"] == f"{evaluated.pooled('near')['ECE']:.3f}"
+    assert large["confidence − accuracy"] == f"{evaluated.pooled('near')['over_confidence']:+.3f}"
+    assert large["CECE union"] == f"{evaluated.estimate('CECE', 'union').value:.3f}"
+    assert large["Dice"] in repr(evaluated)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(), "NLL per foreground voxel, ECE near, confidence − accuracy: all cases pooled"),
+        (Settings(protocol="authors"), "ECE near, confidence − accuracy: all cases pooled"),
+        (Settings(voxels=("foreground",)), "Means over cases."),
+    ],
+)
+def test_what_is_pooled_is_said_of_the_columns_that_are_shown(settings: Settings, said: str) -> None:
+    _, about_pooled = repr(make_result(settings=settings)).rsplit("\n", 1)
+    assert about_pooled.partition(";")[0] == said
+
+
+def test_dice_is_nnunets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = write_overlapping(tmp_path, {name: overlapping_case(seed) for seed, name in enumerate("abc")})
+    assert run_evaluate(folders) == 0
+    assert "Note: A label map cannot hold the regions A, B as regions_class_order [1, 2]" in capsys.readouterr().out
+    result = read_result(folders[1] / SUMMARY)
+    for row, case in enumerate(result.cases):
+        truth, saved = (read(folder / f"{case}.nii.gz") for folder in folders)
+        for region in [(1, 3), (2, 3)]:
+            found = result.counts.take([row]).by_structure[region]["Dice"]
+            assert found == pytest.approx(true_dice(truth, saved, list(region)))
+            inside = np.isin(truth, region)
+            assert result.counts.truth is not None
+            assert result.counts.truth.voxels[row, result.meaning.structures.index(region)] == inside.sum()

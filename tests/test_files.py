@@ -9,15 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.files import (
-    FileState,
-    check_input,
-    check_output,
-    read_json,
-    whole_file,
-    write_csv,
-    write_json,
-)
+from nnunet_nacl.files import FileState, check_input, check_output, read_json, whole_file, write_csv, write_json
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

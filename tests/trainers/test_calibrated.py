@@ -22,23 +22,9 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.losses import (
-    NACLLoss,
-    SegmentationLoss,
-    Shared,
-    Target,
-    _base,
-    _compiled,
-    _target,
-)
+from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Shared, Target, _base, _compiled, _target
 from nnunet_nacl.nnunet import hooks
-from nnunet_nacl.trainers import (
-    MAX_LOGIT_HISTOGRAM,
-    MAX_LOGIT_QUANTILES,
-    CalibratedLossMixin,
-    Recipe,
-    _calibrated,
-)
+from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, Trained, trainer_on_cpu
 from tests.losses.test_terms import Tversky
 

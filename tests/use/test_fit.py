@@ -18,7 +18,7 @@ from nnunet_nacl.use import (
     fit_volume,
     recall_threshold,
     review_folder,
-)
+)  # fmt: skip
 from tests.generated import ENDING, VOXEL_ML, probabilities, read, true_dice, write_case, write_folder, write_model
 
 NAMES = "abcdefghijklmnopqrstuvwx"  # 24 cases: 19 are needed for intervals of 90 %, 17 for bounds of the Dice

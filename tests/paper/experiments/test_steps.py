@@ -12,13 +12,7 @@ import SimpleITK as sitk
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.experiments import (
-    Experiment,
-    Job,
-    _report,
-    report_experiments,
-    steps_left,
-)
+from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments, steps_left
 from nnunet_nacl.paper.studies import read_study
 from tests.conftest import write_summary
 from tests.paper.experiments.conftest import TRAINER

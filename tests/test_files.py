@@ -115,10 +115,8 @@ def test_json(tmp_path: Path) -> None:
     assert read_json(file, Settings) == Settings(15, ["near"])
     file.write_text('{"bins": "15", "voxels": []}')
     assert read_json(file, Settings, strict=False) == Settings(15, [])
-    with pytest.raises(ValueError, match=rf"{file} is not as expected: bins: Input should be a valid integer"):
-        read_json(file, Settings)
     file.write_text('{"bins": 15, "voxels": [1, 2, 3, 4, 5]}')  # say, by another version: a page of errors helps nobody
-    with pytest.raises(ValueError, match=r"voxels\.0: [^;]*; voxels\.1: [^;]*; voxels\.2: [^;]*$"):
+    with pytest.raises(ValueError, match=rf"{file} is not as expected: voxels\.0: [^;]*; voxels\.1: [^;]*; [^;]*$"):
         read_json(file, Settings)
     with pytest.raises(FileNotFoundError, match=r"b\.json does not exist\."):
         read_json(tmp_path / "b.json", Settings)

@@ -300,21 +300,24 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
 
     Raises a ValueError if they have different structures, bins or ground truth, or no common case or voxel set.
     """
-    read: dict[str, Callable[[FolderResult], str]] = {
-        "structures": lambda result: ", ".join(
-            f"{result.meaning.name_of(one)} {one}" for one in result.meaning.structures
-        ),
-        "numbers of bins": lambda result: str(result.settings.num_bins),
-    }
     voxels = [
         one
         for one in VOXEL_SETS
         if all(one in result.settings.voxels for result in results.values())
     ]
-    if not voxels:
-        read["voxel sets"] = lambda result: ", ".join(result.settings.voxels)
-    for what, text in read.items():
-        texts = {name: text(result) for name, result in results.items()}
+    compared: dict[str, dict[str, str]] = {
+        "structures": {},
+        "numbers of bins": {},
+        "voxel sets": {},
+    }
+    for name, result in results.items():
+        meaning = result.meaning
+        structures = [f"{meaning.name_of(one)} {one}" for one in meaning.structures]
+        compared["structures"][name] = ", ".join(structures)
+        compared["numbers of bins"][name] = str(result.settings.num_bins)
+        if not voxels:
+            compared["voxel sets"][name] = ", ".join(result.settings.voxels)
+    for what, texts in compared.items():
         if len({*texts.values()}) > 1:
             shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
             raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
@@ -322,19 +325,19 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
     if not cases:
         shown = "; ".join(f"{name}: {_first_few(one.cases)}" for name, one in results.items())
         raise ValueError(f"the methods share no case ({shown}).")
-    of_shared = {
+    shared = {
         name: result.take([row for row, case in enumerate(result.cases) if case in cases])
         for name, result in results.items()
     }
     of_patients = cases_of_patients(cases, by_patient).values()
     number = {case: row for row, own in enumerate(of_patients) for case in own}
     patients = np.array([number[case] for case in cases])
-    notes = _notes(results, cases) + next(iter(of_shared.values())).notes_on_empty_cases
+    notes = _notes(results, cases) + next(iter(shared.values())).notes_on_empty_cases
     if by_patient:
         notes.append(
             f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
         )
-    comparison = Comparison(dataset, of_shared, cases, voxels, notes, patients)
+    comparison = Comparison(dataset, shared, cases, voxels, notes, patients)
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."

@@ -36,7 +36,6 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str, str | None]] = []
         self.text = ""
         self.svg_labels: list[str] = []
-        self.is_folded: dict[str, bool] = {}  # by the tables' labels
         self.feed(text)
         self.close()
         assert self.open == []
@@ -50,8 +49,6 @@ class Page(HTMLParser):
         if tag == "svg":
             assert found["role"] == "img"
             self.svg_labels.append(str(found["aria-label"]))
-        if tag == "table":
-            self.is_folded[str(found["aria-label"])] = "details" in self.open
         if tag not in VOID:
             self.open.append(tag)
 
@@ -111,16 +108,10 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     table = table_of("methods", replace(comparison, dataset="Dataset004_Demo"))
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
-
-
-def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path], page_file: Path) -> None:
-    """The paper's figure 11: the legend has the ECE of that case."""
-    comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    chosen = comparison.chosen_cases
-    (worst,) = [case for case, title in chosen.items() if title == "Worst calibrated case"]
-    error = comparison.values_of(Metric("ECE", "near")).loc[worst, "soft"]
-    (label,) = [one for one in page_of(page_file).svg_labels if one.startswith(f"{worst}. accuracy")]
-    assert f"soft ({error:.3f})" in label
+    # Each case has its own reliability, as in the paper's figure 11, whose legend has the ECE of that case
+    (worst,) = [case for case, title in comparison.chosen_cases.items() if title == "Worst calibrated case"]
+    (label,) = [one for one in page.svg_labels if one.startswith(f"{worst}. accuracy")]
+    assert f"soft ({comparison.values_of(Metric('ECE', 'near')).loc[worst, 'soft']:.3f})" in label
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -210,10 +201,15 @@ def test_reviews_beside_the_predictions_are_linked(tmp_path: Path) -> None:
     assert 'Reviews: <a href="my%20soft/review.html">soft</a>.' in (tmp_path / "page.html").read_text()
 
 
-def test_an_evaluation_without_near_says_that_it_lacks(tmp_path: Path) -> None:
-    results = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
-    text = write(tmp_path, results).text
+def test_voxel_sets_that_say_little(tmp_path: Path) -> None:
+    """Near is missing, is nearly the whole image, or nothing has a value."""
+    few = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
+    text = write(tmp_path, few).text
     assert "near and image show whether the confidences are right; not every method was evaluated over them" in text
+    wide = make_blurred(2.0, settings=replace(SCORES, margin_mm=50))
+    assert "Near is more than 95\u00a0% of the image for wide: there, the ECE" in write(tmp_path, {"wide": wide}).text
+    empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
+    assert "–" in write(tmp_path, dict.fromkeys(("one", "other", "third"), empty)).text
 
 
 def test_one_method_two_and_one_case(tmp_path: Path) -> None:
@@ -228,30 +224,13 @@ def test_one_method_two_and_one_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_where_near_is_nearly_the_whole_image(tmp_path: Path) -> None:
-    wide = make_blurred(2.0, settings=replace(SCORES, margin_mm=50))
-    assert "Near is more than 95\u00a0% of the image for wide: there, the ECE" in write(tmp_path, {"wide": wide}).text
-
-
-def test_not_a_number_everywhere(tmp_path: Path) -> None:
-    empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
-    page = write(tmp_path, dict.fromkeys(("one", "other", "third"), empty))
-    assert "–" in page.text
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_settings_read_as_json(runs: dict[str, Path], tmp_path: Path) -> None:
     """What stands under "How it was made"."""
     write(tmp_path, read_results([runs["soft"]])["Dataset004_Demo"])
     listed = (tmp_path / "page.html").read_text().partition('<dl class="settings">')[2].partition("</dl>")[0]
     shown = {key: unescape(value) for key, value in re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed)}
-    assert shown["pred_folder"] == str(runs["soft"])
-    assert (shown["num_bins"], shown["surface"], shown["calibrated by"], shown["regions"]) == (
-        "15",
-        "true",
-        "null",
-        "null",
-    )
+    expected = {"pred_folder": str(runs["soft"]), "num_bins": "15", "surface": "true", "calibrated by": "null"}
+    assert shown == {**shown, **expected, "regions": "null"}
     assert json.loads(shown["labels"]) == {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
     assert [*json.loads(shown["versions"])] == ["python", "nnunet-nacl", "nnunetv2", "numpy", "scipy"]
 
@@ -291,6 +270,5 @@ def test_several_data_sets(tmp_path: Path) -> None:
     assert "radar" not in page.text  # of two methods it would be a line
     three = {**results, "right": make_result(1.0, settings=QUICK)}
     write_report({"A": three, "B": three}, tmp_path / "page.html", parts=page_parts(), overwrite=True)
-    assert (
-        page_of(tmp_path / "page.html").text.partition("Ranks over A, B.")[2].count("Dice and ECE as radar plots") == 1
-    )
+    text = page_of(tmp_path / "page.html").text.partition("Ranks over A, B.")[2]
+    assert text.count("Dice and ECE as radar plots") == 1

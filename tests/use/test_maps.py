@@ -20,17 +20,23 @@ def entropy_of(p: np.ndarray) -> np.ndarray:
     return -(p * np.log(np.where(p > 0, p, 1))).sum(0)
 
 
-def test_values_and_place(tmp_path: Path) -> None:
-    folder = random_folder(tmp_path / "in", "ab")
-    assert "Mapped 2 of 2 cases into" in (
-        write_maps(folder, tmp_path / "out", what=["confidence", "entropy", "structure:two"]).summary()
-    )
-    shown = ("confidence", "entropy", "structure_two")
-    assert names(tmp_path / "out") == {*(f"{case}_{one}.nii.gz" for case in "ab" for one in shown), "maps.json"}
+@pytest.mark.parametrize("regions", [False, True])
+def test_values_and_place(tmp_path: Path, regions: bool) -> None:
+    """Of regions, the least sure one is shown."""
+    folder, out = random_folder(tmp_path / "in", "ab", regions), tmp_path / "out"
+    last = "core" if regions else "two"
+    done = write_maps(folder, out, what=["confidence", "entropy", f"structure:{last}"])
+    assert "Mapped 2 of 2 cases into" in done.summary()
+    shown = ("confidence", "entropy", f"structure_{last}")
+    assert names(out) == {*(f"{case}_{one}.nii.gz" for case in "ab" for one in shown), "maps.json"}
     for seed, name in enumerate("ab"):
-        p = random_case(seed)
-        for one, values in zip(shown, (p.max(0), entropy_of(p), p[2]), strict=True):
-            file = tmp_path / "out" / f"{name}_{one}.nii.gz"
+        p = random_case(seed, regions)
+        expected = (p.max(0), entropy_of(p), p[-1])
+        if regions:
+            of_regions = [entropy_of(np.stack([region, 1 - region])) for region in p]
+            expected = (np.maximum(p, 1 - p).min(0), np.max(of_regions, axis=0), p[-1])
+        for one, values in zip(shown, expected, strict=True):
+            file = out / f"{name}_{one}.nii.gz"
             assert read(file).dtype == np.float32
             np.testing.assert_allclose(read(file), values, atol=1e-6)
             np.testing.assert_allclose(geometry(file), geometry(folder / f"{name}.nii.gz"), atol=1e-6)
@@ -68,24 +74,6 @@ def test_probability_maps(dtype: Any, as_one: bool, regions: bool, tmp_path: Pat
         np.testing.assert_allclose(geometry(tmp_path / "first.nii.gz"), geometry(folder / "a.nii.gz"), atol=1e-6)
 
 
-def test_maps_that_would_replace_each_other(tmp_path: Path) -> None:
-    folder = random_folder(tmp_path / "in", "a")
-    content = json.loads((folder / "dataset.json").read_text())
-    (folder / "dataset.json").write_text(json.dumps({**content, "labels": {"background": 0, "a b": 1, "a_b": 2}}))
-    with pytest.raises(ValueError, match=r"Two maps would be a_a_b\.nii\.gz; rename a structure"):
-        write_maps(folder, tmp_path / "out", what=["structures"])
-    write_maps(folder, tmp_path / "out", what=["structures"], as_one=True)
-
-
-def test_regions_show_the_least_sure_region(tmp_path: Path) -> None:
-    p, folder = random_case(0, regions=True), random_folder(tmp_path / "in", "a", regions=True)
-    write_maps(folder, tmp_path / "out", what=["confidence", "entropy", "structure:core"])
-    of_regions = np.stack([entropy_of(np.stack([region, 1 - region])) for region in p])
-    expected = {"confidence": np.maximum(p, 1 - p).min(0), "entropy": of_regions.max(0), "structure_core": p[1]}
-    for one, values in expected.items():
-        np.testing.assert_allclose(read(tmp_path / "out" / f"a_{one}.nii.gz"), values, atol=1e-6)
-
-
 def test_scaled_where_the_format_has_no_fractions(tmp_path: Path) -> None:
     p, folder = random_case(0, shape=(1, 12, 14)), tmp_path / "in"
     write_predictions(folder, {})
@@ -105,15 +93,17 @@ def test_scaled_where_the_format_has_no_fractions(tmp_path: Path) -> None:
     assert mark["largest_stands_for"] == {"confidence": 1.0, "entropy": math.log(3)}
 
 
-def test_a_map_that_there_is_not(tmp_path: Path) -> None:
-    folder = random_folder(tmp_path / "in", "a")
+def test_maps_that_there_are_not_or_that_would_replace_each_other(tmp_path: Path) -> None:
+    folder, out = random_folder(tmp_path / "in", "a"), tmp_path / "out"
     with pytest.raises(ValueError, match=r"There is no map structure:spleen; .* with one of the names one, two"):
-        write_maps(folder, tmp_path / "out", what=["structure:spleen"])
+        write_maps(folder, out, what=["structure:spleen"])
     content = json.loads((folder / "dataset.json").read_text())
     (folder / "dataset.json").write_text(json.dumps({**content, "labels": {"background": 0, "a b": 1, "a_b": 2}}))
-    write_maps(folder, tmp_path / "out", what=["structure:a b"])
-    p = np.load(folder / "a.npz")["probabilities"][1]
-    assert read(tmp_path / "out" / "a_structure_a_b.nii.gz") == pytest.approx(p)
+    with pytest.raises(ValueError, match=r"Two maps would be a_a_b\.nii\.gz; rename a structure"):
+        write_maps(folder, out, what=["structures"])
+    write_maps(folder, tmp_path / "one", what=["structures"], as_one=True)
+    write_maps(folder, out, what=["structure:a b"])
+    assert read(out / "a_structure_a_b.nii.gz") == pytest.approx(np.load(folder / "a.npz")["probabilities"][1])
 
 
 def test_a_case_that_fails_keeps_no_earlier_map(tmp_path: Path) -> None:

@@ -139,18 +139,15 @@ def images_of(model: Path) -> dict[str, Path]:
 def test_test_images_are_preprocessed_as_those_of_a_training(model: Path, tmp_path: Path) -> None:
     """The validation cases, given as images, have the logits that their preprocessed data has."""
     found = mean_logits(model).drop(columns="voxels")
-    raw, (case, *_) = images_of(model), json.loads((splits_of(model)).read_text())[0]["val"]
+    splits = model.parents[2] / "preprocessed" / model.parent.name / "splits_final.json"
+    raw, cases = images_of(model), json.loads(splits.read_text())[0]["val"]
     for part, folder in raw.items():
         (tmp_path / part).mkdir()
-        for name in json.loads(splits_of(model).read_text())[0]["val"]:
+        for name in cases:
             for file in folder.glob(f"{name}*"):
                 shutil.copy(file, tmp_path / part)
     chosen = {part: tmp_path / part for part in raw}
     given = mean_logits(model, **chosen).drop(columns="voxels")
     pd.testing.assert_frame_equal(given, found, rtol=1e-6)
-    (tmp_path / "labels" / f"{case}.nii.gz").unlink()
-    assert [one.case for one in mean_logits(model, **chosen).attrs["skipped"]] == [case]
-
-
-def splits_of(model: Path) -> Path:
-    return model.parents[2] / "preprocessed" / model.parent.name / "splits_final.json"
+    (tmp_path / "labels" / f"{cases[0]}.nii.gz").unlink()
+    assert [one.case for one in mean_logits(model, **chosen).attrs["skipped"]] == cases[:1]

@@ -29,7 +29,8 @@ SHARED = {
     "calibrated": "use the validation cases that 'calibrate --npz' predicted, fold_X/validation_calibrated",
     "summaries": "calibration_summary.json, or its folder",
     "names": "NAME of each method, one for each summary (default: trainer or folder)",
-    "ignore_geometry": "accept a case's files even if their spacing, origin or direction differ",
+    "ignore_geometry": "accept a case's files even if their spacing, origin or direction differ; "
+    "lengths are in the prediction's spacing",
     "no_surface": "without HD95, ASSD and normalized surface distance, which take longest on large volumes",
     "by_patient": "REGEX: resample and test patients, not their cases; the patient is the case's name up to the last "
     "underscore, or REGEX's first group",

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,17 +15,16 @@ _Kind = tuple[torch.Size, torch.dtype, torch.dtype]
 """Shape and dtype of the logits, and dtype of the target."""
 
 
-class _Compiled:
-    """The compiled code of a loss: one for the sizes that came first, one for all others.
+class _Compiled(NamedTuple):
+    """The compiled code of a loss: one for the kind that came first, one for all others; and the kinds so far.
 
-    Under deep supervision those are of full resolution, which takes most of the time. In one function, torch would
+    The first is of full resolution under deep supervision, which takes most of the time. In one function, torch would
     use what it compiled for any size there, too.
     """
 
-    def __init__(self, function: FunctionType) -> None:
-        self.for_first = _compile(function, dynamic=False)
-        self.for_others = _compile(function, dynamic=None)
-        self.kinds: list[_Kind] = []
+    for_first: Callable[..., Any]
+    for_others: Callable[..., Any]
+    kinds: list[_Kind]
 
 
 def _compile(function: FunctionType, *, dynamic: bool | None) -> Callable[..., Any]:
@@ -45,7 +44,11 @@ def run_compiled(
     Raises an exception of any kind if torch cannot compile it here.
     """
     if loss not in _of_losses:
-        _of_losses[loss] = _Compiled(function)
+        _of_losses[loss] = _Compiled(
+            for_first=_compile(function, dynamic=False),
+            for_others=_compile(function, dynamic=None),
+            kinds=[],
+        )
     compiled = _of_losses[loss]
     kind = logits.shape, logits.dtype, target.dtype
     is_first = kind in compiled.kinds[:1] or not compiled.kinds

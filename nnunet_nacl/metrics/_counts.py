@@ -235,9 +235,8 @@ class CellSums:
         if channel >= self._first:
             self._add_to_structure(channel, p, cells)
         sums = self.channels[channel]
-        logs = np.log(
-            p, dtype=np.float64
-        )  # NumPy takes several at a time, a compiled loop does not
+        # NumPy computes several at a time, which a compiled loop does not
+        logs = np.log(p, dtype=np.float64)
         if background is not None:
             add_to_bins(p, logs, background, True, cells, self._edges, sums)
             return
@@ -251,9 +250,9 @@ class CellSums:
         """Add voxels to a structure's largest p, its unsure voxels, and those that masks by threshold miss."""
         counted = cells & IMAGE > 0
         highest = float(p.max())
-        of_counted = highest if counted.all() else float(p[counted].max(initial=0))
+        counted_highest = highest if counted.all() else float(p[counted].max(initial=0))
         known = self.highest[:, channel]
-        self.highest[:, channel] = np.maximum(known, [highest, of_counted])
+        self.highest[:, channel] = np.maximum(known, [highest, counted_highest])
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
         hits = p[cells & HIT > 0]
         # How many thresholds p reaches, by its odds, in the precision of the file; count_reached makes it exact

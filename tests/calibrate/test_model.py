@@ -77,11 +77,8 @@ def test_a_stock_nnunet_predicts_with_it(
     mark = folder / "calibration_applied.json"
     assert written == {fold / "checkpoint_calibrated.pth", fold / "calibration.json", mark, *validation}
 
-    of_model = ["-d", "901", "-c", "2d_small", "-f", "0", "--calibrated"]
-    assert main(["evaluate", *of_model]) == 0
-    (folder / "calibration_summary.json").unlink()
-    assert main(["review", "fit", *of_model]) == 1  # of five cases
-    assert "5 calibration cases are too few" in capfd.readouterr().err
+    assert main(["evaluate", "-d", "901", "-c", "2d_small", "-f", "0", "--calibrated"]) == 0
+    capfd.readouterr()
 
     shutil.copytree(fold, model / "fold_1")
     (model / "fold_1" / "checkpoint_calibrated.pth").unlink()

@@ -80,7 +80,7 @@ def calibrate(
     )  # fmt: skip
     status = 0
     done: dict[str, Fit] = {}
-    for fold in chosen.f:
+    for fold in dict.fromkeys(chosen.f):
         try:
             fit, file = next(fits)
         except (OSError, RuntimeError, ValueError) as error:  # PyTorch's, as of a GPU's memory

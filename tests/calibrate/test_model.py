@@ -185,7 +185,7 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     model = copy.model.rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     shutil.copytree(model / "fold_0", model / "fold_1")
     rewrite(model, lambda weights: {key: value * torch.nan for key, value in weights.items()})
-    command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1"]
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1", "1"]
     command += ["--method", "temperature"]
     with monkeypatch.context() as patch:
         patch.setattr("nnunet_nacl.calibrate._fold.try_methods", out_of_memory)

@@ -4,12 +4,11 @@ import errno
 import multiprocessing
 import signal
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -86,57 +85,40 @@ def _attempt(name: str, work: Callable[[Item], Result], case: Item) -> Result | 
 def _in_processes(
     cases: Mapping[str, Item], work: Callable[[Item], Result], num_processes: int
 ) -> Generator[tuple[str, Result | Skipped]]:
-    # Not ProcessPoolExecutor: a process that dies ends all others there, and before Python 3.14 there is no public way
-    # to end them early. Spawn: forking a process with threads is not safe.
-    context = multiprocessing.get_context("spawn")
-    left = iter(cases.items())
-    processes: list[BaseProcess] = []
-    busy: dict[Connection, str] = {}
-
-    def give_next_case(worker: Connection | None) -> None:
-        for name, case in islice(left, 1):
-            if worker is None:
-                worker, its_end = context.Pipe()
-                processes.append(context.Process(target=_serve, args=(its_end, work), daemon=True))
-                processes[-1].start()
-                its_end.close()  # so that a process that dies is noticed
-            busy[worker] = name
-            with suppress(BrokenPipeError):  # one that has died is noticed below
-                worker.send((name, case))
-
+    left = dict(cases)
     try:
-        for _ in range(num_processes):
-            give_next_case(None)
-        while busy:
-            for worker in cast("list[Connection]", wait(list(busy))):
-                name = busy.pop(worker)
-                free: Connection | None = worker
-                try:
-                    outcome = worker.recv()
-                except (EOFError, OSError):
-                    reason = "the process working on it was killed, perhaps for lack of memory."
-                    outcome = Skipped(name, reason)
-                    free = None
-                give_next_case(free)
-                if isinstance(outcome, OSError):
-                    raise outcome
-                yield name, outcome
-    finally:
-        for process in processes:
-            process.terminate()
-            process.join()
-
-
-def _serve(connection: Connection, work: Callable[[Item], Result]) -> None:
-    """Work on cases that another process sends."""
-    # Ctrl-C goes to all processes; the other one ends this one
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(EOFError):
-        while True:
-            name, case = connection.recv()
+        for name, outcome in _in_pool(cases, work, num_processes):
+            del left[name]
+            yield name, outcome
+    # A dead process also ends the work of the others. Run alone, the case at fault shows itself.
+    except BrokenProcessPool:
+        for name, case in left.items():
             try:
-                outcome = _attempt(name, work, case)
-            except OSError as error:  # the disk is full
-                connection.send(error)
-            else:
-                connection.send(outcome)
+                yield from _in_pool({name: case}, work, 1)
+            except BrokenProcessPool:  # noqa: PERF203
+                reason = "the process working on it was killed, perhaps for lack of memory."
+                yield name, Skipped(name, reason)
+
+
+def _in_pool(
+    cases: Mapping[str, Item], work: Callable[[Item], Result], num_processes: int
+) -> Generator[tuple[str, Result | Skipped]]:
+    # Spawn: forking a process with threads is not safe. Ctrl-C goes to all processes; this one ends the others.
+    pool = ProcessPoolExecutor(
+        num_processes,
+        multiprocessing.get_context("spawn"),
+        signal.signal,
+        (signal.SIGINT, signal.SIG_IGN),
+    )
+    with pool:
+        futures = {pool.submit(_attempt, name, work, case): name for name, case in cases.items()}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:  # do not wait for cases under way
+            for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
+                process.terminate()
+            # One that was sending a result leaves the reader waiting for the rest
+            pool._result_queue._writer.close()  # type: ignore[attr-defined]
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -295,12 +295,17 @@ def _read_unchanged(file: Path, states: States, origin: Origin) -> FolderResult 
     with suppress(OSError, ValueError):
         found = read_record(file)
         ((_, recorded),) = found.counted
-        # Equal in name, size and time of change, wherever they lie
+        # Equal in name, size and time of change; they may have been moved
         before, now = (
             [state and (Path(state.path).name, *state[1:]) for state in map(one.get, states)]
             for one in (recorded, states)
         )
-        if before == now and (found.origin.has_truth or not origin.has_truth):
+        truth, truth_now = recorded.get("ground_truth"), states.get("ground_truth")
+        # Two raters' label maps may be equal in all three: one was not moved if it is still there
+        is_other = (
+            truth and truth_now and truth.path != truth_now.path and Path(truth.path).exists()
+        )
+        if before == now and not is_other and (found.origin.has_truth or not origin.has_truth):
             return found
     return None
 
@@ -356,7 +361,7 @@ def read_result(summary: str | Path) -> FolderResult:
     for result in results:
         counted_by = json.loads(json.dumps(result.origin.counted_by()))
         is_same = counted_by.items() <= settings.items()
-        if not is_same or result.origin.folders[0].gt_folder not in (truths, *truths):
+        if not is_same or result.origin.folders[0].gt_folder not in np.atleast_1d(truths):
             raise ValueError(
                 f"{summary} is not of the record of {result.cases[0]}, which was counted in another way since: run "
                 "nnunet_nacl evaluate again."

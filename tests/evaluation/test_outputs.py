@@ -1,5 +1,6 @@
 """What evaluate writes and replaces; what it counts again; runs that are interrupted, or side by side."""
 
+import gzip
 import json
 import os
 import re
@@ -79,6 +80,26 @@ def test_a_moved_folder_is_not_counted_again(folders: Folders, capsys: pytest.Ca
     result = read_result(moved[1] / SUMMARY)
     assert [pair.gt_folder for pair in result.origin.folders] == [str(moved[0])]
     assert {file.prediction.parent for file, _ in result.counted} == {moved[1]}
+
+
+def test_another_raters_label_maps_are_counted_though_size_and_time_are_equal(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As those of uncompressed label maps that were zipped together may be."""
+    truth, predictions = folders
+    other = Path(shutil.copytree(truth, truth.with_name("rater_2")))
+    for file in sorted(other.iterdir()):
+        image = sitk.ReadImage(str(file))
+        for folder, labels in ((truth, image), (other, image * 0)):
+            to = folder / file.name
+            sitk.WriteImage(labels, str(to), useCompression=False)
+            to.with_suffix("").write_bytes(gzip.decompress(to.read_bytes()))
+            to.with_suffix("").replace(to)
+            os.utime(to, (0, 0))
+    assert evaluated_again(folders, capsys) == 3
+    before = read_result(predictions / SUMMARY).estimate("Dice").value
+    assert evaluated_again((other, predictions), capsys) == 3
+    assert not read_result(predictions / SUMMARY).estimate("Dice").value >= before
 
 
 def test_a_file_that_only_claims_to_be_compressed(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,17 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize("mask", [0o077, 0o022, 0o002])
+def test_permissions_are_those_that_the_umask_gives(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with whole_file(tmp_path / "file") as partial:
+            partial.write_text("")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")

@@ -69,7 +69,8 @@ def evaluate_case(
         from. ``by_structure`` has the segmentation metrics by label or region.
 
     Raises:
-        ValueError: shapes do not fit, values are not probabilities, or a label is unknown.
+        ValueError: shapes do not fit, values are not probabilities, a label is unknown, or there is no prediction and
+            a label map cannot hold the regions in their order.
 
     >>> logits = np.array([[2.0, 2.0, -2.0, -2.0], [-2.0, -2.0, 2.0, 2.0]])[:, None]
     >>> result = evaluate_case(logits, np.array([[0, 0, 1, 0]]), logits=True, spacing_mm=(1, 1))
@@ -110,6 +111,11 @@ def evaluate_case(
         )
         highest = max((int(labels.max()) for labels in used if labels.size), default=0)
         meaning = _meaning_of_regions(list(map(region_of, regions)), highest)
+        if predicted is None and meaning.note_on_overlap:
+            raise ValueError(
+                f"a label map cannot hold the regions {list(meaning.structures)} in this order, so that their Dice "
+                "would be wrong: give larger regions, with their channels, before those within them, or a prediction."
+            )
     if logits:
         p = meaning.activation.probabilities(p.astype(np.result_type(p, np.float32)))
     channels = Channels(p)

@@ -11,10 +11,26 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, ImageTerm, SoftDice
-from tests.losses.test_laws import CLASSES, TERMS, ace, draw, nnunets_dice, value_and_gradient
+from tests.losses.test_laws import CLASSES, IGNORE, TERMS, ace, draw, nnunets_dice, value_and_gradient
 
 each_term = pytest.mark.parametrize("name", TERMS)
 each_kind = pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
+
+
+@each_term
+@each_kind
+def test_gradients_of_a_batch(name: str, regions: bool) -> None:
+    logits, target = draw(regions=regions, ignore=True)
+    loss = losses.CrossEntropyLoss(regions=regions, ignore_label=IGNORE, term=TERMS[name](regions=regions, batch=True))
+    assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
+
+
+@each_term
+def test_classes_in_another_order(name: str) -> None:
+    """The background stays first."""
+    logits, labels = draw()
+    order = torch.tensor([0, 2, 1])
+    torch.testing.assert_close(TERMS[name]()(logits[:, order], order[labels]), TERMS[name]()(logits, labels))
 
 
 @each_term

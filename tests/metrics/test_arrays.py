@@ -127,3 +127,18 @@ def test_regions_of_which_neither_holds_the_other() -> None:
     p = np.where(np.stack([np.isin(y, region) for region in ((1, 3), (2, 3))]), 0.9, 0.1)
     of_labels = evaluate_case(p, y, np.array([[0, 1, 2, 2]]), regions=[(1, 3), (2, 3)])
     assert [metrics["Dice"] for metrics in of_labels.by_structure.values()] == pytest.approx([2 / 3, 1])
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [0, 2, 1]])
+def test_regions_of_a_perfect_model_have_a_dice_of_1_or_are_refused(order: list[int]) -> None:
+    """MONAI gives the regions of BraTS as TC, WT, ET; a smaller one before a larger one would be written over."""
+    regions = [(1, 2, 4), (1, 4), (4,)]
+    y = np.array([[0, 2, 2, 1, 1, 4, 4, 0]])
+    p = np.stack([np.isin(y, regions[number]) for number in order]) * 0.98 + 0.01
+    given = [regions[number] for number in order]
+    assert evaluate_case(p, y, y, regions=given).Dice == 1
+    if order == [0, 1, 2]:
+        assert evaluate_case(p, y, regions=given).Dice == 1
+    else:
+        with pytest.raises(ValueError, match=r"cannot hold the regions .* in this order"):
+            evaluate_case(p, y, regions=given)

@@ -99,8 +99,19 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
             is_whole = all(method.training_cases == "100%" for method in study.compared([name]))
         is_theirs = is_whole and name not in comparison.calibrated
         trainer = names_in(folder).get("trainer")
+        # An ending that all methods share left their names, and may be a setting
+        in_full = f"{DEFAULT_TRAINER}{folder.name}"
+        if trainer is None and folder.name.startswith(f"{name}_") and _is_trainer(in_full):
+            trainer = in_full
         found[name] = published_method(name, trainer) if is_theirs else None
     return found
+
+
+def _is_trainer(name: str) -> bool:
+    try:
+        return parse_name(name) is not None
+    except ValueError:
+        return False
 
 
 def published_table(comparison: Comparison, study: Study | None = None) -> Table:

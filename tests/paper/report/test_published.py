@@ -100,6 +100,8 @@ STUDY = "/out/Dataset027_ACDC__nnUNetPlans__2d"
         ("/study_calibrated/nnUNetTrainerDiceCE/fold_0", True),  # whatever the user's own folders are called
         ("/predictions/nnUNetTrainerDiceCE_calibrated", False),
         (f"{STUDY}/predictions/nnUNetTrainerDiceCE/fold_5", False),  # of a study's share, say
+        ("/predictions/DiceCE_50epochs", True),
+        ("/predictions/DiceCE_fold0", True),
     ],
 )
 def test_the_folder_says_what_is_not_the_papers(
@@ -108,6 +110,12 @@ def test_the_folder_says_what_is_not_the_papers(
     """Another trainer, what was calibrated, a fold that nnU-Net does not have: the paper's are as trained."""
     alone = {"DiceCE": placed_in(methods["DiceCE"], folder)}
     assert [*published_methods(compare(alone)).values()] == ["CE+DSC" if is_the_papers else None]
+
+
+def test_a_setting_that_all_folders_share_is_none_of_the_papers(methods: dict[str, FolderResult]) -> None:
+    """Methods are named without it."""
+    named = {name: placed_in(methods["NACL"], f"/predictions/{name}_weight0p2") for name in ("MbLS", "NACL")}
+    assert published_methods(compare(named)) == {"MbLS": None, "NACL": None}
 
 
 def test_what_has_a_record_of_its_calibration_is_not_the_papers(

@@ -66,7 +66,10 @@ def _since_table(data_set: str, steps: int = 6000) -> str:
 
 
 def calibrated_since(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:
-    """The same models as trained, with one temperature and with a refitted last layer, those that were calibrated."""
+    """The same models as trained, with one temperature and with a refitted last layer, those that were calibrated.
+
+    Means over trainings.
+    """
     models = since_rows(data_set)["method"].tolist()
     rows = read("calibrate", "method in ['as trained', 'temperature', 'head'] and folds == '0'")
     rows = rows[
@@ -74,6 +77,8 @@ def calibrated_since(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:
     ]
     rows = rows.assign(loss=rows["trainer"].map(loss_name))
     rows = rows[rows["loss"].isin(models)]
+    scores = ["NLL", "ECE", "over_confidence", "Dice"]
+    rows = rows.groupby(["loss", "method"], as_index=False)[scores].mean()
     return rows.sort_values("loss", key=lambda names: names.map(models.index), kind="stable")
 
 

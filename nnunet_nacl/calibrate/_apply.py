@@ -21,7 +21,7 @@ from nnunet_nacl.typing import Floats
 
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
 _NEVER = -1e4
-"""The logit of p = 0, as outside nnU-Net's crop: 0 at every temperature."""
+"""The logit of p = 0, as outside nnU-Net's crop: 0 at every temperature, unless float16 may have rounded it."""
 _COARSE = 0.01
 """From this share of rounded errors on, T was off by 5 % and more in simulations; of classes, always too low."""
 

@@ -17,7 +17,7 @@ ROWS = {
 KEEP = {"Hippocampus, 6,000 steps": {"CE", "DicePPCE"}, "Hippocampus, 25,000 steps": {"CE", "DicePPCE"}}
 """Who keeps the promise."""
 TRAININGS = {  # of DiceCE, CE and DicePPCE
-    "Hippocampus, 6,000 steps": [5, 4, 1], "Hippocampus, 25,000 steps": [3, 2, 1], "ACDC, 6,000 steps": [2, 2, 1],
+    "Hippocampus, 6,000 steps": [5, 4, 1], "Hippocampus, 25,000 steps": [3, 2, 1], "ACDC, 6,000 steps": [2, 2, 2],
 }  # fmt: skip
 
 
@@ -26,7 +26,6 @@ def test_who_keeps_the_promise(data: str) -> None:
     rows = ROWS[data]
     assert set(rows.index[rows["keeps"] == "**yes**"]) == KEEP.get(data, set())
     best, dice_ce, ce = (rows.loc[name] for name in ("DicePPCE", "DiceCE", "CE"))
-    assert best["Dice"] >= dice_ce["Dice"] - PROMISE["Dice"]
     assert best["NLL"] <= ce["NLL"] + PROMISE["NLL"]
     assert rows.loc[["DiceCE", "CE", "DicePPCE"], "trainings"].tolist() == TRAININGS[data]
     stated(PAGE, *(one[metric] for one in (best, dice_ce) for metric in ("Dice", "NLL")), ce["NLL"])
@@ -36,12 +35,16 @@ def test_the_promise() -> None:
     assert PROMISE == {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 
 
-def test_on_acdc_dicppce_misses_it_by_its_ece_near_alone() -> None:
-    """Where it is still slightly over-confident."""
+def test_on_acdc_dicppce_misses_it_by_dice_and_ece_near() -> None:
+    """Its two trainings differ; README has what each lost of DiceCE's Dice."""
     rows = ROWS["ACDC, 6,000 steps"]
     best, dice_ce, ce = (rows.loc[name] for name in ("DicePPCE", "DiceCE", "CE"))
     assert min(best["over_confidence"], best["ECE_near"]) > PROMISE["ECE_near"]
-    stated(PAGE, best["ECE_near"], dice_ce["ECE_near"], dice_ce["Dice"] - ce["Dice"])
+    lost = dice_ce["Dice"] - best["Dice"]
+    assert PROMISE["Dice"] < lost < 0.005
+    of_each = read("losses", f"data_set == '{ON_ACDC}' and method == 'DicePPCE' and steps == 6000")["Dice"]
+    stated(PAGE, best["ECE_near"], dice_ce["ECE_near"], dice_ce["Dice"] - ce["Dice"], lost, *of_each)
+    stated("../README.md", *(dice_ce["Dice"] - of_each))
 
 
 def test_on_acdc_dicppnacl_misses_it_by_its_nll_alone() -> None:
@@ -91,6 +94,10 @@ def test_dicppce_case_by_case(where: str, base: str, metric: str, form: str) -> 
     """Minus another loss, paired, with its interval: its NLL is lower than DiceCE's, its Dice higher than CE's."""
     value, low, high = paired(where, base)["DicePPCE"][metric]
     assert (low < 0 < high) == ((base == "CE") == (metric == "NLL"))
+    if where == ACDC:
+        again = paired(where, base)["DicePPCE, again"][metric]
+        assert (again[1] < 0 < again[2]) == (base == "CE" and metric == "NLL")
+        stated(PAGE, form.format(*again).replace("-", "−"))
     stated(PAGE, form.format(value, low, high).replace("-", "−"))
 
 

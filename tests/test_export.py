@@ -65,7 +65,7 @@ def test_a_stock_nnunet_runs_the_exported_model(
 def test_totalsegmentator_runs_the_exported_model(
     planned: Planned, trained: Trained, predicted: Trained, tmp_path: Path
 ) -> None:
-    pytest.importorskip("totalsegmentator", reason="it is too large for the extra dev: pip install totalsegmentator")
+    pytest.importorskip("totalsegmentator", reason="it is too large for the extra test: pip install totalsegmentator")
     nnunet, _ = planned("labels")
     model, ours = (make("labels", "2d_small", TRAINER) for make in (trained, predicted))
     name = KINDS["labels"][0]

@@ -89,7 +89,7 @@ def decode(
     threshold: Sequence[str] = (),
     overwrite: bool = False,
 ) -> int:
-    """Write segmentations with a guaranteed recall, by thresholds, or with the highest expected Dice.
+    """Write segmentations by thresholds, your own or of a guaranteed recall, or with the highest expected Dice.
 
     For Dice, the library rankseg chooses them: pip install nnunet-nacl[rankseg].
 

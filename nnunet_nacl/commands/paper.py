@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl.commands._bridge import CommandLine
@@ -89,8 +90,8 @@ def experiment(
     suffix += "" if epochs is None else f"_{epochs}epochs"
     suffix += "" if iterations is None else f"_{iterations}iterations"
     options = experiments.Options(
-        plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
-        surface=not no_surface, device=find_device(device),
+        output=Path(o).absolute(), plans=p, folds=f, suffix=suffix, by_patient=by_patient,
+        checkpoint=checkpoint, surface=not no_surface, device=find_device(device),
     )  # fmt: skip
     planned, left_out = experiments.plan_on_data_sets(
         studies, d, c, options, batch_size=batch_size, normalization=normalization

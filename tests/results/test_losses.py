@@ -231,13 +231,6 @@ def test_on_regions() -> None:
     stated("results/losses.md", *best[losses])
 
 
-def test_nacl_with_dice() -> None:
-    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and steps == 1500 and optimizer == 'SGD'")
-    rows = rows.query("fold == '0' and training == 1").set_index("method")
-    of_both = rows.loc[["DiceNACL", "DiceCE"], ["Dice", "NLL", "ECE_near"]]
-    stated("results/losses-short.md", *of_both.to_numpy().ravel())
-
-
 def test_usgra_at_length() -> None:
     """CE is over-confident, too; NACL is the best calibrated near, cannot be told from CE otherwise."""
     rows = in_usgra()

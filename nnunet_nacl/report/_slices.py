@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState
-from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
+from nnunet_nacl.nnunet import LabelMap, NpzChannels, Reader, first_channel, training_image
 from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import ByName, Floats, Labels, Singles
@@ -37,7 +37,7 @@ class Slices:
     Attributes:
         numbers: (S,) of the slices, among ``num_slices``.
         num_slices: of the case.
-        aspect: height of a voxel over its width.
+        aspect: height of a voxel over its width, in the predictions as in the evaluation.
         ground_truth: labels; ignored voxels have ``IGNORED``.
         image: the mean of the first file's channels, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
@@ -77,14 +77,18 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         numbers = sorted({*spaced.tolist(), int(areas.argmax())})
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
+    geometry = read.geometry
     for name, files in states.items():
         try:
-            segmentation = reader.read_labels(_file(files["prediction"])).labels[numbers]
+            predicted = reader.read_labels(_file(files["prediction"]))
             p = _probabilities(_file(files["probabilities"]), numbers)
         except Exception as error:  # noqa: BLE001, PERF203 - a damaged file makes the readers raise nearly anything
             missing.append(f"{name}: {error}")
         else:
-            methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
+            confidence = origin.meaning.activation.lowest_confidence(p)
+            methods[name] = (predicted.labels[numbers], confidence)
+            if predicted.geometry.known:  # the place that the evaluation took the case to have
+                geometry = predicted.geometry
     image = None
     try:
         labels = truth_file.parent.resolve()
@@ -93,7 +97,8 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         else:
             beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
             file = first_channel(images or beside, case, truth_file)
-        whole = reader.read_gray(file, read, ignore_geometry=origin.settings.ignore_geometry)
+        place = LabelMap(truth, geometry)
+        whole = reader.read_gray(file, place, ignore_geometry=origin.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")
@@ -102,7 +107,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     return Slices(
         numbers=numbers,
         num_slices=len(truth),
-        aspect=read.geometry.aspect,
+        aspect=geometry.aspect,
         ground_truth=truth[numbers][window],
         image=None if image is None else image[window],
         methods={

@@ -12,6 +12,7 @@ import SimpleITK as sitk
 from skimage.io import imsave
 
 from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions, Reader
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, Metric, compare, read_results
@@ -101,6 +102,17 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     assert data.image is None
     assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
     assert f"image: {file} does not lie where " in data.missing[1]
+
+
+def test_slices_have_the_shape_that_the_predictions_say(copied: Path) -> None:
+    """As distances in the evaluation, though the ground truth says another."""
+    soft, file = copied / "predictions" / "soft", copied / "labelsTs" / "case_01.nii.gz"
+    image = sitk.ReadImage(str(file))
+    image.SetSpacing([1, 3])
+    sitk.WriteImage(image, str(file))
+    evaluate(Predictions.of_folder(copied / "labelsTs", soft), Settings(ignore_geometry=True))
+    data = read_slices(read(soft), "case_01")
+    assert (data.aspect, data.missing) == (1.0, [])
 
 
 def test_regions_in_three_dimensions(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions, Reader
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, Metric, compare, read_results
-from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, read_slices, slice_layers
+from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, chosen_cases, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -50,11 +50,11 @@ def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
 
 def test_chosen_cases(runs: dict[str, Path]) -> None:
     comparison = read(*runs.values())
-    values = comparison.values_of(Metric("ECE", "foreground"))
+    values = comparison.by_case(Metric("ECE", "foreground"))
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    differ, worst, median, best = comparison.over("foreground").chosen_cases
+    differ, worst, median, best = chosen_cases(comparison.over("foreground"))
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]
     assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])

@@ -21,7 +21,6 @@ from nnunet_nacl.metrics import (
     BinCounts,
     Estimate,
     Interval,
-    dice_of_sizes,
     expected_calibration_error,
     mean_of_known,
     ratio,
@@ -107,7 +106,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         predicted = sample.meaning.masks(segment(p, sample.meaning))
     sizes = _sum_by_case(sample, predicted) + _sum_by_case(sample, true)
-    dice = dice_of_sizes(_sum_by_case(sample, predicted & true), sizes)  # (structures, cases)
+    dice = ratio(2 * _sum_by_case(sample, predicted & true), sizes)  # (structures, cases)
     return Score(
         NLL=nll.value,
         NLL_change=nll.minus(per_foreground(sample.logits)).interval,

@@ -154,7 +154,7 @@ def _section(section_id: str, comparison: Comparison, folder: Path, images: Path
         "comparison": comparison,
         "main": main,
         "colors": results[comparison.names[0]].meaning.smallest_names,
-        "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
+        "near_is_nearly_all": [name for name, one in results.items() if "near" in one.notes],
         "first": first_screen(comparison),
         "lead": reliability_panels(comparison, overlaid=True)[0],
         "settings": _settings(comparison),

@@ -36,7 +36,9 @@ from nnunet_nacl.calibrate import (
     Head,
     Sample,
     Temperature,
-    TrainedFold,
+)
+from nnunet_nacl.calibrate._fold import TrainedFold
+from nnunet_nacl.calibrate._trials import (
     calibrated_logits,
     judge,
     nll_of_cases,

@@ -28,7 +28,7 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.nnunet import calibration_of
-from nnunet_nacl.patients import cases_of_patients
+from nnunet_nacl.patients import patient_numbers
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Order, order
 
@@ -329,9 +329,7 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
         name: result.take([row for row, case in enumerate(result.cases) if case in cases])
         for name, result in results.items()
     }
-    of_patients = cases_of_patients(cases, by_patient).values()
-    number = {case: row for row, own in enumerate(of_patients) for case in own}
-    patients = np.array([number[case] for case in cases])
+    patients = patient_numbers(cases, by_patient)
     notes = _notes(results, cases)
     notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
     if by_patient:

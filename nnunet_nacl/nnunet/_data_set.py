@@ -164,15 +164,19 @@ class DataSet:
         from nnunetv2.imageio.reader_writer_registry import (
             determine_reader_writer_from_dataset_json,
         )
-        from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = read_dataset_json(dataset_json)
         names = described["labels"]
-        order = described.get("regions_class_order")
         with attributed_to(dataset_json):
-            labels = LabelManager(names, regions_class_order=order)
-            regions = labels.foreground_regions if labels.has_regions else None
-            meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
+            regions = _regions(names)
+            order = described.get("regions_class_order") if regions else []
+            if order is None:
+                raise ValueError("expected regions_class_order, the label that each region writes")
+            meaning = LabelMeaning.of_names(names, regions, order)
+            if names.get("ignore", meaning.ignored) != meaning.ignored:
+                raise ValueError(
+                    f"the ignore label must be {meaning.ignored}, the highest; got {names['ignore']}"
+                )
             if regions is None and meaning.known != tuple(range(len(meaning.known))):
                 raise ValueError(
                     f"expected the labels 0, 1, 2, … without a gap; got {meaning.known}"
@@ -197,6 +201,17 @@ class DataSet:
                 plans=plans,
                 file_ending=described["file_ending"],
                 meaning=meaning,
-                ignore_label=labels.ignore_label,
+                ignore_label=meaning.ignored if "ignore" in names else None,
                 reader=Reader(reader),
             )
+
+
+def _regions(names: NamedLabels) -> list[int | list[int]] | None:
+    """Return each region's labels, in the order of the channels; None if the labels are classes.
+
+    As nnU-Net's ``LabelManager`` decides it, whose module imports torch, which takes a second.
+    """
+    if not any(isinstance(value, list) and len(value) > 1 for value in names.values()):
+        return None
+    structures = (value for name, value in names.items() if name != "ignore")
+    return [value for value in structures if set(region_of(value)) != {0}]

@@ -2,8 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
+from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
-from nnunet_nacl.metrics import Activation, LabelMeaning
+from nnunet_nacl.metrics import Activation, LabelMeaning, region_of
 from nnunet_nacl.nnunet import DataSet, PlansJson, dataset_in, model_folder, read_dataset_json
 from nnunet_nacl.nnunet._names import attributed_to, names_in
 
@@ -45,6 +46,7 @@ def test_labels_of_classes(tmp_path: Path) -> None:
         ({"labels": {"background": 0, "nerve": 1.5}}, "labels.nerve"),
         ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, r"without a gap; got \(0, 3\)"),
         ({"regions_class_order": None}, "regions_class_order"),
+        ({"labels": {**REGIONS, "ignore": 2}}, "the ignore label must be 4, the highest; got 2"),
         ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],
 )
@@ -56,6 +58,25 @@ def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_p
     with pytest.raises(ValueError, match=message) as raised:
         DataSet.read(file)
     assert str(raised.value).startswith(str(file))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"background": 0, "a": 1, "b": 2, "ignore": 3},
+        {"background": 0, "a": [1], "b": [2]},  # classes
+        {"background": 0, "a": [1, 2], "b": 2},
+        {"background": 0, "nothing": [0], "a": [1, 2], "b": [2], "ignore": 3},
+    ],
+)
+def test_the_labels_are_those_of_nnunet(labels: dict[str, object], tmp_path: Path) -> None:
+    order = [1, 2]
+    nnunet = LabelManager(labels, order)
+    found = read_regions(tmp_path, labels, order)
+    regions = tuple(map(region_of, nnunet.foreground_regions)) if nnunet.has_regions else None
+    assert found.meaning.regions == regions
+    assert found.meaning.num_channels == nnunet.num_segmentation_heads
+    assert found.ignore_label == nnunet.ignore_label
 
 
 BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}

@@ -124,13 +124,13 @@ def test_crac_and_ace_on_acdc() -> None:
 
 
 def test_one_temperature_on_acdc() -> None:
-    """It turns CRaC's confidence − accuracy; of DicePPCE it raises the NLL and lowers ECE near."""
+    """It turns CRaC's confidence − accuracy, and raises DicePPCE's NLL."""
     calibrated = calibrated_since(ON_ACDC).set_index(["loss", "method"])
     crac = calibrated.loc["CRaC"]
     assert crac.loc["temperature", "NLL"] < crac.loc["as trained", "NLL"]
     gaps = crac["over_confidence"]
     best = calibrated.loc["DicePPCE"]
-    stated(PAGE, f"−{-gaps['as trained']:.3f} to +{gaps['temperature']:.3f}", best.loc["temperature", "ECE"])
+    stated(PAGE, f"−{-gaps['as trained']:.3f} to +{gaps['temperature']:.3f}")
     stated(PAGE, "{:.3f} to {:.3f}".format(*best.loc[["as trained", "temperature"], "NLL"]))
 
 
@@ -146,15 +146,12 @@ def test_what_is_left_after_calibration() -> None:
     assert nll.loc[["FCL", "FLSD", "DualFL"], "temperature"].idxmin() == "FCL"
     dice = rows.pivot_table(index="loss", columns="method", values="Dice")
     assert dice.sub(dice["as trained"], axis=0).abs().max(axis=None) < 0.001
-    stated(PAGE, *nll.loc[["DiceCE", "DiceACECE", "CRaC", "FLSD", "FCL"], "temperature"])
-    stated(PAGE, *nll.loc[["FLSD", "FCL"], "as trained"], *nll["temperature"].agg(["min", "max"]))
-    stated(PAGE, *nll["head"].agg(["min", "max"]))
+    stated(PAGE, *nll.loc["FCL", ["as trained", "temperature"]], *nll["temperature"].agg(["min", "max"]))
 
 
 def test_the_ace_of_ml1_ace() -> None:
     """mL1-ACE lowers DiceCE's, but losses without that term have less."""
     ace = ace_since().query("data_set.str.endswith('Hippocampus')").set_index("loss")["ACE"]
-    stated(PAGE, *ace[["DiceCE", "DiceACECE", "DiceACECE, hard bins", "CE", "DicePPCE"]])
     assert ace["CE"] < ace["DicePPCE"] < ace["DiceACECE"] < ace["DiceACECE, hard bins"] < ace["DiceCE"]
     on_acdc = ace_since().query("data_set.str.endswith('ACDC')").set_index("loss")["ACE"]
     assert on_acdc["DiceACECE"] > on_acdc[["DicePPCE", "CRaC"]].max()

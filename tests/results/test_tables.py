@@ -61,12 +61,11 @@ def test_a_page() -> None:
         ("paper.md", ["losses"], set()),
         ("tutorial.md", ["checkpoints", "losses"], {"0.079", "0.019"}),  # of review -gt
         ("use.md", ["use", "members", "losses"], set()),
-        ("yardstick.md", ["losses"], set()),
         (
             "results/calibrate.md",
             ["checkpoints", "ensemble", "few_cases", "resampled"],
-            # The means over the models, Dice without one image.
-            {"0.872", "0.591", "0.614", "1.813", "1.549", "1.557", "0.751"},
+            # The means over the models.
+            {"0.872", "0.591", "0.614", "1.813", "1.549", "1.557"},
         ),
     ],
 )

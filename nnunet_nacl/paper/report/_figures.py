@@ -34,7 +34,7 @@ _LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
     """Return the paper's radar plot."""
-    return [partial(radar, comparison, Metric("ECE", comparison.main))]
+    return [partial(radar, comparison, Metric("ECE", comparison.choice.main))]
 
 
 def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
@@ -261,7 +261,7 @@ def study_figure(comparison: Comparison, study: Study) -> tuple[FigureKind | Non
     # A radar of two axes is a line
     if kind == "radar" and len({one.group for one in study.compared(comparison.names)}) < 3:
         kind = "curves"
-    metrics = comparison.judging_metrics + comparison.paper_metrics
+    metrics = comparison.choice.judging + comparison.choice.paper
     if kind != "arrows":  # which have Dice on their other axis
         metrics = [DICE, *metrics]
     return kind, [partial(FIGURES[kind], comparison, study, metric) for metric in metrics]

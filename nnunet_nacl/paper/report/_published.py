@@ -112,12 +112,12 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
     datasets = [dataset] if dataset else list(DATA_SETS)
-    voxels = comparison.asked or "foreground"
+    voxels = comparison.chosen_voxels or "foreground"
     metrics = [DICE]
-    if len(comparison.segmentation_metrics) > 1:
+    if len(comparison.choice.segmentation) > 1:
         metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
-        metrics += comparison.over(voxels).paper_metrics
+        metrics += comparison.over(voxels).choice.paper
     columns = metric_columns(comparison, metrics)
     means = published().query("structure == ''")
     # Several tables have some values

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report.plots import INK, draw_panels, reliability_panels, to_svg, tradeoff_panels
 from tests.report.generated import make_blurred
 
@@ -48,7 +48,7 @@ def test_the_expected_curve_by_hand() -> None:
     p, y = np.concatenate([1 - foreground, foreground])[:, None], np.array([[[1, 1, 0, 1]]], np.uint8)
     result = make_blurred(num_cases=2, settings=Settings(num_bins=10))
     counts = evaluate_case(p, y, settings=Settings(num_bins=10))
-    comparison = compare({"one": replace(result.take([0]), counts=counts)})
+    comparison = compare_methods({"one": replace(result.take([0]), counts=counts)})
     # Expected confidence and accuracy of each bin. Of the foreground, the last voxel is one with probability 0.2, and
     # then a miss; the others, if they are foreground, are hits.
     by_hand = {"foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)], "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)]}
@@ -78,7 +78,7 @@ def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:
 )
 def test_legends_stay_within_the_figure(names: list[str]) -> None:
     """In two columns, or in one if the names are long."""
-    comparison = compare({name: make_blurred(num_cases=2) for name in names})
+    comparison = compare_methods({name: make_blurred(num_cases=2) for name in names})
     for panels in (reliability_panels(comparison, overlaid=True), tradeoff_panels(comparison)[:1]):
         figure = draw_panels(panels)
         figure.savefig(BytesIO())

@@ -11,7 +11,7 @@ from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
-from nnunet_nacl.report import compare, read_results
+from nnunet_nacl.report import compare_methods, read_results
 from tests.report.generated import NAMED, make_result, write_summary
 
 MODEL = "Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d"
@@ -48,10 +48,10 @@ def test_what_is_calibrated_is_read_from_its_folder(copied: Path) -> None:
     fit.write(calibrated / CALIBRATED_NAME, applied_to=soft)
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
     (results,) = read_results([soft, calibrated]).values()
-    assert compare(results).calibrated == {"calibrated (calibrated)": "temperature"}
+    assert compare_methods(results).calibrated == {"calibrated (calibrated)": "temperature"}
     (calibrated / CALIBRATED_NAME).write_text("{")
     with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):
-        _ = compare(results).calibrated
+        _ = compare_methods(results).calibrated
 
 
 def test_links_have_names_of_their_own(runs: dict[str, Path], tmp_path: Path) -> None:

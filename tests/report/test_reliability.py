@@ -12,13 +12,13 @@ from scipy.special import expit, logit
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import compare
+from nnunet_nacl.report import compare_methods
 from tests.generated import write_folder
 from tests.report.generated import make_blurred, table_of, with_origin
 
 
 def verdict_on(result: FolderResult) -> Any:
-    comparison = compare({"one": result})
+    comparison = compare_methods({"one": result})
     return comparison.reliability[comparison.choice.main]["one"]
 
 
@@ -115,7 +115,7 @@ def test_scores_split_in_two() -> None:
     nll = -(share * np.log(mean)).sum() / 2
     uncertainty = -(base * np.log(base)).sum()
     assert found["NLL calibration"] - found["NLL discrimination"] + uncertainty == pytest.approx(nll)
-    table = table_of("scores", compare({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
+    table = table_of("scores", compare_methods({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
     assert table.loc["sharp", "NLL calibration"] > 10 * table.loc["true", "NLL calibration"] >= 0
     assert table.loc["sharp", "NLL discrimination"] == pytest.approx(table.loc["true", "NLL discrimination"], rel=0.1)
 
@@ -124,7 +124,7 @@ def scores(counts: Counts, meaning: LabelMeaning | None = None) -> Any:
     """The row of a single case."""
     base = make_blurred(num_cases=1)
     result = with_origin(replace(base, counts=counts), meaning=meaning or base.meaning)
-    return table_of("scores", compare({"one": result}), "image").values().loc["one"]
+    return table_of("scores", compare_methods({"one": result}), "image").values().loc["one"]
 
 
 def test_inside_and_outside_of_a_region_are_two_classes() -> None:

@@ -15,14 +15,14 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions, Reader
 from nnunet_nacl.pictures import LABEL_COLORS
-from nnunet_nacl.report import Comparison, Metric, compare, read_results
+from nnunet_nacl.report import Comparison, Metric, compare_methods, read_results
 from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, chosen_cases, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
 def read(*folders: Path) -> Comparison:
     (results,) = read_results(folders).values()
-    return compare(results)
+    return compare_methods(results)
 
 
 def pixels(address: str) -> np.ndarray:

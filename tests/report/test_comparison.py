@@ -60,7 +60,7 @@ def test_what_must_be_alike() -> None:
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
-    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3))
+    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3, tolerance_mm=2))
     other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare_methods({"one": one, "other": other})
     assert comparison.choice.scores == []  # the paper's protocol drops voxels
@@ -72,6 +72,7 @@ def test_what_is_not_alike_is_said() -> None:
             "and are not quite comparable."
         ),
         "The methods were evaluated with different margin_mm (one: 5.0; other: 3) and are not quite comparable.",
+        "The methods were evaluated with different tolerance_mm (one: 1.0; other: 2) and are not quite comparable.",
         "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
 

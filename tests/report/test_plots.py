@@ -35,13 +35,6 @@ def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Ax
     assert error == pytest.approx(comparison.reliability[voxels][method].pooled["ECE"], abs=1e-12)
 
 
-def test_marks_at_the_frame_are_whole(comparison: Comparison, axes: Axes) -> None:
-    reliability_panels(comparison, overlaid=True)[0](ax=axes)
-    marked = [line for line in axes.lines if line.get_marker() not in {None, "None", "none", ""}]
-    assert len(marked) == 2 * 3
-    assert not any(line.get_clip_on() for line in marked)
-
-
 def test_the_expected_curve_by_hand() -> None:
     """Four voxels of foreground probability 0.9, 0.9, 0.6 and 0.2, which is called background with confidence 0.8."""
     foreground = np.array([[[0.9, 0.9, 0.6, 0.2]]], np.float32)

@@ -31,7 +31,10 @@ def verdict_by(sure: np.ndarray, y: np.ndarray) -> Any:
 
 
 def test_what_cases_tell() -> None:
-    assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNDECIDED"
+    assert verdict_on(make_blurred(num_cases=2)).verdict.name == "UNDECIDED"
+    # Of ten voxels each that are 90 % sure, all or eight are right: on the whole 90 %, but chance alone gives more
+    y = np.arange(10) < np.array([[10], [8], [10], [8]])
+    assert verdict_by(np.full((4, 1, 10), 0.9), y[:, None]).verdict.name == "UNDECIDED"
     # An ECE near of .027 (.025 to .029) is told.
     mild = verdict_on(make_blurred(0.8, num_cases=40))
     assert 0.01 < mild.pooled["ECE"] < 0.04

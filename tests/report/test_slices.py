@@ -142,7 +142,7 @@ def test_the_first_slice_is_not_that_with_most_ignored_voxels(
 
 def test_layers_of_a_slice() -> None:
     truth = np.array([[0, 1, 2], [0, 1, IGNORED]])
-    predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.5, 1.0]])
+    predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.89, 1.0]])
     methods = {"one": (predicted[None], sure[None])}
     data = Slices([4], 9, 2.0, truth[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)

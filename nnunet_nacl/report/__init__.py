@@ -3,15 +3,8 @@
 >>> from nnunet_nacl.report import read_results, write_report  # in a notebook
 """
 
-from nnunet_nacl.report._comparison import (
-    DICE,
-    Comparison,
-    Metric,
-    compare,
-    compare_all,
-    of_each,
-    voxels_text,
-)
+from nnunet_nacl.report._choice import DICE, Metric, voxels_text
+from nnunet_nacl.report._comparison import Comparison, compare, compare_all, of_each
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._read import read_results
 from nnunet_nacl.report._tables import TABLES, Table, column, metric_columns, table_text

@@ -1,4 +1,4 @@
-"""Methods on one data set: reduced to what they share, by which metrics they are compared, what is shown of them.
+"""Methods on one data set, reduced to the cases and voxel sets that they share: all numbers that are shown of them.
 
 What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets; its files are
 read wherever they are shown.
@@ -7,7 +7,8 @@ read wherever they are shown.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,19 +17,15 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
-    BY_LABEL,
     CALIBRATION_METRICS,
-    LABEL_FREE,
-    METRICS,
-    PAPER_METRICS,
     SEGMENTATION_METRICS,
     VOXEL_SETS,
     Estimate,
-    MetricDefinition,
     Voxels,
 )
 from nnunet_nacl.nnunet import calibration_of
-from nnunet_nacl.patients import cases_of_patients
+from nnunet_nacl.patients import patient_numbers
+from nnunet_nacl.report._choice import Choice, Metric, choose
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Order, order
 
@@ -36,44 +33,6 @@ Results = Mapping[str, FolderResult]
 """Method -> result."""
 Made = TypeVar("Made")
 _FEWEST = 3  # cases of a structure that a method is said not to find, if there are so many
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric that compares methods, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is in ``METRICS``."""
-
-    name: str
-    voxels: Voxels | Literal[""] = ""
-
-    @property
-    def definition(self) -> MetricDefinition:
-        return METRICS[self.name]
-
-    @property
-    def title(self) -> str:
-        return self.definition.titled(self.voxels)
-
-    @property
-    def head(self) -> str:
-        """The title, its unit, and an arrow in the better direction."""
-        unit = self.definition.unit
-        arrow = {True: " ↑", False: " ↓", None: ""}[self.definition.higher_is_better]
-        return f"{self.title} ({unit}){arrow}" if unit else f"{self.title}{arrow}"
-
-    @property
-    def axis(self) -> str:
-        """The title, and over which voxels: plots and tables show the same value."""
-        if self.definition.over_cases == "sums":
-            return self.title
-        return f"{self.title}, {'pooled' if self.definition.is_pooled(self.voxels) else 'mean over cases'}"
-
-
-DICE = Metric("Dice")
-
-
-def voxels_text(voxels: str) -> str:
-    """Name a voxel set within a sentence: ``near the structures``, ``over the union``."""
-    return "near the structures" if voxels == "near" else f"over the {voxels}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -87,7 +46,7 @@ class Comparison:
         voxels: the shared voxel sets.
         notes: what was left out or differs between the methods.
         patients: (cases,) the number of each case's patient, from 0.
-        asked: the voxel set that the user chose for all tables and plots, in place of their usual ones.
+        chosen_voxels: the voxel set that the user chose for all tables and plots, in place of their usual ones.
     """
 
     dataset: str
@@ -96,7 +55,7 @@ class Comparison:
     voxels: list[Voxels]
     notes: list[str]
     patients: NDArray[np.intp]
-    asked: Voxels | None = None
+    chosen_voxels: Voxels | None = None
 
     def over(self, voxels: Voxels | None) -> "Comparison":
         """Show everything over this voxel set. Raises a ValueError if not all methods have it."""
@@ -105,7 +64,7 @@ class Comparison:
             raise ValueError(
                 f"{where}voxels: expected one of {', '.join(self.voxels)}; got {voxels}."
             )
-        return replace(self, asked=voxels)
+        return replace(self, chosen_voxels=voxels)
 
     def of_case(self, case: str) -> "Comparison":
         """Return the comparison of all methods on a single case."""
@@ -118,15 +77,18 @@ class Comparison:
         """The names of the methods, the baseline first."""
         return list(self.results)
 
-    @property
-    def structures(self) -> list[str]:
-        return self.results[self.names[0]].meaning.names
+    @cached_property
+    def choice(self) -> Choice:
+        """The metrics and voxel sets that tables and plots show."""
+        return choose(self.results.values(), self.voxels, self.chosen_voxels)
 
     @cached_property
     def calibrated(self) -> dict[str, str]:
         """Method -> how it was calibrated, such as ``temperature``, if its folder of predictions has that record."""
-        folders = {name: result.origin.pred_folders[0] for name, result in self.results.items()}
-        found = {name: calibration_of(folder) for name, folder in folders.items()}
+        found = {
+            name: calibration_of(result.origin.pred_folders[0])
+            for name, result in self.results.items()
+        }
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
     def file_states(self, case: str) -> dict[str, dict[str, FileState | None]]:
@@ -155,7 +117,8 @@ class Comparison:
         """
         found: dict[str, dict[str, int]] = {}
         for name, result in self.results.items():
-            for structure, label in zip(self.structures, result.meaning.structures, strict=True):
+            meaning = result.meaning
+            for structure, label in zip(meaning.names, meaning.structures, strict=True):
                 missed = result.values("Missed", label=label)
                 missed = missed[~np.isnan(missed)]
                 if missed.size >= min(_FEWEST, len(self.cases)) and missed.all():
@@ -175,101 +138,31 @@ class Comparison:
         return {
             voxels: {
                 name: Reliability(
-                    name, result.counts.calibration[voxels].weighted(cases_of), self.structures
+                    name, result.counts.calibration[voxels].weighted(cases_of), result.meaning.names
                 )
                 for name, result in self.results.items()
             }
             for voxels in self.voxels
         }
 
-    def values_of(self, metric: Metric) -> pd.DataFrame:
+    def by_case(self, metric: Metric) -> pd.DataFrame:
         """Return the metric of each case, (cases, methods); for a segmentation, the mean over its structures."""
         values = {
             name: result.values(metric.name, metric.voxels) for name, result in self.results.items()
         }
         return pd.DataFrame(values, self.cases)
 
-    def of_structures(self, metric: Metric) -> dict[str, list[float]]:
-        """Return method -> the metric of each structure: a mean over cases, or of all voxels if it is pooled."""
-        return {
+    def by_structure(self, metric: Metric) -> pd.DataFrame:
+        """Return the metric of each structure, (structures, methods): a mean over cases, or of all their voxels."""
+        meaning = self.results[self.names[0]].meaning
+        values = {
             name: [
                 result.estimate(metric.name, metric.voxels, label=structure).value
-                for structure in result.meaning.structures
+                for structure in meaning.structures
             ]
             for name, result in self.results.items()
         }
-
-    @property
-    def main(self) -> Voxels:
-        """The voxel set of tables and plots over one set: the user's, else near, else the first that was evaluated."""
-        return self.asked or ("near" if "near" in self.voxels else self.voxels[0])
-
-    @property
-    def judging_set(self) -> Voxels | None:
-        """The voxel set whose ECE judges calibration: the user's, else near, else the image, else none."""
-        return self.asked or next((one for one in LABEL_FREE if one in self.voxels), None)
-
-    @property
-    def segmentation_metrics(self) -> list[Metric]:
-        """Dice, and HD95 if surfaces were measured: in voxels where images have no spacing."""
-        results = self.results.values()
-        if not all(result.settings.surface for result in results):
-            return [DICE]
-        in_mm = all(result.origin.reader != "NaturalImage2DIO" for result in results)
-        return [DICE, Metric("HD95" if in_mm else "HD95_voxels")]
-
-    @property
-    def scores(self) -> list[Metric]:
-        """NLL and Brier per foreground voxel, if they were counted."""
-        if not all(result.has_scores() for result in self.results.values()):
-            return []
-        return [Metric("NLL_per_foreground", "image"), Metric("Brier_per_foreground", "image")]
-
-    @property
-    def judging_metrics(self) -> list[Metric]:
-        """NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a set.
-
-        A perfectly calibrated model has the lowest; but not of an ECE over a set that is asked for and that labels
-        choose: see the value beside it, if perfectly calibrated.
-        """
-        if self.judging_set is None:
-            return []
-        return [*self.scores[:1], Metric("ECE", self.judging_set)]
-
-    @property
-    def paper_metrics(self) -> list[Metric]:
-        """The paper's metrics: ECE and CECE over each set that labels choose, or over the set that is asked for."""
-        by_label = [one for one in BY_LABEL if one in self.voxels]
-        sets = [self.asked] if self.asked else by_label
-        return [Metric(name, one) for name in PAPER_METRICS for one in sets]
-
-    @property
-    def leading_metrics(self) -> list[Metric]:
-        """The columns of the table of methods; without near and image, the paper's metrics."""
-        errors = self.paper_metrics
-        if self.judging_set is not None:
-            errors = [Metric("ECE", self.judging_set)]
-        return [*self.segmentation_metrics, *self.scores, *errors]
-
-    @property
-    def chosen_cases(self) -> dict[str, str]:
-        """Case -> why it is shown: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-        errors = self.values_of(Metric("ECE", self.main))
-        means = errors.mean(axis=1, skipna=False).dropna()
-        order = list(means.sort_values(kind="stable").index)
-        if len(order) < 2:
-            return dict.fromkeys(order, "The only case")
-        # Of few cases, one may be chosen more than once, and keeps the last title
-        titles = {
-            order[-1]: "Worst calibrated case",
-            order[(len(order) - 1) // 2]: "Median case",
-            order[0]: "Best calibrated case",
-        }
-        others = [case for case in order if case not in titles]
-        if len(self.names) > 1 and others:
-            spread = errors.max(axis=1) - errors.min(axis=1)
-            titles = {spread[others].idxmax(): "Where the methods differ most", **titles}
-        return titles
+        return pd.DataFrame(values, meaning.names)
 
 
 Comparable = Mapping[str, Results] | Sequence[Comparison]
@@ -305,21 +198,16 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
         for one in VOXEL_SETS
         if all(one in result.settings.voxels for result in results.values())
     ]
-    compared: dict[str, dict[str, str]] = {
-        "structures": {},
-        "numbers of bins": {},
-        "voxel sets": {},
+    alike: dict[str, Callable[[FolderResult], object]] = {
+        "structures": lambda one: ", ".join(
+            map("{} {}".format, one.meaning.names, one.meaning.structures)
+        ),
+        "numbers of bins": lambda one: one.settings.num_bins,
     }
-    for name, result in results.items():
-        meaning = result.meaning
-        structures = [f"{meaning.name_of(one)} {one}" for one in meaning.structures]
-        compared["structures"][name] = ", ".join(structures)
-        compared["numbers of bins"][name] = str(result.settings.num_bins)
-        if not voxels:
-            compared["voxel sets"][name] = ", ".join(result.settings.voxels)
-    for what, texts in compared.items():
-        if len({*texts.values()}) > 1:
-            shown = "; ".join(f"{name}: {text}" for name, text in texts.items())
+    if not voxels:
+        alike["voxel sets"] = lambda one: ", ".join(one.settings.voxels)
+    for what, describe in alike.items():
+        if shown := _differing(results, describe):
             raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
     cases = sorted(set.intersection(*(set(result.cases) for result in results.values())))
     if not cases:
@@ -329,10 +217,9 @@ def compare(results: Results, dataset: str = "", *, by_patient: bool | str = Fal
         name: result.take([row for row, case in enumerate(result.cases) if case in cases])
         for name, result in results.items()
     }
-    of_patients = cases_of_patients(cases, by_patient).values()
-    number = {case: row for row, own in enumerate(of_patients) for case in own}
-    patients = np.array([number[case] for case in cases])
-    notes = _notes(results, cases) + next(iter(shared.values())).notes_on_empty_cases
+    patients = patient_numbers(cases, by_patient)
+    notes = _notes(results, cases)
+    notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
     if by_patient:
         notes.append(
             f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
@@ -353,16 +240,15 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
         counts = f"{len(shared)} of {len(every)} cases are compared"
         notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
     for name, result in results.items():
-        notes += [f"{name}: {note}" for note in result.notes_on_training_cases]
+        if note := result.notes.get("training"):
+            notes.append(f"{name}: {note}")
         if result.skipped:
             skipped = _first_few([entry.case for entry in result.skipped])
             notes.append(
                 f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
             )
     for setting in ("protocol", "margin_mm", "tolerance_mm"):
-        values = {name: getattr(result.settings, setting) for name, result in results.items()}
-        if len(set(values.values())) > 1:
-            shown = ", ".join(f"{name}: {value}" for name, value in values.items())
+        if shown := _differing(results, attrgetter(f"settings.{setting}")):
             notes.append(
                 f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
             )
@@ -394,6 +280,14 @@ def _cases_of_different_truth(comparison: Comparison) -> list[str]:
         differ = (sizes != sizes[0]).any((0, -1))
         different.update(np.array(comparison.cases)[complete & differ])
     return sorted(different)
+
+
+def _differing(results: Results, describe: Callable[[FolderResult], object]) -> str:
+    """``one: 15; other: 10``; empty if all methods are alike."""
+    values = {name: describe(result) for name, result in results.items()}
+    if len({*values.values()}) < 2:
+        return ""
+    return "; ".join(f"{name}: {value}" for name, value in values.items())
 
 
 def _first_few(names: Collection[str]) -> str:

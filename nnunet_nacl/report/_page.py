@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +12,16 @@ import numpy as np
 from markupsafe import Markup
 from tqdm import tqdm
 
+from nnunet_nacl import metrics
 from nnunet_nacl.evaluation import NEARLY_ALL
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import BY_LABEL, CORE_PROBABILITY, MARGIN_MM, METRICS, Voxels
+from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.report import _reliability as reliability
-from nnunet_nacl.report import _tables as tables
-from nnunet_nacl.report._comparison import DICE, Comparable, Comparison, compare_all, voxels_text
-from nnunet_nacl.report._slices import CONFIDENCE_COLORS, LOWEST_CONFIDENCE, SURE, case_pictures
-from nnunet_nacl.report._statistics import LEVEL, differences
+from nnunet_nacl.report import _reliability, _slices, _tables
+from nnunet_nacl.report._choice import DICE, voxels_text
+from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all
+from nnunet_nacl.report._statistics import LEVEL, Difference, Order, differences
 from nnunet_nacl.report.plots import (
     Panel,
     draw_panels,
@@ -34,13 +35,12 @@ _ALL_NAMED = 4
 """Up to so many methods are all named on the first screen; of more, the baseline, the best and the calibrated ones."""
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
-_TEMPLATE = "report/templates/report.html.j2"
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 
 @dataclass(frozen=True)
 class PageParts:
-    """Additions of another package to the page, by a template that extends the report's.
+    """Additions of another package to the page, by a template that extends the report's; by default none.
 
     Attributes:
         template: its path in nnunet_nacl.
@@ -48,9 +48,9 @@ class PageParts:
         of_all: makes the additions to the page, the template's ``more_of_all``.
     """
 
-    template: str
-    of_data_set: Callable[[Comparison], object]
-    of_all: Callable[[Sequence[Comparison]], object]
+    template: str = "report/templates/report.html.j2"
+    of_data_set: Callable[[Comparison], object] = lambda _: None
+    of_all: Callable[[Sequence[Comparison]], object] = lambda _: None
 
 
 def is_page(file: Path) -> bool:
@@ -77,28 +77,23 @@ def write_report(
     """
     file = check_output(file, overwrite=overwrite)
     images = None if images is None else Path(images)
+    parts = parts or PageParts()
     comparisons = compare_all(results)
+    sections = [
+        _section(f"d{number}", comparison, file.parent, images, parts.of_data_set(comparison))
+        for number, comparison in enumerate(comparisons, start=1)
+    ]
     content = {
-        "sections": [
-            {
-                **_section(f"d{number}", comparison, file.parent, images),
-                "more": None if parts is None else parts.of_data_set(comparison),
-            }
-            for number, comparison in enumerate(comparisons, start=1)
-        ],
-        "metrics": METRICS.values(),
+        "sections": sections,
         "voxel_sets": [
-            voxels for voxels in _SWITCHED if any(voxels in one.voxels for one in comparisons)
+            one for one in _SWITCHED if any(one in section.sets for section in sections)
         ],
-        "margin_mm": MARGIN_MM,
-        "core_probability": CORE_PROBABILITY,
-        "nearly_all": NEARLY_ALL,
+        "more_of_all": parts.of_all(comparisons),
+        "metrics": metrics,
+        "slices": _slices,
+        "limits": _reliability,
         "level": LEVEL,
-        "limits": reliability,
-        "sure": SURE,
-        "lowest_confidence": LOWEST_CONFIDENCE,
-        "confidence_colors": [f"rgb{color[:3]}" for color in CONFIDENCE_COLORS],
-        "more_of_all": None if parts is None else parts.of_all(comparisons),
+        "nearly_all": NEARLY_ALL,
     }
     with tqdm(desc="drawing", unit=" plots") as progress:
 
@@ -110,133 +105,128 @@ def write_report(
 
         filters = {
             "voxels": voxels_text,
-            "number": tables.number_text,
+            "number": _tables.number_text,
             "percent": lambda share: f"{100 * share:g}",
-            "p": tables.p_text,
+            "p": _tables.p_text,
             "cases": lambda number: "1 case" if number == 1 else f"{number} cases",
-            "exact": tables.exact,
-            "csv": tables.to_csv,
-            "latex": tables.to_latex,
+            "exact": _tables.exact,
+            "csv": _tables.to_csv,
+            "latex": _tables.to_latex,
             "drawn": drawn,
             "color": label_color,
         }
-        template = _TEMPLATE if parts is None else parts.template
-        write_page(file, template, content, filters)
+        write_page(file, parts.template, content, filters)
 
 
-def _section(section_id: str, comparison: Comparison, folder: Path, images: Path | None) -> ByName:
-    """Collect the content of a data set's section, of a page in this folder; the template draws the panels."""
-    results = comparison.results
-    several = len(results) > 1
-    main = comparison.main
-    methods = tables.methods_table(comparison)
-    paper = None
-    if comparison.paper_metrics and comparison.judging_metrics:
-        paper = tables.paper_table(comparison, expected=True, rows=methods.rows)
-    sets = []
+@dataclass(frozen=True)
+class FirstScreen:
+    """What the first screen compares.
+
+    Attributes:
+        assessed: the reliability of the methods that are named; none if no voxel set judges it.
+        order: of the methods by the first of the judging metrics; None without any.
+        dice: method -> its difference to the baseline in Dice, of the methods that are named.
+        better: method -> titles of the calibration metrics by which it is significantly better than the baseline.
+        worse: likewise.
+    """
+
+    assessed: list[_reliability.Reliability]
+    order: Order | None
+    dice: dict[str, Difference]
+    better: dict[str, list[str]]
+    worse: dict[str, list[str]]
+
+
+def first_screen(comparison: Comparison) -> FirstScreen:
+    """Compare the methods for the first screen: of many, the baseline, the best, the calibrated ones."""
+    choice = comparison.choice
+    names = [name for name in comparison.names if name not in comparison.finds_nothing]
+    order = None
+    if choice.judging:
+        order = comparison.order(choice.judging[0])
+        names = order.names or names
+    if len(names) > _ALL_NAMED:
+        kept = {comparison.names[0], names[0], *comparison.calibrated}
+        names = [name for name in names if name in kept]
+    assessed = []
+    if choice.judging_set is not None:
+        of_methods = comparison.reliability[choice.judging_set]
+        assessed = [
+            of_methods[name] for name in names if not np.isnan(of_methods[name].pooled["ECE"])
+        ]
+    better: dict[str, list[str]] = defaultdict(list)
+    worse: dict[str, list[str]] = defaultdict(list)
+    for metric in [*choice.judging, *choice.paper]:
+        for name, gap in differences(comparison.estimates[metric]).items():
+            if gap.is_significant():
+                is_better = (gap.value > 0) == metric.definition.higher_is_better
+                (better if is_better else worse)[name].append(metric.title)
+    in_dice = differences(comparison.estimates[DICE])
+    dice = {name: gap for name, gap in in_dice.items() if name in names}
+    return FirstScreen(assessed, order, dice, better, worse)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A data set's section of the page, whose template draws the panels.
+
+    Attributes:
+        id: in the page.
+        comparison: of the methods on the data set.
+        first: its first screen.
+        tables: by name; None for one that is not shown.
+        sets: voxel set -> further metrics, diagrams of all methods together, and of each method.
+        tradeoff: Dice against calibration.
+        reviews: method -> address of its review's page.
+        cases: case -> its id, title, reliability diagrams, and pictures.
+        settings: method -> its calibration, settings and versions, as JSON but for texts.
+        more: additions of ``PageParts``.
+    """
+
+    id: str
+    comparison: Comparison
+    first: FirstScreen
+    tables: dict[str, _tables.Table | None]
+    sets: dict[Voxels, tuple[_tables.Table, list[Panel], list[Panel]]]
+    tradeoff: list[Panel]
+    reviews: dict[str, str]
+    cases: dict[str, ByName]
+    settings: dict[str, dict[str, str]]
+    more: object
+
+
+def _section(
+    section_id: str, comparison: Comparison, folder: Path, images: Path | None, more: object
+) -> Section:
+    """Collect a section of a page that will lie in this folder."""
+    several = len(comparison.results) > 1
+    main = comparison.choice.main
+    methods = _tables.methods_table(comparison)
+    tables: dict[str, _tables.Table | None] = {
+        "methods": methods,
+        "paper": None,
+        "structures": _tables.structures_table(comparison),
+        "differences": _tables.differences_table(comparison) if several else None,
+        "cases": _tables.cases_table(comparison),
+    }
+    if comparison.choice.paper and comparison.choice.judging:
+        tables["paper"] = _tables.paper_table(comparison, expected=True, rows=methods.rows)
+    sets = {}
     for voxels in _SWITCHED:
         if voxels not in comparison.voxels:
             continue
         shown = comparison if voxels == main else comparison.over(voxels)
         # Diagrams of the image would show little besides the easy background
         is_drawn = voxels != "image" or voxels == main
-        of_set = {
-            "voxels": voxels,
-            "by_label": voxels in BY_LABEL,
-            "scores": tables.scores_table(shown),
-            "overlaid": reliability_panels(shown, overlaid=True) if is_drawn else [],
-            "single": reliability_panels(shown) if is_drawn and several else [],
-        }
-        sets.append(of_set)
-    pages = {name: one.origin.pred_folders[0] / "review.html" for name, one in results.items()}
-    return {
-        "id": section_id,
-        "comparison": comparison,
-        "main": main,
-        "colors": results[comparison.names[0]].meaning.smallest_names,
-        "near_is_nearly_all": [name for name, one in results.items() if one.near_is_nearly_all],
-        "first": first_screen(comparison),
-        "lead": reliability_panels(comparison, overlaid=True)[0],
-        "settings": _settings(comparison),
-        "tables": {
-            "methods": methods,
-            "paper": paper,
-            "structures": tables.structures_table(comparison),
-            "differences": tables.differences_table(comparison) if several else None,
-            "cases": tables.cases_table(comparison),
-        },
-        "sets": sets,
-        "tradeoff": tradeoff_panels(comparison) if several else [],
-        "reviews": {
-            name: quote(Path(os.path.relpath(page, folder)).as_posix())
-            for name, page in pages.items()
-            if page.is_file()
-        },
-        "shown_cases": {
-            case: {
-                "id": f"{section_id}-case-{number}",
-                "title": title,
-                "curves": reliability_panels(comparison.of_case(case), overlaid=True, title=case),
-                "pictures": case_pictures(comparison, case, images),
-            }
-            for number, (case, title) in enumerate(comparison.chosen_cases.items(), start=1)
-        },
-    }
-
-
-def first_screen(comparison: Comparison) -> ByName:
-    """Collect the content of the first screen.
-
-    - ``assessments``: reliability of the methods that are named; of many, the baseline, the best, the calibrated ones.
-    - ``error_set``: the voxel set of their ECE.
-    - ``judged``: the metric that orders the methods, and ``order``; None if it was not evaluated.
-    - ``against_baseline``: method -> its difference in Dice, None if there is none, and the calibration metrics by
-      which it is significantly better and worse.
-    """
-    judging = comparison.judging_metrics  # without near and image, nothing is judged
-    order = comparison.order(judging[0]) if judging else None
-    names = [name for name in comparison.names if name not in comparison.finds_nothing]
-    if order is not None and order.names:
-        names = order.names
-    if len(names) > _ALL_NAMED:
-        kept = {comparison.names[0], names[0], *comparison.calibrated}
-        names = [name for name in names if name in kept]
-    error_set = comparison.judging_set or comparison.main
-    reliabilities = [comparison.reliability[error_set][name] for name in names]
-    gaps = {
-        metric: differences(comparison.estimates[metric])
-        for metric in [DICE, *judging, *comparison.paper_metrics]
-    }
-    against = {}
-    for name, dice in gaps.pop(DICE).items():
-        if name not in names:
-            continue
-        better: list[str] = []
-        worse: list[str] = []
-        for metric, gap in gaps.items():
-            if gap[name].is_significant():
-                is_better = (gap[name].value > 0) == metric.definition.higher_is_better
-                (better if is_better else worse).append(metric.title)
-        against[name] = {
-            "dice": None if np.isnan(dice.value) else dice,
-            "better": better,
-            "worse": worse,
-        }
-    return {
-        "assessments": [
-            one for one in reliabilities if judging and not np.isnan(one.pooled["ECE"])
-        ],
-        "error_set": error_set,
-        "judged": judging[0] if judging else None,
-        "order": order,
-        "against_baseline": against,
-    }
-
-
-def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
-    """Return method -> its calibration, settings and versions, as JSON but for texts."""
+        overlaid = reliability_panels(shown, overlaid=True) if is_drawn else []
+        single = reliability_panels(shown) if is_drawn and several else []
+        sets[voxels] = (_tables.scores_table(shown), overlaid, single)
+    reviews = {}
     settings = {}
     for name, result in comparison.results.items():
+        page = result.origin.pred_folders[0] / "review.html"
+        if page.is_file():
+            reviews[name] = quote(Path(os.path.relpath(page, folder)).as_posix())
         values = {
             "calibrated by": comparison.calibrated.get(name),
             **result.origin.settings_json(),
@@ -246,4 +236,17 @@ def _settings(comparison: Comparison) -> dict[str, dict[str, str]]:
             key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             for key, value in values.items()
         }
-    return settings
+    cases = {
+        case: {
+            "id": f"{section_id}-case-{number}",
+            "title": title,
+            "curves": reliability_panels(comparison.of_case(case), overlaid=True, title=case),
+            "pictures": _slices.case_pictures(comparison, case, images),
+        }
+        for number, (case, title) in enumerate(_slices.chosen_cases(comparison).items(), start=1)
+    }
+    tradeoff = tradeoff_panels(comparison) if several else []
+    first = first_screen(comparison)
+    return Section(
+        section_id, comparison, first, tables, sets, tradeoff, reviews, cases, settings, more
+    )

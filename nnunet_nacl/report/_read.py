@@ -1,6 +1,7 @@
 """Read, name and check against its files what ``nnunet_nacl evaluate`` wrote."""
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,28 +36,27 @@ def read_results(
         raise ValueError(
             f"names: expected one for each of the {len(files)} summaries; got {len(given)}."
         )
-    found: dict[str, dict[str, list[FolderResult]]] = {}
+    found: dict[tuple[str, str], list[FolderResult]] = defaultdict(list)
     methods: dict[tuple[str, str], Path] = {}
     for file, name, result in zip(files, map(printable, given), results, strict=True):
         truth = os.path.normpath(result.origin.folders[0].gt_folder)
-        data_set = printable(dataset_in(truth) or "")
+        key = (printable(dataset_in(truth) or ""), name)
         method = model_in(unresolved(file)) or file
-        if names is None and methods.setdefault((data_set, name), method) != method:
-            other = methods[data_set, name]
+        other = methods.setdefault(key, method)
+        if names is None and other != method:
             raise ValueError(
                 f"{other}, {method} would both be called {name!r}; name them with --names."
             )
-        found.setdefault(data_set, {}).setdefault(name, []).append(result)
-    merged: dict[str, dict[str, FolderResult]] = {data_set: {} for data_set in found}
+        found[key].append(result)
+    merged: dict[str, dict[str, FolderResult]] = defaultdict(dict)
     try:
-        for data_set, by_name in found.items():
-            for name, parts in by_name.items():
-                merged[data_set][name] = FolderResult.merged(parts)
+        for (data_set, name), parts in found.items():
+            merged[data_set][name] = FolderResult.merged(parts)
     except ValueError as error:
         raise ValueError(
             f"{name}: {error} Give methods names of their own with --names."
         ) from error
-    return merged
+    return dict(merged)
 
 
 def _read(summary: Path) -> FolderResult:

@@ -1,6 +1,8 @@
-"""Slices of cases as every method sees them: read from the files, and drawn as layers that the page embeds."""
+"""The cases that the page shows, and their slices as every method sees them: read, and drawn as layers."""
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState
-from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, training_image
+from nnunet_nacl.nnunet import LabelMap, NpzChannels, Reader, first_channel, training_image
 from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
+from nnunet_nacl.report._choice import Metric
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import ByName, Floats, Labels, Singles
 
@@ -30,6 +33,26 @@ _WRONG = (255, 45, 45)
 _NUM_SLICES = 6  # of each case, and the one with the largest structures
 
 
+def chosen_cases(comparison: Comparison) -> dict[str, str]:
+    """Return case -> why it is shown: chosen by the mean of the methods' ECE, and by how much the methods differ."""
+    errors = comparison.by_case(Metric("ECE", comparison.choice.main))
+    means = errors.mean(axis=1, skipna=False).dropna()
+    order = list(means.sort_values(kind="stable").index)
+    if len(order) < 2:
+        return dict.fromkeys(order, "The only case")
+    # Of few cases, one may be chosen more than once, and keeps the last title
+    titles = {
+        order[-1]: "Worst calibrated case",
+        order[(len(order) - 1) // 2]: "Median case",
+        order[0]: "Best calibrated case",
+    }
+    others = [case for case in order if case not in titles]
+    if len(comparison.names) > 1 and others:
+        spread = errors.max(axis=1) - errors.min(axis=1)
+        titles = {spread[others].idxmax(): "Where the methods differ most", **titles}
+    return titles
+
+
 @dataclass(frozen=True)
 class Slices:
     """Slices of a case as all methods see them: arrays (S, H, W), cropped to the structures.
@@ -37,7 +60,7 @@ class Slices:
     Attributes:
         numbers: (S,) of the slices, among ``num_slices``.
         num_slices: of the case.
-        aspect: height of a voxel over its width.
+        aspect: height of a voxel over its width, in the predictions as in the evaluation.
         ground_truth: labels; ignored voxels have ``IGNORED``.
         image: the mean of the first file's channels, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
@@ -62,14 +85,13 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
     states = comparison.file_states(case)
-    first, *_ = comparison.results.values()  # the others' labels and reader are the same
-    origin = first.origin
+    baseline = comparison.names[0]  # the others' ground truth, labels and reader are the same
+    origin = comparison.results[baseline].origin
     reader = Reader(origin.reader)
-    truth_file = _file(next(iter(states.values()))["ground_truth"])
-    read = reader.read_labels(truth_file)
-    truth = read.labels.astype(np.int64)
+    truth_file = _file(states[baseline]["ground_truth"])
+    truth, geometry = reader.read_labels(truth_file)
     truth[truth > max(origin.meaning.known)] = IGNORED  # the ignore label is above all others
-    areas = (truth > 0).reshape(len(truth), -1).sum(1)
+    areas = (truth > 0).sum((1, 2))
     numbers = [len(truth) // 2]
     if areas.any():
         filled = np.flatnonzero(areas)
@@ -79,12 +101,15 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     methods: dict[str, tuple[Labels, Floats]] = {}
     for name, files in states.items():
         try:
-            segmentation = reader.read_labels(_file(files["prediction"])).labels[numbers]
+            predicted = reader.read_labels(_file(files["prediction"]))
             p = _probabilities(_file(files["probabilities"]), numbers)
         except Exception as error:  # noqa: BLE001, PERF203 - a damaged file makes the readers raise nearly anything
             missing.append(f"{name}: {error}")
         else:
-            methods[name] = (segmentation, origin.meaning.activation.lowest_confidence(p))
+            confidence = origin.meaning.activation.lowest_confidence(p)
+            methods[name] = (predicted.labels[numbers], confidence)
+            if predicted.geometry.known:  # the place that the evaluation took the case to have
+                geometry = predicted.geometry
     image = None
     try:
         labels = truth_file.parent.resolve()
@@ -93,16 +118,17 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         else:
             beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
             file = first_channel(images or beside, case, truth_file)
-        whole = reader.read_gray(file, read, ignore_geometry=origin.settings.ignore_geometry)
+        place = LabelMap(truth, geometry)
+        whole = reader.read_gray(file, place, ignore_geometry=origin.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")
-    shown = [truth[numbers] > 0, *(segmentation > 0 for segmentation, _ in methods.values())]
-    window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
+    shown = [truth[numbers], *(segmentation for segmentation, _ in methods.values())]
+    window = (slice(None), *window_around(np.any(np.stack(shown) > 0, axis=(0, 1))))
     return Slices(
         numbers=numbers,
         num_slices=len(truth),
-        aspect=read.geometry.aspect,
+        aspect=geometry.aspect,
         ground_truth=truth[numbers][window],
         image=None if image is None else image[window],
         methods={
@@ -116,14 +142,11 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
 def _probabilities(file: Path, numbers: list[int]) -> Singles:
     """Read the probabilities (C, S, H, W) of some slices, holding one whole channel at a time."""
     channels = NpzChannels(file)
-    num_channels, *shape = channels.shape
-    p = np.empty((num_channels, len(numbers), *shape[1:]), np.float32)
-    whole = np.empty(shape, np.float32)
-    for channel, part, block in channels.blocks():
-        whole.reshape(-1)[part] = block
-        if part.stop == whole.size:
-            p[channel] = whole[numbers]
-    return p
+    p = []
+    for _, blocks in groupby(channels.blocks(), itemgetter(0)):
+        whole = np.concatenate([block for _, _, block in blocks])
+        p.append(whole.reshape(channels.shape[1:])[numbers].astype(np.float32))
+    return np.array(p)
 
 
 def _file(state: FileState | None) -> Path:

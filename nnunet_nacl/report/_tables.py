@@ -11,15 +11,8 @@ import pandas as pd
 
 from nnunet_nacl.files import csv_text, printable
 from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Interval, Voxels
-from nnunet_nacl.report._comparison import (
-    DICE,
-    Comparable,
-    Comparison,
-    Metric,
-    compare_all,
-    of_each,
-    voxels_text,
-)
+from nnunet_nacl.report._choice import DICE, Metric, voxels_text
+from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all, of_each
 from nnunet_nacl.report._statistics import LEVEL, differences
 
 _BOLD = "Bold: significantly better than all others on these cases."
@@ -29,10 +22,8 @@ _EXPECTED = (
 _LATEX = str.maketrans(
     {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-)
-_LATEX_SPECIAL = str.maketrans(
-    {character: f"\\{character}" for character in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {character: f"\\{character}" for character in "&%$#_{}"}
 )
 
 
@@ -121,18 +112,16 @@ class Table:
 
     def values(self) -> pd.DataFrame:
         """Return the unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
-        found = {}
+        found = []
         for head, cells in self.columns.items():
             title = head.rstrip(" ↑↓")
-            found[title] = [cell.number for cell in cells]
-            further = {
-                f"{title} low": [cell.interval[0] for cell in cells],
-                f"{title} high": [cell.interval[1] for cell in cells],
-                f"{title} p": [cell.p for cell in cells],
-            }
-            if not any(cell.is_short for cell in cells):
-                found |= {name: own for name, own in further.items() if not np.isnan(own).all()}
-        return pd.DataFrame(found, self.frame.index, dtype=np.float64)
+            numbers = [(cell.number, *cell.interval, cell.p) for cell in cells]
+            titles = [title, f"{title} low", f"{title} high", f"{title} p"]
+            own = pd.DataFrame(numbers, self.frame.index, titles, dtype=np.float64)
+            is_shown = own.notna().any() & (not any(cell.is_short for cell in cells))
+            is_shown[title] = True
+            found.append(own.loc[:, is_shown])
+        return pd.concat(found, axis=1)
 
 
 def to_markdown(table: Table) -> str:
@@ -152,15 +141,19 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     r"""Return a LaTeX table for ``\usepackage{booktabs}``."""
-    style = table.frame.map(str).style.format(escape="latex")
-    style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
+
+    def escaped(text: object) -> str:
+        return str(text).translate(_LATEX)
+
+    style = table.frame.style.format(escaped)
+    style = style.format_index(escaped, axis=0).format_index(escaped, axis=1)
     bold = table.frame.map(lambda cell: "textbf:--rwrap;" if cell.is_bold else "")
     style = style.apply(lambda _: bold, axis=None)
-    caption = f"{table.heading}. {table.caption}".translate(_LATEX_SPECIAL)
+    caption = escaped(f"{table.heading}. {table.caption}")
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.heading.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
     text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
-    return text.translate(_LATEX)
+    return text
 
 
 def to_csv(table: Table) -> str:
@@ -169,11 +162,7 @@ def to_csv(table: Table) -> str:
     return csv_text([texts.columns, *texts.to_numpy()], lineterminator="\n")
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
-    "markdown": to_markdown,
-    "latex": to_latex,
-    "csv": to_csv,
-}
+FORMATS = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
 
 
 def column(numbers: Iterable[float], **style: Any) -> list[Cell]:
@@ -212,14 +201,14 @@ def metric_columns(
 
 def methods_table(comparison: Comparison) -> Table:
     """Make the table of segmentation, scores and ECE, ordered by the metric that judges calibration."""
-    metrics = comparison.leading_metrics
-    ordered = comparison.order((comparison.judging_metrics or metrics)[0]).names
+    metrics = comparison.choice.leading
+    ordered = comparison.order((comparison.choice.judging or metrics)[0]).names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=True)
     notes = [f"Cases: {len(comparison.cases)}."]
     if len(columns) > len(metrics):
         notes.append(_EXPECTED)
-    judged = comparison.judging_set
+    judged = comparison.choice.judging_set
     if judged is not None and judged in LABEL_FREE:
         chance = (comparison.reliability[judged][name].by_chance[1] for name in rows)
         columns[f"ECE {judged} by chance up to"] = column(chance)
@@ -234,9 +223,9 @@ def paper_table(
     comparison: Comparison, *, expected: bool = False, rows: Sequence[str] | None = None
 ) -> Table:
     """Make the table of papers: means over cases of Dice, HD95, ECE and CECE over sets that labels choose."""
-    metrics = comparison.segmentation_metrics + comparison.paper_metrics
+    metrics = comparison.choice.segmentation + comparison.choice.paper
     is_pooled = any(
-        metric.definition.is_pooled(metric.voxels) for metric in comparison.paper_metrics
+        metric.definition.is_pooled(metric.voxels) for metric in comparison.choice.paper
     )
     how = "of all cases pooled" if is_pooled else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
@@ -256,7 +245,7 @@ def differences_table(comparison: Comparison) -> Table:
             Cell(gap.value, gap.interval, gap.p_holm, metric.definition.digits, signed=True)
             for gap in differences(comparison.estimates[metric]).values()
         ]
-        for metric in comparison.leading_metrics + comparison.paper_metrics
+        for metric in comparison.choice.leading + comparison.choice.paper
     }
     note = (
         f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
@@ -268,22 +257,25 @@ def differences_table(comparison: Comparison) -> Table:
 
 def structures_table(comparison: Comparison) -> Table:
     """Make the table of Dice, HD95 and class ECE of each structure."""
-    error = Metric("ECE", comparison.main)
+    error = Metric("ECE", comparison.choice.main)
     columns = {}
-    for metric in [*comparison.segmentation_metrics, error]:
+    for metric in [*comparison.choice.segmentation, error]:
         head, arrow = metric.head.rsplit(maxsplit=1)
         title = f"class {head}" if metric.voxels else head
-        for name, values in comparison.of_structures(metric).items():
-            columns[f"{title} {name} {arrow}"] = column(values, digits=metric.definition.digits)
+        values = comparison.by_structure(metric)
+        for name in values:
+            columns[f"{title} {name} {arrow}"] = column(
+                values[name], digits=metric.definition.digits
+            )
     pooled = " of all cases together" if error.definition.is_pooled(error.voxels) else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(error.voxels)}{pooled}."
-    rows = comparison.structures
+    rows = list(values.index)
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 
 def scores_table(comparison: Comparison) -> Table:
     """Make the table of further metrics: pooled ones, means over cases, and the two parts of NLL and Brier."""
-    voxels = comparison.main
+    voxels = comparison.choice.main
     methods = comparison.reliability[voxels].values()
     columns = {}
     for metric in CALIBRATION_METRICS.values():
@@ -312,13 +304,13 @@ def scores_table(comparison: Comparison) -> Table:
 
 def cases_table(comparison: Comparison) -> Table:
     """Make the table of Dice and ECE of every case and method."""
-    metrics = (DICE, Metric("ECE", comparison.main))
+    metrics = (DICE, Metric("ECE", comparison.choice.main))
     columns = {
-        f"{metric.name} {name}": column(comparison.values_of(metric)[name])
+        f"{metric.name} {name}": column(comparison.by_case(metric)[name])
         for name in comparison.names
         for metric in metrics
     }
-    note = f"Dice: mean over the structures. ECE: {voxels_text(comparison.main)}."
+    note = f"Dice: mean over the structures. ECE: {voxels_text(comparison.choice.main)}."
     return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")
 
 

@@ -18,15 +18,8 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.metrics import Estimate, Voxels
-from nnunet_nacl.report._comparison import (
-    DICE,
-    Comparable,
-    Comparison,
-    Metric,
-    compare_all,
-    of_each,
-    voxels_text,
-)
+from nnunet_nacl.report._choice import DICE, Metric, voxels_text
+from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all, of_each
 from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._tables import number_text
 from nnunet_nacl.typing import Floats
@@ -227,7 +220,7 @@ def reliability_curves(
         xlim=(0, 1),
         ylim=(0, 1),
         yticks=(0, 1),
-        xlabel=f"confidence, {voxels_text(comparison.main)}",
+        xlabel=f"confidence, {voxels_text(comparison.choice.main)}",
         ylabel="share of\nvoxels",
     )
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
@@ -268,7 +261,9 @@ def reliability_panels(
     comparison: Comparison, *, overlaid: bool = False, title: str | None = None
 ) -> list[Panel]:
     """Return a diagram for each method, or one of all of them; with regions, for each region."""
-    of_methods = [method.curves for method in comparison.reliability[comparison.main].values()]
+    of_methods = [
+        method.curves for method in comparison.reliability[comparison.choice.main].values()
+    ]
     alone = ([curve] for curves in of_methods for curve in curves)
     title = comparison.dataset if title is None else title
     return [
@@ -279,10 +274,10 @@ def reliability_panels(
 
 def tradeoff_panels(comparison: Comparison) -> list[Panel]:
     """Dice against the metrics that judge calibration; over a set that is asked for, against ECE and CECE."""
-    judging = [] if comparison.asked else comparison.judging_metrics
+    judging = [] if comparison.chosen_voxels else comparison.choice.judging
     return [
         partial(tradeoff_scatter, comparison, metric)
-        for metric in judging or comparison.paper_metrics
+        for metric in judging or comparison.choice.paper
     ]
 
 

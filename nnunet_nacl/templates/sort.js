@@ -1,4 +1,4 @@
-// A table is sorted by the column whose button is pressed; pressed again, the other way round. Cells without a value go last.
+// Pressed again, a column sorts the other way round; cells without a value go last.
 function sortBy(table, column, sign) {
   for (const head of table.tHead.rows[0].cells) head.removeAttribute("aria-sort");
   table.tHead.rows[0].cells[column].setAttribute("aria-sort", sign < 0 ? "descending" : "ascending");

@@ -16,7 +16,7 @@ from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
 
 def test_the_voxel_set_that_is_asked_for_stays(comparison: Comparison) -> None:
-    assert comparison.over("union").main == "union"
+    assert comparison.over("union").choice.main == "union"
     with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all\."):
         comparison.over("all")
 
@@ -28,7 +28,7 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    errors = comparison.values_of(Metric("ECE", "foreground"))["one"]
+    errors = comparison.by_case(Metric("ECE", "foreground"))["one"]
     assert errors.tolist() == one.values("ECE", "foreground")[2:].tolist()
 
 
@@ -60,15 +60,15 @@ def test_what_is_not_alike_is_said() -> None:
     other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3))
     other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare({"one": one, "other": other})
-    assert comparison.scores == []  # the paper's protocol drops voxels
-    assert comparison.segmentation_metrics == [DICE]
+    assert comparison.choice.scores == []  # the paper's protocol drops voxels
+    assert comparison.choice.segmentation == [DICE]
     assert comparison.notes == [
         "other: cases that could not be evaluated (1): x.",
         (
-            "The methods were evaluated with different protocol (one: standard, other: authors) "
+            "The methods were evaluated with different protocol (one: standard; other: authors) "
             "and are not quite comparable."
         ),
-        "The methods were evaluated with different margin_mm (one: 5.0, other: 3) and are not quite comparable.",
+        "The methods were evaluated with different margin_mm (one: 5.0; other: 3) and are not quite comparable.",
         "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
 

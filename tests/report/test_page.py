@@ -16,6 +16,7 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import Metric, compare, read_results, write_report
 from nnunet_nacl.report._page import first_screen
+from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
@@ -109,9 +110,9 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
     # Each case has its own reliability, as in the paper's figure 11, whose legend has the ECE of that case
-    (worst,) = [case for case, title in comparison.chosen_cases.items() if title == "Worst calibrated case"]
+    (worst,) = [case for case, title in chosen_cases(comparison).items() if title == "Worst calibrated case"]
     (label,) = [one for one in page.svg_labels if one.startswith(f"{worst}. accuracy")]
-    assert f"soft ({comparison.values_of(Metric('ECE', 'near')).loc[worst, 'soft']:.3f})" in label
+    assert f"soft ({comparison.by_case(Metric('ECE', 'near')).loc[worst, 'soft']:.3f})" in label
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -119,11 +120,11 @@ def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
     told = first_screen(compare(results))
-    assert {one.name: one.verdict.value for one in told["assessments"]} == {
+    assert {one.name: one.verdict.value for one in told.assessed} == {
         "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
     }  # fmt: skip
-    assert told["assessments"][0].name == "true"
-    assert told["order"].leaders == ["true"]
+    assert told.assessed[0].name == "true"
+    assert told.order.leaders == ["true"]
     first = write(tmp_path, results).text.partition("Further tables")[0]
     assert "Near is more than 95" not in first
     right = r"it is right (89|90|91)\s% of the time \(interval \d\d to 9\d\s%\)\."
@@ -168,7 +169,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     write(tmp_path, results)
     text = (tmp_path / "page.html").read_text()
     verdict, table, paper = text.partition('<div class="verdict">')[2].split("<table", 3)[:3]
-    assert "different margin_mm (soft: 5.0, true: 3.0, sharp: 5.0)" in verdict
+    assert "different margin_mm (soft: 5.0; true: 3.0; sharp: 5.0)" in verdict
     rows = [re.findall('<th scope="row">(.*?)</th>', one) for one in (table, paper)]
     assert rows[0] == rows[1] == [*compare(results).order(Metric("NLL_per_foreground", "image")).names] != [*results]
     near = text.partition('id="d1-reliability"')[2].partition('<div class="of-set near">')[2]
@@ -185,8 +186,8 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     (folder / "calibration_applied.json").write_text(applied)
     results["m5"] = placed_in(results["m5"], folder)
     told = first_screen(compare(results))
-    names = told["order"].names
-    assert [one.name for one in told["assessments"]] == [name for name in names if name in {"m0", names[0], "m5"}]
+    names = told.order.names
+    assert [one.name for one in told.assessed] == [name for name in names if name in {"m0", names[0], "m5"}]
     page = re.sub(r"\s+", " ", write(tmp_path, results).text)
     assert "m5 (calibrated by temperature)" in page
 

@@ -19,7 +19,7 @@ from tests.report.generated import make_blurred, table_of, with_origin
 
 def verdict_on(result: FolderResult) -> Any:
     comparison = compare({"one": result})
-    return comparison.reliability[comparison.main]["one"]
+    return comparison.reliability[comparison.choice.main]["one"]
 
 
 def verdict_by(sure: np.ndarray, y: np.ndarray) -> Any:

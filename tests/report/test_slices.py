@@ -12,10 +12,11 @@ import SimpleITK as sitk
 from skimage.io import imsave
 
 from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions, Reader
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, Metric, compare, read_results
-from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, read_slices, slice_layers
+from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, chosen_cases, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
@@ -49,11 +50,11 @@ def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
 
 def test_chosen_cases(runs: dict[str, Path]) -> None:
     comparison = read(*runs.values())
-    values = comparison.values_of(Metric("ECE", "foreground"))
+    values = comparison.by_case(Metric("ECE", "foreground"))
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    differ, worst, median, best = comparison.over("foreground").chosen_cases
+    differ, worst, median, best = chosen_cases(comparison.over("foreground"))
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]
     assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])
@@ -101,6 +102,17 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     assert data.image is None
     assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
     assert f"image: {file} does not lie where " in data.missing[1]
+
+
+def test_slices_have_the_shape_that_the_predictions_say(copied: Path) -> None:
+    """As distances in the evaluation, though the ground truth says another."""
+    soft, file = copied / "predictions" / "soft", copied / "labelsTs" / "case_01.nii.gz"
+    image = sitk.ReadImage(str(file))
+    image.SetSpacing([1, 3])
+    sitk.WriteImage(image, str(file))
+    evaluate(Predictions.of_folder(copied / "labelsTs", soft), Settings(ignore_geometry=True))
+    data = read_slices(read(soft), "case_01")
+    assert (data.aspect, data.missing) == (1.0, [])
 
 
 def test_regions_in_three_dimensions(tmp_path: Path) -> None:

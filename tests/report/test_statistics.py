@@ -49,7 +49,7 @@ def test_wilcoxon_by_hand() -> None:
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     found = differences_in(comparison, ECE)
     assert list(found) == ["right", "soft"]
-    base, right = (comparison.values_of(ECE)[name] for name in ("sharp", "right"))
+    base, right = (comparison.by_case(ECE)[name] for name in ("sharp", "right"))
     assert found["right"].value == pytest.approx(np.mean(right - base), abs=1e-12)
     p = stats.wilcoxon(right, base).pvalue
     assert p == 2 / 2**8

@@ -52,7 +52,7 @@ def test_latex() -> None:
         "\\label{tab:methods-more}\n\\begin{tabular}{lcc}\n\\toprule\n",
         "& ECE $\\downarrow$ & gap \\\\\n",
         "a\\_\\textbar{}b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200* p \\textless{} 0.001 \\\\\n",
-        "c\\$\\textless{}i\\textgreater{}\\&\\textasciitilde  & 0.250 & +0.010 p = 0.200 \\\\\n",
+        "c\\$\\textless{}i\\textgreater{}\\&\\textasciitilde{} & 0.250 & +0.010 p = 0.200 \\\\\n",
         "[d] & -- & 0.000 \\\\\n\\bottomrule\n\\end{tabular}\n\\end{table}\n",
     ):
         assert line in text

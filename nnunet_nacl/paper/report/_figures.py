@@ -252,7 +252,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
     """Return the paper's radar plot."""
-    return [partial(radar, comparison, Metric("ECE", comparison.main))]
+    return [partial(radar, comparison, Metric("ECE", comparison.choice.main))]
 
 
 FIGURES: dict[FigureKind, tuple[DrawStudy, str, str]] = {
@@ -307,7 +307,7 @@ def study_figure(comparison: Comparison, study: Study) -> tuple[str, list[Panel]
     if kind == "radar" and len({one.group for one in study.compared(comparison.names)}) < 3:
         kind = "curves"
     draw, left_out, caption = FIGURES[kind]
-    metrics = [DICE, *comparison.judging_metrics, *comparison.paper_metrics]
+    metrics = [DICE, *comparison.choice.judging, *comparison.choice.paper]
     panels: list[Panel] = [
         partial(draw, comparison, study, metric) for metric in metrics if metric.name != left_out
     ]

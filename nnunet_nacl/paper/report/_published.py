@@ -118,12 +118,12 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     """Show our means over cases beside the paper's published values: of the data set, or the mean of its six."""
     theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
-    voxels = comparison.asked or "foreground"
+    voxels = comparison.chosen_voxels or "foreground"
     metrics = [DICE]
-    if len(comparison.segmentation_metrics) > 1:
+    if len(comparison.choice.segmentation) > 1:
         metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
-        metrics += comparison.over(voxels).paper_metrics
+        metrics += comparison.over(voxels).choice.paper
     columns = metric_columns(comparison, metrics)
     means = published().query("structure == ''")
     for name, head in _THEIR_COLUMNS.items():

@@ -66,7 +66,7 @@ class Ranking:
 
 def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
-    judging, *others = (comparison.judging_metrics for comparison in comparisons)
+    judging, *others = (comparison.choice.judging for comparison in comparisons)
     if not judging or any(metrics != judging for metrics in others):
         return []
     return [_rank_by([DICE, *judging], comparisons, SUM_RANK)]
@@ -76,7 +76,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = _paper_voxels(comparisons)
     metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
-    if all(len(comparison.segmentation_metrics) > 1 for comparison in comparisons):
+    if all(len(comparison.choice.segmentation) > 1 for comparison in comparisons):
         metrics.insert(1, Metric("HD95"))
     return _rank_by(metrics, comparisons, scheme)
 
@@ -85,7 +85,7 @@ def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
     if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
-        schemes = [SUM_RANK] if comparisons[0].asked else []
+        schemes = [SUM_RANK] if comparisons[0].chosen_voxels else []
     by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
     return [*rank_by_scores(comparisons), *by_paper]
 
@@ -97,7 +97,7 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
         for voxels in (*BY_LABEL, *LABEL_FREE)
         if all(voxels in comparison.voxels for comparison in comparisons)
     ]
-    return comparisons[0].asked or shared[0]
+    return comparisons[0].chosen_voxels or shared[0]
 
 
 def _rank_by(

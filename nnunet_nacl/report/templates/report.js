@@ -24,9 +24,8 @@ for (const slider of document.querySelectorAll(".slider")) {
     slider.querySelector("output").textContent = slices[input.value].dataset.number;
   };
   input.addEventListener("input", show);
-  show(); // a browser that loads the page again may keep the slider where it was
+  show(); // reloaded, it may keep its place
 }
-// What a link leads to is unfolded; on paper, everything is.
 const unfold = () => {
   const target = document.getElementById(location.hash.slice(1));
   const folded = target?.closest("details") ?? target?.nextElementSibling;

@@ -1,0 +1,108 @@
+"""Metrics that compare methods, and the choice of metrics and voxel sets that tables and plots show."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import (
+    BY_LABEL,
+    LABEL_FREE,
+    METRICS,
+    PAPER_METRICS,
+    MetricDefinition,
+    Voxels,
+)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that compares methods, such as ``Dice`` or ``ECE`` over a voxel set; ``name`` is in ``METRICS``."""
+
+    name: str
+    voxels: Voxels | Literal[""] = ""
+
+    @property
+    def definition(self) -> MetricDefinition:
+        return METRICS[self.name]
+
+    @property
+    def title(self) -> str:
+        return self.definition.titled(self.voxels)
+
+    @property
+    def head(self) -> str:
+        """The title, its unit, and an arrow in the better direction."""
+        unit = self.definition.unit
+        arrow = {True: " ↑", False: " ↓", None: ""}[self.definition.higher_is_better]
+        return f"{self.title} ({unit}){arrow}" if unit else f"{self.title}{arrow}"
+
+    @property
+    def axis(self) -> str:
+        """The title, and over which voxels: plots and tables show the same value."""
+        if self.definition.over_cases == "sums":
+            return self.title
+        return f"{self.title}, {'pooled' if self.definition.is_pooled(self.voxels) else 'mean over cases'}"
+
+
+DICE = Metric("Dice")
+
+
+def voxels_text(voxels: str) -> str:
+    """Name a voxel set within a sentence: ``near the structures``, ``over the union``."""
+    return "near the structures" if voxels == "near" else f"over the {voxels}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The metrics and voxel sets that tables and plots show.
+
+    Attributes:
+        main: the voxel set of what is shown over one set: the user's, else near, else the first that was evaluated.
+        judging_set: the set whose ECE judges calibration: the user's, else near, else the image, else none.
+        segmentation: Dice, and HD95 if surfaces were measured: in voxels where images have no spacing.
+        scores: NLL and Brier per foreground voxel, if they were counted.
+        judging: NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a
+            set. A perfectly calibrated model has the lowest, but not of an ECE over a set that the user chose and that
+            labels choose: see the value beside it, if perfectly calibrated.
+        paper: the paper's ECE and CECE over each set that labels choose, or over the user's.
+        leading: the columns of the table of methods; without a judging set, the paper's metrics are among them.
+    """
+
+    main: Voxels
+    judging_set: Voxels | None
+    segmentation: list[Metric]
+    scores: list[Metric]
+    judging: list[Metric]
+    paper: list[Metric]
+    leading: list[Metric]
+
+
+def choose(
+    results: Collection[FolderResult], evaluated: Sequence[Voxels], asked: Voxels | None
+) -> Choice:
+    """Choose from what methods have, of the evaluated voxel sets, and from the set that the user asks for, if any."""
+    segmentation = [DICE]
+    if all(result.settings.surface for result in results):
+        in_mm = all(result.origin.reader != "NaturalImage2DIO" for result in results)
+        segmentation.append(Metric("HD95" if in_mm else "HD95_voxels"))
+    scores = []
+    if all(result.has_scores() for result in results):
+        scores = [Metric("NLL_per_foreground", "image"), Metric("Brier_per_foreground", "image")]
+    by_label = [asked] if asked else [one for one in BY_LABEL if one in evaluated]
+    paper = [Metric(name, one) for name in PAPER_METRICS for one in by_label]
+    judging_set = asked or next((one for one in LABEL_FREE if one in evaluated), None)
+    judging = []
+    errors = paper
+    if judging_set is not None:
+        errors = [Metric("ECE", judging_set)]
+        judging = [*scores[:1], *errors]
+    return Choice(
+        main=asked or ("near" if "near" in evaluated else evaluated[0]),
+        judging_set=judging_set,
+        segmentation=segmentation,
+        scores=scores,
+        judging=judging,
+        paper=paper,
+        leading=[*segmentation, *scores, *errors],
+    )

@@ -36,13 +36,15 @@ from nnunet_nacl.calibrate import (
     Head,
     Sample,
     Temperature,
-    TrainedFold,
+)
+from nnunet_nacl.calibrate._fold import TrainedFold
+from nnunet_nacl.calibrate._trials import (
     calibrated_logits,
     judge,
     nll_of_cases,
     try_methods,
 )
-from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import Activation, Estimate, ratio
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 from nnunet_nacl.patients import split_cases
 
@@ -234,6 +236,14 @@ def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:
     return fitted
 
 
+def interval(sums: Any, foreground: Any) -> tuple[float, float]:
+    """Of sums over cases, divided by the foreground's."""
+    cases = np.arange(len(sums))
+    return Estimate(
+        lambda draws: ratio(draws @ sums, draws @ foreground), cases, np.ones(cases.size, bool)
+    ).interval
+
+
 def write(
     csv: Path,
     about: dict[str, Any],
@@ -242,23 +252,18 @@ def write(
     held_out: dict[str, Any],
 ) -> None:
     """All numbers of a model, a line for each method."""
-    draws = resample_weights(len(sample.names))
     foreground = np.bincount(sample.case, sample.structures(sample.truth).sum(0), len(sample.names))
     nll = {method: nll_of_cases(sample, of_method) for method, of_method in logits.items()}
     lines = []
     for method, of_method in logits.items():
         score = asdict(judge(sample, of_method))
-        low, high = percentile_interval(
-            ratio(draws @ nll[method], draws @ foreground), num_cases=len(sample.names)
-        )
+        low, high = interval(nll[method], foreground)
         score |= {"NLL_low": low, "NLL_high": high}
         for other in (AS_TRAINED.method, "temperature"):
-            change = ratio(draws @ (nll[method] - nll[other]), draws @ foreground)
+            change = nll[method] - nll[other]
             name = f"NLL_minus_{other.replace(' ', '_')}"
             score[name] = score["NLL"] - nll[other].sum() / foreground.sum()
-            score[f"{name}_low"], score[f"{name}_high"] = percentile_interval(
-                change, num_cases=len(sample.names)
-            )
+            score[f"{name}_low"], score[f"{name}_high"] = interval(change, foreground)
         del score["NLL_change"]
         if " cases, " not in method:
             near = sample.take(sample.near[0])

@@ -18,6 +18,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from checkpoints import changed, values
 from losses import about
@@ -26,7 +27,7 @@ from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.metrics import percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import Estimate, ratio
 from nnunet_nacl.nnunet import Predictions, model_folder
 
 KEY = ["data_set", "configuration", "trainer", "folds", "training"]
@@ -62,11 +63,11 @@ def nll_change(result: FolderResult, trained: FolderResult) -> dict[str, float]:
     """NLL per foreground voxel minus that of the model as trained, the same cases."""
     sums = [of.counts.calibration["image"].nll.sum(-1) for of in (result, trained)]
     foreground = result.counts.calibration["image"].foreground_voxels
-    draws = resample_weights(len(foreground))
     gap = sums[0] - sums[1]
-    low, high = percentile_interval(
-        ratio(draws @ gap, draws @ foreground), num_cases=len(foreground)
-    )
+    cases = np.arange(len(foreground))
+    low, high = Estimate(
+        lambda draws: ratio(draws @ gap, draws @ foreground), cases, np.ones(cases.size, bool)
+    ).interval
     return {"change": gap.sum() / foreground.sum(), "change_low": low, "change_high": high}
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from models import add_model
 
-from nnunet_nacl.calibrate import TrainedFold, _features
+from nnunet_nacl.calibrate import _features
+from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.nnunet import CHECKPOINTS, model_folder
 
 CASES = 6

@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
     """Sort names by the SHA-256 of ``SEED NAME``: the same order everywhere, which further names do not change."""
@@ -48,6 +51,13 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
                 "expected a regular expression whose first group differs between patients."
             )
     return dict(patients)
+
+
+def patient_numbers(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.intp]:
+    """Return the number of each case's patient, from 0: (cases,); errors as for ``cases_of_patients``."""
+    patients = cases_of_patients(cases, by_patient)
+    number_of = {case: number for number, own in enumerate(patients.values()) for case in own}
+    return np.array([number_of[case] for case in cases], np.intp)
 
 
 def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:

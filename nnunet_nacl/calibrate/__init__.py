@@ -1,24 +1,11 @@
 """Calibration after training: of a model in its own checkpoint, or of folders of predictions."""
 
 from nnunet_nacl.calibrate._apply import apply_folder, calibrate_folder
-from nnunet_nacl.calibrate._fold import (
-    TrainedFold,
-    calibrate_model,
-)
+from nnunet_nacl.calibrate._fold import calibrate_model
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Temperature
 from nnunet_nacl.calibrate._sample import Sample
-from nnunet_nacl.calibrate._trials import (
-    Fit,
-    Score,
-    Trials,
-    calibrated_logits,
-    compare,
-    judge,
-    nll_of_cases,
-    shortcomings,
-    try_methods,
-)
+from nnunet_nacl.calibrate._trials import Fit, Score, compare
 
 __all__ = [
     "AS_TRAINED",
@@ -28,15 +15,8 @@ __all__ = [
     "Sample",
     "Score",
     "Temperature",
-    "TrainedFold",
-    "Trials",
     "apply_folder",
     "calibrate_folder",
     "calibrate_model",
-    "calibrated_logits",
     "compare",
-    "judge",
-    "nll_of_cases",
-    "shortcomings",
-    "try_methods",
 ]

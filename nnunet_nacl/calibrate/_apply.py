@@ -22,6 +22,8 @@ from nnunet_nacl.typing import Floats
 _BLOCK = 1 << 20  # voxels that are calibrated at a time
 _NEVER = -1e4
 """The logit of p = 0, as outside nnU-Net's crop: 0 at every temperature, unless float16 may have rounded it."""
+_SMALLEST_REST = 2.0**-25
+"""In float32, p rounds to 1 where 1 − p is below this."""
 _COARSE = 0.01
 """From this share of rounded errors on, T was off by 5 % and more in simulations; of classes, always too low."""
 
@@ -99,14 +101,20 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
 
 
 def _logits(p: Floats, activation: Activation, dtype: DTypeLike) -> Floats:
-    """Return the logits (C, n) of stored probabilities, in this dtype.
+    """Return the logits (C, n) of stored probabilities, in this dtype: ln p, for regions ln p − ln(1 − p).
 
-    Where float16 has rounded p to 0, or a region's to 1, it counts as half the smallest step from there.
+    Where float16 has rounded p to 0, or a region's p has been rounded to 1, it counts as half the smallest step from
+    there.
     """
     exact = p.astype(dtype)
     if p.dtype == np.float16:
         exact = exact.clip(2.0**-25, 1 if activation.exclusive else 1 - 2.0**-12)
-    logits = activation.logits(exact)
+    logits: Floats = np.log(np.maximum(exact, np.finfo(np.float32).tiny))
+    if activation.exclusive:
+        logits = activation.centered(logits)
+    else:
+        rest = np.maximum(1 - exact.astype(np.float64), _SMALLEST_REST)
+        logits -= np.log(rest).astype(exact.dtype)
     logits[exact == 0] = _NEVER
     return logits
 

@@ -1,7 +1,7 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,14 +21,13 @@ from nnunet_nacl.metrics import (
     BinCounts,
     Estimate,
     Interval,
-    dice_of_sizes,
     expected_calibration_error,
     mean_of_known,
     ratio,
     segment,
 )
 from nnunet_nacl.nnunet import Provenance
-from nnunet_nacl.patients import cases_of_patients, split_cases
+from nnunet_nacl.patients import patient_numbers, split_cases
 from nnunet_nacl.typing import Array, ByName, Floats
 
 if TYPE_CHECKING:
@@ -76,23 +75,37 @@ class Score:
     changed: float
     remark: str = ""
 
+    def shortcomings(self, as_trained: "Score") -> list[str]:
+        """List why ``Trials.best`` does not choose the method: phrases such as "does NOT lower the held-out NLL …"."""
+        found = []
+        if self.NLL_change[1] >= 0 or self.NLL > (1 - GAIN) * as_trained.NLL:
+            found.append(
+                f"does NOT lower the held-out NLL significantly, by {100 * GAIN:g} % or more"
+            )
+        keeps_dice = self.Dice >= as_trained.Dice - DICE_TOLERANCE  # NaN does not
+        if not keeps_dice:
+            found.append(f"LOWERS the held-out Dice from {as_trained.Dice:.3f} to {self.Dice:.3f}")
+        if self.changed > CHANGED:
+            found.append(f"CHANGES the labels of {100 * self.changed:.0f} % of the foreground")
+        return found
+
 
 def judge(sample: Sample, logits: Floats) -> Score:
-    """Score calibrated logits (C, n) of a sample's voxels."""
+    """Score calibrated logits (C, n) of a sample's voxels, which are too few and too unequal for ``evaluate_case``."""
     activation = sample.meaning.activation
     labels = activation.predicted(logits)
     true = sample.structures(sample.truth)
     as_trained = sample.structures(sample.as_trained)
     predicted = sample.structures(labels)
     foreground = _sum_by_case(sample, true.sum(0))
-    patients = cases_of_patients(sample.names, sample.by_patient)
-    patient_of = {case: number for number, cases in enumerate(patients.values()) for case in cases}
-    numbers = np.array([patient_of[name] for name in sample.names])
+    patients = patient_numbers(sample.names, sample.by_patient)
 
     def per_foreground(logits: Floats) -> Estimate:
         sums = nll_of_cases(sample, logits)
         return Estimate(
-            lambda draws: ratio(draws @ sums, draws @ foreground), numbers, np.ones(len(sums), bool)
+            lambda draws: ratio(draws @ sums, draws @ foreground),
+            patients,
+            np.ones(len(sums), bool),
         )
 
     nll = per_foreground(logits)
@@ -107,7 +120,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel
         predicted = sample.meaning.masks(segment(p, sample.meaning))
     sizes = _sum_by_case(sample, predicted) + _sum_by_case(sample, true)
-    dice = dice_of_sizes(_sum_by_case(sample, predicted & true), sizes)  # (structures, cases)
+    dice = ratio(2 * _sum_by_case(sample, predicted & true), sizes)  # (structures, cases)
     return Score(
         NLL=nll.value,
         NLL_change=nll.minus(per_foreground(sample.logits)).interval,
@@ -225,24 +238,12 @@ class Trials:
         least 0.5 %, whose Dice there is at most 0.002 below the Dice as trained, and which change the label of at most
         a tenth of the foreground.
         """
-        qualified = [method for method in self.fitted if not shortcomings(method, self.scores)]
-        candidates: list[str] = [AS_TRAINED.method, *qualified]
+        as_trained = self.scores[AS_TRAINED.method]
+        candidates: list[str] = [AS_TRAINED.method]
+        candidates += [
+            method for method in self.fitted if not self.scores[method].shortcomings(as_trained)
+        ]
         return self.fitted[wanted or min(candidates, key=lambda method: self.scores[method].NLL)]
-
-
-def shortcomings(method: str, scores: Mapping[str, Score]) -> list[str]:
-    """List why ``Trials.best`` does not choose a method: phrases such as "does NOT lower the held-out NLL …"."""
-    score = scores[method]
-    as_trained = scores[AS_TRAINED.method]
-    found = []
-    if score.NLL_change[1] >= 0 or score.NLL > (1 - GAIN) * as_trained.NLL:
-        found.append(f"does NOT lower the held-out NLL significantly, by {100 * GAIN:g} % or more")
-    keeps_dice = score.Dice >= as_trained.Dice - DICE_TOLERANCE  # NaN does not
-    if not keeps_dice:
-        found.append(f"LOWERS the held-out Dice from {as_trained.Dice:.3f} to {score.Dice:.3f}")
-    if score.changed > CHANGED:
-        found.append(f"CHANGES the labels of {100 * score.changed:.0f} % of the foreground")
-    return found
 
 
 def try_methods(

@@ -127,15 +127,15 @@ def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool
 
 def _print_fit(what: str, fit: "Fit", written: object) -> None:
     """Print what was tried and written."""
-    from nnunet_nacl.calibrate import shortcomings
+    from nnunet_nacl.calibrate import AS_TRAINED
 
     print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
-    if fit.method == "as trained":
+    if fit.method == AS_TRAINED.method:
         print(
             "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
         )
     else:
-        for problem in shortcomings(fit.method, fit.tried):
+        for problem in fit.tried[fit.method].shortcomings(fit.tried[AS_TRAINED.method]):
             print(f"{what}: {fit.method} {problem}.", file=sys.stderr)
     print(f"Wrote {written}")
 

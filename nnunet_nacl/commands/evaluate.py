@@ -59,7 +59,7 @@ def evaluate(
     folder = chosen.pred_folder
     name = chosen.tr if folder is None else unresolved(folder).name
     print(evaluation.format_table({name: result}))
-    for note in result.notes:
+    for note in result.notes.values():
         print(f"Note: {note}")
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")

@@ -1,14 +1,21 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._case import USUAL_SETTINGS, FolderPair, Origin, SavedCase
+from nnunet_nacl.evaluation._case import SavedCase
 from nnunet_nacl.evaluation._folder import (
     SUMMARY_NAME,
+    USUAL_SETTINGS,
     count_for_review,
     evaluate,
     read_result,
     write_result,
 )
-from nnunet_nacl.evaluation._result import NEARLY_ALL, FolderResult, format_table
+from nnunet_nacl.evaluation._result import (
+    NEARLY_ALL,
+    FolderPair,
+    FolderResult,
+    Origin,
+    format_table,
+)
 
 __all__ = [
     "NEARLY_ALL",

@@ -1,101 +1,22 @@
-"""A case as nnU-Net saved it, its files checked against each other; and how cases are counted."""
+"""A case as nnU-Net saved it, its files checked against each other."""
 
-import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
-from pydantic import Field
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics import (
     Blocks,
     GivenLabels,
-    LabelMeaning,
-    Settings,
     canonical_labels,
     check_shape,
     checked_blocks,
 )
-from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, NpzChannels, Predictions
-from nnunet_nacl.typing import ByName, Floats
-
-COUNTING = 9
-"""Raise it when the same files and settings give different tables, so that the results are never mixed."""
-USUAL_SETTINGS = Settings(surface=True)
-"""The settings of the command ``evaluate`` without options, which does not count such records again."""
-_PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
-
-
-@dataclass(frozen=True)
-class FolderPair:
-    """A folder of predictions and the folder of their ground truth, empty without any."""
-
-    gt_folder: str
-    pred_folder: str
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The files and settings of a result; merged results have the versions of the first."""
-
-    settings: Settings
-    folders: tuple[FolderPair, ...]
-    meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
-    reader: str
-    versions: dict[str, str]
-    counting: int = COUNTING
-
-    @classmethod
-    def describe(cls, predictions: Predictions, settings: Settings) -> "Origin":
-        """Return the origin of what this version counts."""
-        # Absolute: the data set's name is among the folders, and a report may be made elsewhere
-        gt_folder = predictions.gt_folder
-        truth = "" if gt_folder is None else str(gt_folder.absolute())
-        folders = tuple(
-            FolderPair(truth, str(folder.absolute())) for folder in predictions.pred_folders
-        )
-        versions = {
-            "python": platform.python_version(),
-            **{package: version(package) for package in _PACKAGES},
-        }
-        data_set = predictions.data_set
-        return cls(settings, folders, data_set.meaning, data_set.reader.name, versions)
-
-    @property
-    def pred_folders(self) -> list[Path]:
-        return [Path(pair.pred_folder) for pair in self.folders]
-
-    @property
-    def has_truth(self) -> bool:
-        return all(pair.gt_folder for pair in self.folders)
-
-    def counted_by(self) -> ByName:
-        """Return all that changes the counts."""
-        labels = {
-            "labels": self.meaning.labels,
-            "regions": self.meaning.regions,
-            "regions_class_order": self.meaning.written,
-            "reader": self.reader,
-        }
-        return {"counting": self.counting, **asdict(self.settings), **labels}
-
-    def settings_json(self) -> ByName:
-        """Return settings, folders and labels, as summaries have them."""
-        of_folds = {
-            "gt_folder": [pair.gt_folder for pair in self.folders],
-            "pred_folder": [pair.pred_folder for pair in self.folders],
-        }
-        folders = {
-            name: paths[0] if len(set(paths)) == 1 else paths for name, paths in of_folds.items()
-        }
-        return folders | self.counted_by()
+from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMap, NpzChannels
+from nnunet_nacl.typing import Floats
 
 
 class SavedCase:
@@ -156,9 +77,9 @@ class SavedCase:
         for channel, blocks in groupby(self.blocks(), itemgetter(0)):
             yield channel, np.concatenate([p for _, _, p in blocks])
 
-    def probabilities(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """Return all probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
-        probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
+    def probabilities(self) -> Floats:
+        """Return all probabilities (C, Z, Y, X); errors as for ``blocks``."""
+        probabilities = np.empty(self.shape, self.dtype)
         flat = probabilities.reshape(self.shape[0], -1)
         for channel, part, block in self.blocks():
             flat[channel, part] = block

@@ -5,30 +5,40 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
-from nnunet_nacl.evaluation._case import COUNTING, USUAL_SETTINGS, FolderPair, Origin, SavedCase
-from nnunet_nacl.evaluation._result import CountedCase, FolderResult, States, summary_of
-from nnunet_nacl.files import check_input, check_output, read_json, whole_file, write_csv
-from nnunet_nacl.metrics import (
-    MARGIN_MM,
-    CaseArrays,
-    Counts,
-    Settings,
-    evaluate_arrays,
-    named_columns,
-    no_counts,
-    replace_columns,
+from nnunet_nacl.evaluation._case import SavedCase
+from nnunet_nacl.evaluation._result import (
+    COUNTING,
+    CountedCase,
+    FolderPair,
+    FolderResult,
+    Origin,
+    States,
+    summary_of,
 )
+from nnunet_nacl.files import (
+    check_input,
+    check_output,
+    read_json,
+    whole_file,
+    write_csv,
+    write_json,
+)
+from nnunet_nacl.metrics import CaseArrays, Counts, Settings, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
-from nnunet_nacl.typing import ByName, Floats
+from nnunet_nacl.typing import ByName
 
 SUMMARY_NAME = "calibration_summary.json"
+USUAL_SETTINGS = Settings(surface=True)
+"""The settings of the command ``evaluate`` without options, which does not count such records again."""
+_UNREAD_IN_REVIEWS = frozenset({"voxels", "num_bins", "surface", "tolerance_mm", "protocol"})
+"""The settings that do not change what a review reads of a record."""
 
 
 def default_summary(pred_folders: Sequence[Path]) -> Path:
@@ -63,23 +73,21 @@ def record_file(files: CaseFiles, output: Path | None = None) -> Path:
 
 _ORIGIN = TypeAdapter(Origin)
 _CASE: TypeAdapter[CountedCase] = TypeAdapter(CountedCase)
-_METRICS = "segmentation_metrics."
 
 
 def write_record(result: FolderResult, file: Path) -> None:
     """Write the record of a single case, completely or not at all, as an ``.npz``.
 
-    ``counts`` has a row, whose fields are the columns of ``Counts``; ``origin`` and ``case`` are texts.
+    ``counts`` is ``Counts.to_array``; ``origin`` and ``case`` are texts.
     """
-    columns = named_columns(result.counts)
-    row = np.empty(1, [(name, column.dtype, column.shape[1:]) for name, column in columns.items()])
-    for name, column in columns.items():
-        row[name] = column
-    origin = _ORIGIN.dump_json(result.origin, by_alias=True)
-    case = _CASE.dump_json(result.counted[0])
     file.parent.mkdir(exist_ok=True)
-    with whole_file(file) as partial, partial.open("wb") as stream:
-        np.savez_compressed(stream, counts=row, origin=np.array(origin), case=np.array(case))
+    with whole_file(file) as unfinished, unfinished.open("wb") as stream:
+        np.savez_compressed(
+            stream,
+            counts=result.counts.to_array(),
+            origin=np.array(_ORIGIN.dump_json(result.origin, by_alias=True)),
+            case=np.array(_CASE.dump_json(result.counted[0])),
+        )
 
 
 def read_record(file: Path) -> FolderResult:
@@ -91,27 +99,15 @@ def read_record(file: Path) -> FolderResult:
     try:
         with file.open("rb") as stream, np.load(stream) as archive:
             row, text, case = (archive[name] for name in ("counts", "origin", "case"))
-            origin, empty = _read_origin(text.item())
-            metrics: dict[str, Floats] = {
-                name.removeprefix(_METRICS): row[name]
-                for name in row.dtype.names
-                if name.startswith(_METRICS)
-            }
-            like = replace(empty, segmentation_metrics=metrics)
-            counted = _CASE.validate_json(case.item())
-            counts = replace_columns(lambda name, _: row[name], like)
-            return FolderResult([counted], counts, [], origin)
+        origin = _ORIGIN.validate_json(text.item())
+        if origin.counting == COUNTING:
+            counts = Counts.of_array(
+                row, origin.meaning, origin.settings, has_truth=origin.has_truth
+            )
+            return FolderResult([_CASE.validate_json(case.item())], counts, [], origin)
     except Exception as error:  # a damaged file makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error
-
-
-@lru_cache(maxsize=8)
-def _read_origin(text: bytes) -> tuple[Origin, Counts]:
-    """Read the origin of a record; also return a record without cases that was counted alike."""
-    origin = _ORIGIN.validate_json(text)
-    if origin.counting != COUNTING:
-        raise ValueError("another version counted it: run nnunet_nacl evaluate again.")
-    return origin, no_counts(origin.meaning, origin.settings, has_truth=origin.has_truth)
+    raise ValueError(f"{file}: another version counted it. Run nnunet_nacl evaluate again.")
 
 
 def evaluate(
@@ -148,15 +144,17 @@ def evaluate(
     is_updated = is_default or _is_summary_of(summary, predictions)
     for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
-    result = _count_folder(
+    origin = Origin.describe(predictions, settings)
+    results, skipped = _count_folder(
         predictions,
-        Origin.describe(predictions, settings),
+        origin,
         output=None if is_default else summary,
         num_processes=num_processes,
         overwrite=overwrite,
     )
+    result = replace(FolderResult.merged(results), skipped=skipped, origin=origin, file=summary)
     write_result(result, summary)
-    return replace(result, file=summary)
+    return result
 
 
 def count_for_review(
@@ -173,9 +171,19 @@ def count_for_review(
         Sums, doubt and truth of the cases, without tables and metrics.
     """
     origin = Origin.describe(predictions, USUAL_SETTINGS)
-    return _count_folder(
-        predictions, origin, output=output, num_processes=num_processes, is_review=True
+    results, skipped = _count_folder(
+        predictions,
+        origin,
+        output=output,
+        num_processes=num_processes,
+        unread=_UNREAD_IN_REVIEWS,
     )
+    # What an evaluation has counted may differ in what a review does not read
+    unread: ByName = {"calibration": {}, "segmentation_metrics": {}}
+    if not origin.has_truth:
+        unread["truth"] = None
+    read = [replace(result, counts=replace(result.counts, **unread)) for result in results]
+    return replace(FolderResult.merged(read), skipped=skipped, origin=origin)
 
 
 def _count_folder(
@@ -184,16 +192,20 @@ def _count_folder(
     *,
     output: Path | None,
     num_processes: int,
-    is_review: bool = False,
     overwrite: bool = False,
-) -> FolderResult:
-    """Read the records that there are, count the other cases; a ValueError with the reasons if no case can be used."""
+    unread: frozenset[str] = frozenset(),
+) -> tuple[list[FolderResult], list[Skipped]]:
+    """Take the records that there are, count the other cases; also return the cases that cannot be counted.
+
+    Records may have been counted in other settings than those of the ``origin`` if the caller does not read what these
+    change: ``unread``. Raises a ValueError with the reasons if no case can be used.
+    """
     cases = {case.name: case for case in predictions.cases}
-    read = partial(_read_counted, origin=origin, output=output, is_review=is_review)
-    earlier: dict[str, FolderResult] = {}
+    take = partial(_take_record, origin=origin, output=output, unread=unread)
+    taken: dict[str, FolderResult] = {}
     if not overwrite:
-        earlier = {name: found for name, case in cases.items() if (found := read(case))}
-    left = sorted(cases.keys() - earlier.keys())
+        taken = {name: found for name, case in cases.items() if (found := take(case))}
+    left = sorted(cases.keys() - taken.keys())
     counted, skipped = each_case(
         # In any order, so that machines that work side by side seldom count the same case
         {name: cases[name] for name in random.sample(left, len(left))},
@@ -202,41 +214,30 @@ def _count_folder(
             data_set=predictions.data_set,
             origin=origin,
             output=output,
-            is_review=is_review,
+            unread=unread,
             overwrite=overwrite,
         ),
-        doing="reviewing" if is_review else "evaluating",
+        doing="counting",
         num_processes=num_processes,
     )
-    results = [*earlier.values(), *counted.values()]
+    results = [*taken.values(), *counted.values()]
     check_any_used(results, skipped)
-    if is_review:  # what an evaluation has counted may differ in what a review does not read
-        unread: ByName = {"calibration": {}, "segmentation_metrics": {}}
-        if not origin.has_truth:
-            unread["truth"] = None
-        results = [replace(result, counts=replace(result.counts, **unread)) for result in results]
-    return replace(FolderResult.merged(results), skipped=skipped, origin=origin)
+    return results, skipped
 
 
-def _read_counted(
-    files: CaseFiles, *, origin: Origin, output: Path | None, is_review: bool
+def _take_record(
+    files: CaseFiles, *, origin: Origin, output: Path | None, unread: frozenset[str]
 ) -> FolderResult | None:
-    """Return a case's result if there is a record of its files as they are, counted as ``origin`` says."""
+    """Return a case's record if there is one of its files as they are, counted alike but for ``unread``."""
     states = files.states()
     own = record_file(files, output)
     for file in dict.fromkeys([own, record_file(files)]):
-        found = _read_unchanged(file, states, origin)
-        if found is None:
+        found = _read_unchanged(file, files, states)
+        if found is None or found.origin.counted_by(unread) != origin.counted_by(unread):
             continue
-        settings = found.settings
-        if is_review and settings.margin_mm == MARGIN_MM and not settings.ignore_geometry:
-            settings = origin.settings  # the others do not change what a review reads
         ((recorded, _),) = found.counted
-        is_alike = replace(found.origin, settings=settings).counted_by() == origin.counted_by()
-        if not is_alike or recorded.thresholds != files.thresholds:
-            continue
         found = replace(found, counted=[(files, states)], origin=_origin_of_case(files, origin))
-        if not is_review and (file != own or recorded != files):  # copied or moved
+        if not unread and (file != own or recorded != files):  # copied or moved
             write_record(found, own)
         return found
     return None
@@ -248,12 +249,12 @@ def _count(
     data_set: DataSet,
     origin: Origin,
     output: Path | None,
-    is_review: bool,
+    unread: frozenset[str],
     overwrite: bool,
 ) -> FolderResult:
     """Count a case and write its record, unless another process has done so; errors as for ``SavedCase``."""
     if not overwrite:
-        found = _read_counted(files, origin=origin, output=output, is_review=is_review)
+        found = _take_record(files, origin=origin, output=output, unread=unread)
         if found is not None:
             return found
     settings = origin.settings
@@ -265,10 +266,8 @@ def _count(
         try:
             truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
         except MisplacedError as error:
-            if is_review:  # which has no such option
-                raise
             raise ValueError(
-                f"{error} evaluate --ignore_geometry takes them as they are."
+                f"{error} Only evaluate takes them as they are, with --ignore_geometry."
             ) from error
     arrays = CaseArrays(
         channels=saved.channels,
@@ -284,28 +283,31 @@ def _count(
     counts = evaluate_arrays(arrays)
     result = FolderResult([(files, states)], counts, [], _origin_of_case(files, origin))
     file = record_file(files, output)
-    # A review leaves what an evaluation has counted of the same files in another way
-    if not is_review or _read_unchanged(file, states, origin) is None:
+    # Who reads a part leaves what an evaluation has counted of the same files in another way
+    if not unread or _read_unchanged(file, files, states) is None:
         write_record(result, file)
     return result
 
 
-def _read_unchanged(file: Path, states: States, origin: Origin) -> FolderResult | None:
-    """Read a record if it is of files with these states, and has the ground truth that is needed."""
+def _read_unchanged(file: Path, files: CaseFiles, states: States) -> FolderResult | None:
+    """Read a record if it is of a case's files in these states."""
     with suppress(OSError, ValueError):
         found = read_record(file)
-        ((_, recorded),) = found.counted
+        ((recorded_files, recorded),) = found.counted
         # Equal in name, size and time of change; they may have been moved
         before, now = (
             [state and (Path(state.path).name, *state[1:]) for state in map(one.get, states)]
             for one in (recorded, states)
         )
-        truth, truth_now = recorded.get("ground_truth"), states.get("ground_truth")
+        truth = recorded.get("ground_truth")
+        truth_now = states.get("ground_truth")
         # Two raters' label maps may be equal in all three: one was not moved if it is still there
         is_other = (
             truth and truth_now and truth.path != truth_now.path and Path(truth.path).exists()
         )
-        if before == now and not is_other and (found.origin.has_truth or not origin.has_truth):
+        has_truth = found.origin.has_truth or files.ground_truth is None
+        is_decoded_alike = recorded_files.thresholds == files.thresholds
+        if before == now and not is_other and has_truth and is_decoded_alike:
             return found
     return None
 
@@ -328,15 +330,16 @@ def _is_summary_of(file: Path, predictions: Predictions) -> bool:
 def write_result(result: FolderResult, summary: str | Path) -> None:
     """Write the summary, and beside it the cases in long form; replaces existing files."""
     summary = Path(summary)
+    home = summary.absolute().parent
     is_default = summary.absolute() == default_summary(result.origin.pred_folders).absolute()
+    output = None if is_default else summary
+    records = [record_file(files, output).absolute() for files, _ in result.counted]
     content = summary_of(result)
-    for (files, _), case in zip(result.counted, content["metric_per_case"], strict=True):
-        record = record_file(files, None if is_default else summary).absolute()
-        case["record_file"] = str(record.relative_to(summary.absolute().parent))
+    for case, record in zip(content["metric_per_case"], records, strict=True):
+        case["record_file"] = str(record.relative_to(home))
     rows = result.to_dataframe()
     write_csv(cases_file(summary), [rows.columns, *rows.itertuples(index=False)])
-    with whole_file(summary) as unfinished:
-        unfinished.write_text(json.dumps(content, indent=2) + "\n")
+    write_json(summary, content, allow_nan=True)
 
 
 def read_result(summary: str | Path) -> FolderResult:

@@ -1,18 +1,20 @@
-"""The result of a folder: its cases, means over them, and all their voxels together; its summary and table."""
+"""The result of a folder: its origin, its cases, means over them, and all their voxels together; summary and table."""
 
-from collections.abc import Callable, Mapping, Sequence
+import platform
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from importlib.metadata import version
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from nnunet_nacl.case_loop import Skipped
-from nnunet_nacl.evaluation._case import Origin
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     BY_LABEL,
@@ -22,7 +24,6 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
-    SURFACE_METRICS,
     VOXEL_SETS,
     CalibrationTables,
     Counts,
@@ -33,13 +34,15 @@ from nnunet_nacl.metrics import (
     Voxels,
     mean_of_known,
 )
-from nnunet_nacl.nnunet import CaseFiles, validates_training_cases
+from nnunet_nacl.nnunet import CaseFiles, Predictions, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
 
 if TYPE_CHECKING:
     import pandas
 
 
+COUNTING = 9
+"""Raise it when the same files and settings give different tables, so that the results are never mixed."""
 NEARLY_ALL = 0.95
 """The share of the images' voxels above which the voxel set near is nearly all of them."""
 _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
@@ -50,13 +53,80 @@ _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
     *((metric, voxels) for metric in PAPER_METRICS for voxels in BY_LABEL),
 )
 """Metrics and voxel sets of the table in a terminal, in its order."""
-
+_PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 States = dict[str, FileState | None]
 """The states of a case's files when they were read, see ``CaseFiles.states``."""
 CountedCase = tuple[CaseFiles, States]
 ColumnKey = tuple[Voxels | Literal[""], str, str]
 """The voxel set (empty for the segmentation), the label (of a class, or of a structure), if any, and the metric."""
+
+
+@dataclass(frozen=True)
+class FolderPair:
+    """A folder of predictions and the folder of their ground truth, empty without any."""
+
+    gt_folder: str
+    pred_folder: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The files and settings of a result; merged results have the versions of the first."""
+
+    settings: Settings
+    folders: tuple[FolderPair, ...]
+    meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
+    reader: str
+    versions: dict[str, str]
+    counting: int = COUNTING
+
+    @classmethod
+    def describe(cls, predictions: Predictions, settings: Settings) -> "Origin":
+        """Return the origin of what this version counts."""
+        # Absolute: the data set's name is among the folders, and a report may be made elsewhere
+        gt_folder = predictions.gt_folder
+        truth = "" if gt_folder is None else str(gt_folder.absolute())
+        folders = tuple(
+            FolderPair(truth, str(folder.absolute())) for folder in predictions.pred_folders
+        )
+        versions = {
+            "python": platform.python_version(),
+            **{package: version(package) for package in _PACKAGES},
+        }
+        data_set = predictions.data_set
+        return cls(settings, folders, data_set.meaning, data_set.reader.name, versions)
+
+    @property
+    def pred_folders(self) -> list[Path]:
+        return [Path(pair.pred_folder) for pair in self.folders]
+
+    @property
+    def has_truth(self) -> bool:
+        return all(pair.gt_folder for pair in self.folders)
+
+    def counted_by(self, unread: Collection[str] = ()) -> ByName:
+        """Return all that changes the counts, but for some settings whose counts are not read."""
+        settings = asdict(self.settings)
+        return {
+            "counting": self.counting,
+            **{name: settings[name] for name in settings if name not in unread},
+            "labels": self.meaning.labels,
+            "regions": self.meaning.regions,
+            "regions_class_order": self.meaning.written,
+            "reader": self.reader,
+        }
+
+    def settings_json(self) -> ByName:
+        """Return settings, folders and labels, as summaries have them."""
+        folders = {
+            "gt_folder": [pair.gt_folder for pair in self.folders],
+            "pred_folder": [pair.pred_folder for pair in self.folders],
+        }
+        only = {
+            name: paths[0] if len(set(paths)) == 1 else paths for name, paths in folders.items()
+        }
+        return only | self.counted_by()
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,42 +250,31 @@ class FolderResult:
         return tables.metrics() | (tables.per_foreground() if self.has_scores(voxels) else {})
 
     @property
-    def near_is_nearly_all(self) -> bool:
-        """Whether the voxel set near is nearly the whole of the images, so that it is hardly near any more."""
-        return self.pooled("near").get("share", 0.0) > NEARLY_ALL
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for users to read before the numbers."""
-        notes = self.notes_on_training_cases
-        if self.near_is_nearly_all:
-            share = self.pooled("near")["share"]
-            notes.append(
+    def notes(self) -> dict[str, str]:
+        """Notes for users to read before the numbers, by subject: ``training``, ``near``, ``regions``, ``empty``."""
+        found = {}
+        if any(map(validates_training_cases, self.origin.pred_folders)):
+            found["training"] = (
+                "fold all is validated on the cases that it was trained with: unseen cases will score worse."
+            )
+        share = self.pooled("near").get("share", 0.0)
+        if share > NEARLY_ALL:
+            found["near"] = (
                 f"The voxel set near (within {self.settings.margin_mm:g} mm of foreground "
                 f"probabilities above {CORE_PROBABILITY:g}) is {100 * share:.0f} % of the images: its ECE is one of "
                 "the background, too. Either the model is unsure everywhere, or that is far in these images: then give "
                 "evaluate a smaller --margin."
             )
-        lost = self.meaning.note_on_overlap
-        if lost is not None:
-            notes.append(f"{lost} Dice, like nnU-Net's, is that of the label map.")
-        return notes + self.notes_on_empty_cases
-
-    @property
-    def notes_on_training_cases(self) -> list[str]:
-        """A note if the model was trained with these cases."""
-        note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
-        return [note] if any(map(validates_training_cases, self.origin.pred_folders)) else []
-
-    @property
-    def notes_on_empty_cases(self) -> list[str]:
-        """A note on the cases that the means over the ground truth's foreground lack, if any."""
-        if "foreground" not in self.settings.voxels:
-            return []
-        empty = int(np.isnan(self.values("ECE", "foreground")).sum())
-        number = f"{empty} of {len(self.cases)} cases have no foreground"
-        note = f"{number}: ECE and CECE over the foreground are means over the others."
-        return [note] if empty else []
+        if lost := self.meaning.note_on_overlap:
+            found["regions"] = f"{lost} Dice, like nnU-Net's, is that of the label map."
+        if "foreground" in self.settings.voxels:
+            empty = np.count_nonzero(np.isnan(self.values("ECE", "foreground")))
+            if empty:
+                found["empty"] = (
+                    f"{empty} of {len(self.cases)} cases have no foreground: ECE and CECE over the foreground are "
+                    "means over the others."
+                )
+        return found
 
     def has_scores(self, voxels: str = "image") -> bool:
         """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone, if counted.
@@ -224,18 +283,6 @@ class FolderResult:
         """
         is_counted = "image" in self.settings.voxels and self.settings.protocol == "standard"
         return voxels == "image" and is_counted
-
-    def by_class(self, tables: CalibrationTables) -> dict[str, ByName]:
-        """Compute the metrics (...) of each channel of some tables, by label or region; 0 is the background."""
-        metrics = {
-            name: metric.from_bins(tables.classwise)
-            for name, metric in CALIBRATION_METRICS.items()
-            if metric.from_bins is not None
-        }
-        return {
-            label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
-            for channel, label in enumerate(self.meaning.channel_labels)
-        }
 
     @cached_property
     def columns(self) -> dict[ColumnKey, Floats]:
@@ -251,7 +298,7 @@ class FolderResult:
                     "Brier_sum": tables.brier.sum(-1),
                     "foreground_voxels": tables.foreground_voxels,
                 }
-            for label, metrics in (of_set | self.by_class(tables)).items():
+            for label, metrics in (of_set | _by_class(self, tables)).items():
                 for metric, values in metrics.items():
                     found[voxels, label, metric] = values
         for number, structure in enumerate(self.meaning.structures):
@@ -288,25 +335,21 @@ class FolderResult:
             raise ValueError(
                 "expected parts that were counted alike; their settings or labels differ."
             )
-        parts = [result.counts for result in results]
-        if not surface:
-            parts = [
-                replace(
-                    part,
-                    segmentation_metrics={
-                        name: values
-                        for name, values in part.segmentation_metrics.items()
-                        if name not in SURFACE_METRICS
-                    },
-                )
-                for part in parts
-            ]
         counted = [case for result in results for case in result.counted]
         names = [files.name for files, _ in counted]
+        for name, number in Counter(names).most_common(1):
+            if number > 1:
+                raise ValueError(f"the case {name} is in two parts.")
+        measured = [result.counts.segmentation_metrics for result in results]
+        shared = set.intersection(*map(set, measured))
+        parts = [
+            replace(
+                result.counts,
+                segmentation_metrics={name: own[name] for name in own if name in shared},
+            )
+            for result, own in zip(results, measured, strict=True)
+        ]
         rows = sorted(range(len(names)), key=names.__getitem__)
-        for row, following in pairwise(rows):
-            if names[row] == names[following]:
-                raise ValueError(f"the case {names[row]} is in two parts.")
         skipped = {entry.case: entry for result in results for entry in result.skipped}
         folders = dict.fromkeys(pair for result in results for pair in result.origin.folders)
         return FolderResult(
@@ -345,6 +388,19 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     return f"{table}\n{about_pooled}"
 
 
+def _by_class(result: FolderResult, tables: CalibrationTables) -> dict[str, ByName]:
+    """Compute the metrics (...) of each channel of some tables, by label or region; 0 is the background."""
+    metrics = {
+        name: metric.from_bins(tables.classwise)
+        for name, metric in CALIBRATION_METRICS.items()
+        if metric.from_bins is not None
+    }
+    return {
+        label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
+        for channel, label in enumerate(result.meaning.channel_labels)
+    }
+
+
 def summary_of(result: FolderResult) -> ByName:
     """Return the content of ``calibration_summary.json``."""
     mean = _figures(result, lambda values: float(mean_of_known(values)))
@@ -353,7 +409,7 @@ def summary_of(result: FolderResult) -> ByName:
     pooled_interval = {}
     with_voxels = {}
     for voxels in result.settings.voxels if result.cases else ():
-        by_class = result.by_class(result.counts[voxels])
+        by_class = _by_class(result, result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
         pooled_interval[voxels] = {
             name: Estimate.of_tables(
@@ -366,7 +422,7 @@ def summary_of(result: FolderResult) -> ByName:
     return {
         "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
         "versions": result.origin.versions,
-        "notes": result.notes,
+        "notes": list(result.notes.values()),
         "num_cases": {"evaluated": len(result.cases), **with_voxels},
         "mean": mean["calibration"],
         "interval": interval["calibration"],

@@ -8,11 +8,9 @@ from nnunet_nacl.metrics._bins import (
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
-    named_columns,
     ratio,
-    replace_columns,
 )
-from nnunet_nacl.metrics._case import SURFACE_METRICS, evaluate_arrays, evaluate_case
+from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._counting import (
     BLOCK,
     Blocks,
@@ -25,15 +23,13 @@ from nnunet_nacl.metrics._counting import (
     checked_blocks,
     segment,
 )
-from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts, no_counts
+from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts
 from nnunet_nacl.metrics._estimate import (
     Estimate,
     Interval,
     ScoreParts,
     case_weights,
     error_by_chance,
-    percentile_interval,
-    resample_weights,
     split_scores,
 )
 from nnunet_nacl.metrics._labels import (
@@ -47,7 +43,7 @@ from nnunet_nacl.metrics._labels import (
 )
 from nnunet_nacl.metrics._loops import confusion_matrix
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import dice, dice_of_sizes, surface_metrics
+from nnunet_nacl.metrics._overlap import dice, surface_metrics
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -78,7 +74,6 @@ __all__ = [
     "NLL_CLIP",
     "PAPER_METRICS",
     "SEGMENTATION_METRICS",
-    "SURFACE_METRICS",
     "THRESHOLDS",
     "VOXEL_SETS",
     "Activation",
@@ -110,7 +105,6 @@ __all__ = [
     "checked_blocks",
     "confusion_matrix",
     "dice",
-    "dice_of_sizes",
     "each_column",
     "error_by_chance",
     "evaluate_arrays",
@@ -118,14 +112,9 @@ __all__ = [
     "expected_calibration_error",
     "maximum_calibration_error",
     "mean_of_known",
-    "named_columns",
     "near_core",
-    "no_counts",
-    "percentile_interval",
     "ratio",
     "region_of",
-    "replace_columns",
-    "resample_weights",
     "segment",
     "split_scores",
     "surface_metrics",

@@ -77,6 +77,10 @@ def evaluate_case(
     >>> f"{result['near'].ECE:.3f} {result['image'].NLL_per_foreground:.3f} {result.Dice:.3f}"
     '0.232 4.073 0.667'
     """
+    if not logits and str(getattr(probabilities, "dtype", "")) == "torch.bfloat16":
+        raise ValueError(
+            "the probabilities: bfloat16 is too coarse; give the logits, with logits=True."
+        )
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
     predicted = prediction

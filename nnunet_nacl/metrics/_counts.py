@@ -2,12 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bins import BinCounts, each_column, mean_of_known
-from nnunet_nacl.metrics._labels import LabelMeaning, Structure
+from nnunet_nacl.metrics._bins import (
+    BinCounts,
+    each_column,
+    mean_of_known,
+    named_columns,
+    replace_columns,
+)
+from nnunet_nacl.metrics._labels import LabelMeaning, Region, Structure
 from nnunet_nacl.metrics._loops import (
     CHANCE,
     COLUMNS,
@@ -158,6 +165,27 @@ class Counts:
     def take(self, rows: Sequence[int] | slice) -> "Counts":
         """Return some of the cases."""
         return each_column(lambda column: column[rows], self)
+
+    def to_array(self) -> NDArray[np.void]:
+        """Return a row for each case, whose fields are its columns, such as ``calibration.near.top.count``."""
+        columns = named_columns(self)
+        kinds = [(name, column.dtype, column.shape[1:]) for name, column in columns.items()]
+        rows = np.empty(self.num_cases, kinds)
+        for name, column in columns.items():
+            rows[name] = column
+        return rows
+
+    @classmethod
+    def of_array(
+        cls, rows: NDArray[np.void], meaning: LabelMeaning, settings: Settings, *, has_truth: bool
+    ) -> "Counts":
+        """Return what ``to_array`` made rows of; a ValueError if it was not counted in these settings."""
+        prefix = "segmentation_metrics."
+        names = [name for name in rows.dtype.names or () if name.startswith(prefix)]
+        metrics: dict[str, Floats] = {name.removeprefix(prefix): rows[name] for name in names}
+        empty = _no_counts(meaning.known, meaning.regions, settings, has_truth)
+        like = replace(empty, segmentation_metrics=metrics)
+        return replace_columns(lambda name, _: rows[name], like)
 
     def of_structure(self, number: int) -> "Counts":
         """Select one structure's sums and truth, whose columns then lack the axis of the structures."""
@@ -368,9 +396,12 @@ class CellSums:
         return of_label, _expected(channels, surely, right)
 
 
-def no_counts(meaning: LabelMeaning, settings: Settings, *, has_truth: bool) -> Counts:
-    """Return a record without cases."""
-    sums = CellSums(meaning, settings, np.dtype(np.float32))
+@lru_cache(maxsize=8)
+def _no_counts(
+    known: tuple[int, ...], regions: tuple[Region, ...] | None, settings: Settings, has_truth: bool
+) -> Counts:
+    """Return a record without cases, of labels as in ``LabelMeaning``."""
+    sums = CellSums(LabelMeaning(known, regions), settings, np.dtype(np.float32))
     return sums.counts(sums, 0.0, has_truth=has_truth).take(slice(0))
 
 

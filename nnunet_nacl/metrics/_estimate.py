@@ -53,20 +53,6 @@ def case_weights(
     return resample_weights(int(patients.max(initial=-1)) + 1, resamples, seed)[:, patients]
 
 
-def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
-    """Compute the 95 % percentile interval of a value that was computed on each resample.
-
-    Args:
-        resampled: (resamples,) values; NaN ones, which have no voxels, are left out.
-        num_cases: how many cases have a value; fewer than two give no interval.
-    """
-    known = resampled[~np.isnan(resampled)]
-    if num_cases < 2 or known.size == 0:
-        return np.nan, np.nan
-    low, high = np.percentile(known, _PERCENTILES)
-    return float(low), float(high)
-
-
 @dataclass(eq=False)
 class Estimate:
     """A metric over cases.
@@ -144,8 +130,15 @@ class Estimate:
 
     @cached_property
     def interval(self) -> Interval:
-        """95 % percentile bootstrap interval over patients; NaN for fewer than two."""
-        return percentile_interval(self.drawn, num_cases=self.num_known)
+        """95 % percentile bootstrap interval over patients; NaN for fewer than two.
+
+        Resamples without a value, which have no voxels, are left out.
+        """
+        known = self.drawn[~np.isnan(self.drawn)]
+        if self.num_known < 2 or known.size == 0:
+            return np.nan, np.nan
+        low, high = np.percentile(known, _PERCENTILES)
+        return float(low), float(high)
 
     def minus(self, other: "Estimate") -> "Estimate":
         """Return the difference over the same resamples, and cases and structures that both have."""

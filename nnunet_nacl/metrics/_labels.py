@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,6 @@ from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
 Truth = NDArray[Any]
 """Classes (n,), or region masks, bool (R, n)."""
-
-SMALLEST = float(np.finfo(np.float32).tiny)
-"""A p of 0 counts as 1.18e-38, the smallest normal float32."""
-
-SMALLEST_REST = 2.0**-25
-"""If a region's p is 1, 1 − p counts as this: in float32, p rounds to 1 where 1 − p is below this."""
 
 
 class Activation(str, Enum):
@@ -43,13 +37,6 @@ class Activation(str, Enum):
         """Return the probability of the foreground in float64: 1 − p_0 of classes, p_r of a region."""
         exact = p.astype(np.float64)
         return 1 - exact if self.exclusive else exact
-
-    def logits(self, p: Floats) -> Floats:
-        """Return the logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
-        logits = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
-        if self.exclusive:
-            return self.centered(logits)
-        return logits - np.log(np.maximum(1 - p.astype(np.float64), SMALLEST_REST)).astype(p.dtype)
 
     def centered(self, logits: Floats) -> Floats:
         """Subtract the mean of a voxel's class logits, which the softmax ignores; region logits stay."""
@@ -162,18 +149,18 @@ class LabelMeaning:
         background = ["0"] * self.activation.first_structure
         return background + list(map(str, self.structures))
 
+    @cached_property
+    def _names(self) -> dict[Region, str]:
+        return {region_of(value): name for name, value in reversed(self.labels.items())}
+
     def name_of(self, structure: Structure) -> str:
-        """Return the name of a label or region in ``dataset.json``; the label itself if it has none."""
-        named = (
-            name for name, value in self.labels.items() if region_of(value) == region_of(structure)
-        )
-        return next(named, str(structure))
+        """Return the name of a label or region in ``dataset.json``, its first; the label itself if it has none."""
+        return self._names.get(region_of(structure), str(structure))
 
     @property
     def names(self) -> list[str]:
-        """The names of the structures in ``dataset.json``."""
-        named = {region_of(value): name for name, value in reversed(self.labels.items())}
-        return [named.get(region_of(one), str(one)) for one in self.structures]
+        """The names of the structures."""
+        return list(map(self.name_of, self.structures))
 
     @property
     def smallest_names(self) -> dict[int, str]:

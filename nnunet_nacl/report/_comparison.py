@@ -24,7 +24,7 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.nnunet import calibration_of
-from nnunet_nacl.patients import cases_of_patients
+from nnunet_nacl.patients import patient_numbers
 from nnunet_nacl.report._choice import Choice, Metric, choose
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Order, order
@@ -219,10 +219,9 @@ def compare_methods(
         name: result.take([row for row, case in enumerate(result.cases) if case in cases])
         for name, result in results.items()
     }
-    of_patients = cases_of_patients(cases, by_patient).values()
-    number = {case: row for row, own in enumerate(of_patients) for case in own}
-    patients = np.array([number[case] for case in cases])
-    notes = _notes(results, cases) + next(iter(shared.values())).notes_on_empty_cases
+    patients = patient_numbers(cases, by_patient)
+    notes = _notes(results, cases)
+    notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
     if by_patient:
         notes.append(
             f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
@@ -243,7 +242,8 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
         counts = f"{len(shared)} of {len(every)} cases are compared"
         notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
     for name, result in results.items():
-        notes += [f"{name}: {note}" for note in result.notes_on_training_cases]
+        if note := result.notes.get("training"):
+            notes.append(f"{name}: {note}")
         if result.skipped:
             skipped = _first_few([entry.case for entry in result.skipped])
             notes.append(

@@ -11,10 +11,10 @@ from nnunet_nacl.metrics import (
     CalibrationTables,
     Interval,
     ScoreParts,
+    case_weights,
     error_by_chance,
     expected_calibration_error,
     ratio,
-    resample_weights,
     split_scores,
 )
 from nnunet_nacl.typing import Floats, Mask, Numbers
@@ -109,7 +109,7 @@ class Reliability:
     def curves(self) -> list[Curve]:
         """The curves of max_k p_k against argmax being right: one, or with regions one for each."""
         num_cases, _, num_bins = self.tables.top.count.shape
-        weights = resample_weights(num_cases)
+        weights = case_weights(np.arange(num_cases))
         curves = []
         for row, what in enumerate([""] if self.tables.activation.exclusive else self.structures):
             tables = self.tables.top[:, row]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.calibrate import TrainedFold, _head
+from nnunet_nacl.calibrate import _head
+from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet import read_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set, load_predictor

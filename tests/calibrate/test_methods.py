@@ -15,16 +15,12 @@ from nnunet_nacl.calibrate import (
     Sample,
     Score,
     Temperature,
-    Trials,
     _head,
-    calibrated_logits,
     compare,
-    judge,
-    nll_of_cases,
-    try_methods,
 )
 from nnunet_nacl.calibrate._methods import penalized_nll
 from nnunet_nacl.calibrate._sample import check_enough
+from nnunet_nacl.calibrate._trials import Trials, calibrated_logits, judge, nll_of_cases, try_methods
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Provenance

@@ -12,7 +12,7 @@ import SimpleITK as sitk
 import torch
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
-from nnunet_nacl.calibrate import AS_TRAINED, Fit, Score, _trials, apply_folder, calibrate_model
+from nnunet_nacl.calibrate import AS_TRAINED, Fit, Score, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
@@ -120,7 +120,7 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
     assert not (fold / "validation_calibrated").exists()
 
     # Where nothing improves for certain, there is a checkpoint all the same, of the layer as trained.
-    monkeypatch.setattr(_trials, "shortcomings", lambda *_: ["does not improve"])
+    monkeypatch.setattr(Score, "shortcomings", lambda *_: ["does not improve"])
     ((fit, written),) = calibrate(copy.model, 0, overwrite=True)
     assert fit.calibration == AS_TRAINED
     assert written == fold / "checkpoint_calibrated.pth"

@@ -9,8 +9,10 @@ import torch
 from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
-from nnunet_nacl.calibrate import Head, TrainedFold, _features, _head, judge
+from nnunet_nacl.calibrate import Head, _features, _head
 from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
+from nnunet_nacl.calibrate._fold import TrainedFold
+from nnunet_nacl.calibrate._trials import judge
 from nnunet_nacl.nnunet import PlansJson, hooks, read_checkpoint
 from tests.calibrate.conftest import Copy, open_fold, rewrite
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS

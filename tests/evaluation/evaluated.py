@@ -5,7 +5,6 @@ from pathlib import Path
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import read_result
-from nnunet_nacl.metrics import named_columns
 
 SUMMARY = "calibration_summary.json"
 Folders = tuple[Path, Path]
@@ -23,7 +22,6 @@ def reasons(folders: Folders) -> dict[str, str]:
     return {entry["case"]: entry["reason"] for entry in summary_of(folders)["skipped"]}
 
 
-def content(summary: Path) -> str:
-    """Every number to the last bit, and the record's columns."""
-    columns = {name: column.tolist() for name, column in named_columns(read_result(summary).counts).items()}
-    return json.dumps([json.loads(summary.read_text()), columns])
+def content(summary: Path) -> tuple[str, bytes]:
+    """The summary, and every number of the record to the last bit."""
+    return summary.read_text(), read_result(summary).counts.to_array().tobytes()

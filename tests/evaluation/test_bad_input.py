@@ -77,7 +77,7 @@ def test_other_places_can_be_ignored(folders: Folders) -> None:
     expected = summary_of(folders)["metric_per_case"]
     ground_truth_placed(*folders, Origin=(0, 0, 2), Spacing=(1, 1, 10))
     assert run_evaluate(folders) == 1
-    assert reasons(folders)["case_1"].endswith("evaluate --ignore_geometry takes them as they are.")
+    assert reasons(folders)["case_1"].endswith("Only evaluate takes them as they are, with --ignore_geometry.")
     assert summary_of(folders)["settings"]["ignore_geometry"] is False
     assert run_evaluate(folders, "--ignore_geometry") == 0
     assert summary_of(folders)["settings"]["ignore_geometry"] is True

@@ -17,7 +17,7 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.evaluation import _case, _folder, evaluate, read_result
+from nnunet_nacl.evaluation import Origin, _folder, evaluate, read_result
 from nnunet_nacl.evaluation._result import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
@@ -171,12 +171,12 @@ def test_a_wrong_folder_of_ground_truth_replaces_nothing(
 def test_another_way_of_counting_keeps_nothing(
     folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting = _case.COUNTING
+    counting = _folder.COUNTING
     monkeypatch.setattr(_folder, "COUNTING", 1)
-    monkeypatch.setattr(_case.Origin.__init__, "__defaults__", (1,))
+    monkeypatch.setattr(Origin.__init__, "__defaults__", (1,))
     run_evaluate(folders)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"another version counted it: run nnunet_nacl evaluate again"):
+    with pytest.raises(ValueError, match=r"another version counted it. Run nnunet_nacl evaluate again"):
         read_result(folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 3
     assert read_result(folders[1] / SUMMARY).origin.counting == counting

@@ -72,6 +72,13 @@ def test_half_precision_logits(dtype: torch.dtype) -> None:
     assert numbers(evaluate_case(logits, y, logits=True)) == pytest.approx(numbers(expected), rel=1e-3, abs=1e-6)
 
 
+def test_bfloat16_is_too_coarse_for_probabilities() -> None:
+    """Of regions, whose sum is not checked, too: all above 0.998 would be 1."""
+    p, y = structure_case(1.5, regions=True)
+    with pytest.raises(ValueError, match="bfloat16 is too coarse; give the logits, with logits=True"):
+        evaluate_case(torch.from_numpy(p).bfloat16(), y, regions=[(1, 2), (2,)])
+
+
 @pytest.mark.parametrize("ignore_label", [-1, -100, 255, np.uint8(255)])
 def test_ignored_labels(ignore_label: int | np.uint8) -> None:
     p, y = structure_case(1.5)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.metrics import Estimate, mean_of_known, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import Estimate, mean_of_known, ratio
+from nnunet_nacl.metrics._estimate import resample_weights
 
 NAN = float("nan")
 
@@ -37,13 +38,14 @@ def test_undefined_cases_are_left_out_after_all_are_drawn() -> None:
 
 
 def test_percentiles_by_hand() -> None:
-    assert percentile_interval(np.array([NAN, *range(201)], float), num_cases=2) == (5, 195)
+    drawn = np.array([NAN, *range(201)])
+    assert Estimate(lambda _: drawn, np.arange(2), np.ones(2, bool)).interval == (5, 195)
     assert mean_interval([0.25, NAN, 0.75]) == (0.25, 0.75)
 
 
 def test_fewer_than_two_cases_have_no_interval() -> None:
     assert np.isnan([mean_interval([0.5]), mean_interval([0.5, NAN])]).all()
-    assert np.isnan(percentile_interval(np.array([NAN]), num_cases=2)).all()
+    assert np.isnan(Estimate(lambda _: np.array([NAN]), np.arange(2), np.ones(2, bool)).interval).all()
 
 
 def test_ratios_and_means_leave_out_what_is_not_defined() -> None:

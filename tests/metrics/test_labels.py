@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
-from nnunet_nacl.metrics import Activation, LabelMeaning, dice, dice_of_sizes, segment
+from nnunet_nacl.metrics import Activation, LabelMeaning, segment
 
 BRATS = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "enhancing": [3]}
 APART = {"background": 0, "A": [1, 4], "B": [2, 3]}
@@ -94,8 +94,3 @@ def test_tensors_as_arrays(activation: Activation) -> None:
     logits = np.random.default_rng(0).normal(size=(3, 7))
     found = activation.probabilities(torch.from_numpy(logits))
     np.testing.assert_allclose(found.numpy(), activation.probabilities(logits), rtol=1e-9, atol=1e-14)
-
-
-def test_dice_of_sizes() -> None:
-    np.testing.assert_array_equal(dice_of_sizes([3, 0, 0], [8, 5, 0]), [0.75, 0, np.nan])
-    assert dice(np.array([[5, 1], [2, 3]]), [1]) == dice_of_sizes(3, 9) == 6 / 9

@@ -17,8 +17,8 @@ from nnunet_nacl.metrics import (
     MetricDefinition,
     each_column,
     mean_of_known,
-    named_columns,
 )
+from nnunet_nacl.metrics._bins import named_columns
 from nnunet_nacl.report import compare_methods, write_report
 from tests.report.generated import NAMED, make_result, table_of
 

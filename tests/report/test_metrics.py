@@ -21,7 +21,7 @@ def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)
     assert estimate.num_known == 2
     note = "1 of 2 cases have no foreground: ECE and CECE over the foreground are means over the others."
-    assert result.notes == compare_methods({"one": result}).notes == [note]
+    assert [*result.notes.values()] == compare_methods({"one": result}).notes == [note]
     assert np.isnan(estimate.resampled(np.array([[2.0, 0]]))[0]) == (name == "NLL_per_foreground")
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Estimate, Settings, resample_weights
+from nnunet_nacl.metrics import Estimate, Settings, case_weights
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.paper.report._figures import radar_panels, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
@@ -142,7 +142,7 @@ def test_differences(losses: Comparison) -> None:
         np.testing.assert_allclose([bar.get_width() for bar in ax.patches], expected, rtol=1e-12)
         if metric is DICE:  # intervals are paired
             base, held = (losses.estimates[metric][name] for name in ("FL 1", "LS 0.1"))
-            drawn = [one.resampled(resample_weights(len(NAMED))) for one in (base, held)]
+            drawn = [one.resampled(case_weights(np.arange(len(NAMED)))) for one in (base, held)]
             segment = ax.containers[1].lines[2][0].get_segments()[0]
             ends = np.percentile(100 * (drawn[0] - drawn[1]) / drawn[0], [2.5, 97.5])
             np.testing.assert_allclose(segment[:, 0], ends)

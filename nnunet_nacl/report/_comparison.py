@@ -249,11 +249,11 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
             notes.append(
                 f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
             )
-    for setting in ("protocol", "margin_mm", "tolerance_mm"):
-        if shown := _differing(results, attrgetter(f"settings.{setting}")):
-            notes.append(
-                f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
-            )
+    notes += [
+        f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
+        for setting in ("protocol", "margin_mm", "tolerance_mm")
+        if (shown := _differing(results, attrgetter(f"settings.{setting}")))
+    ]
     without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(results):
         notes.append(

@@ -13,7 +13,7 @@ from nnunet_nacl.metrics import Estimate, Settings, case_weights
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.paper.report._figures import radar_panels, relative_difference, study_figure
 from nnunet_nacl.paper.studies import Method, Study
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, write_report
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods, write_report
 from nnunet_nacl.report.plots import draw_panels, style_of
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
@@ -50,11 +50,11 @@ def runs_of_losses() -> dict[str, FolderResult]:
 
 @pytest.fixture(scope="module")
 def losses(runs_of_losses: dict[str, FolderResult]) -> Comparison:
-    return compare(runs_of_losses, "Dataset004_Demo")
+    return compare_methods(runs_of_losses, "Dataset004_Demo")
 
 
 def without(results: dict[str, FolderResult], *names: str) -> Comparison:
-    return compare({name: result for name, result in results.items() if name not in names})
+    return compare_methods({name: result for name, result in results.items() if name not in names})
 
 
 def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
@@ -130,7 +130,7 @@ def test_radar_of_dice_and_error(losses: Comparison) -> None:
 
 def test_a_relative_difference_is_over_what_both_have() -> None:
     """One finds a structure that is not there (a Dice of 0), the other does not (no Dice)."""
-    comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
+    comparison = compare_methods({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
     careful, eager = comparison.estimates[DICE].values()
     assert eager.value < careful.value
     assert relative_difference(careful, eager).value == 0
@@ -196,9 +196,9 @@ def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
     """A single variant is said to be alone on the page; metrics that are not defined leave a gap."""
     few = make_result(cases=NAMED[:3], settings=QUICK)
     names = [one.name for one in study.methods]
-    assert study_figure(compare({names[0]: few}), study)[1] == []
+    assert study_figure(compare_methods({names[0]: few}), study)[1] == []
     empty = with_dice(np.full((3, 2), np.nan), NAMED[:3])
-    comparison = compare({**dict.fromkeys(names, with_dice(np.full((3, 2), 0.5), NAMED[:3])), names[0]: empty})
+    comparison = compare_methods({**dict.fromkeys(names, with_dice(np.full((3, 2), 0.5), NAMED[:3])), names[0]: empty})
     assert np.isnan(mean(comparison, names[0], DICE))
     for number in range(len(study_figure(comparison, study)[1])):
         draw(comparison, study, number).figure.draw_without_rendering()

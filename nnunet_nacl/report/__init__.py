@@ -4,7 +4,7 @@
 """
 
 from nnunet_nacl.report._choice import DICE, Metric, voxels_text
-from nnunet_nacl.report._comparison import Comparison, compare, compare_all, of_each
+from nnunet_nacl.report._comparison import Comparison, compare_all, compare_methods, of_each
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._read import read_results
 from nnunet_nacl.report._tables import TABLES, Table, column, metric_columns, table_text
@@ -19,8 +19,8 @@ __all__ = [
     "PageParts",
     "Table",
     "column",
-    "compare",
     "compare_all",
+    "compare_methods",
     "is_page",
     "metric_columns",
     "of_each",

@@ -172,20 +172,22 @@ Comparable = Mapping[str, Results] | Sequence[Comparison]
 def compare_all(results: Comparable, *, by_patient: bool | str = False) -> list[Comparison]:
     """Make a comparison for each data set of data set -> method -> result, unless they are comparisons already.
 
-    ``by_patient`` is that of ``compare``. Raises the ValueErrors of ``compare``, with the name of the data set.
+    ``by_patient`` is that of ``compare_methods``, whose ValueErrors get the name of the data set.
     """
     if not isinstance(results, Mapping):
         return list(results)
     comparisons = []
     try:
         for dataset, methods in results.items():
-            comparisons.append(compare(methods, dataset, by_patient=by_patient))
+            comparisons.append(compare_methods(methods, dataset, by_patient=by_patient))
     except ValueError as error:
         raise ValueError(f"{dataset}: {error}" if dataset else str(error)) from error
     return comparisons
 
 
-def compare(results: Results, dataset: str = "", *, by_patient: bool | str = False) -> Comparison:
+def compare_methods(
+    results: Results, dataset: str = "", *, by_patient: bool | str = False
+) -> Comparison:
     """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
 
     ``by_patient`` tells from the cases' names which are of one patient (see ``patients.cases_of_patients``). Patients
@@ -247,11 +249,11 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
             notes.append(
                 f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
             )
-    for setting in ("protocol", "margin_mm", "tolerance_mm"):
-        if shown := _differing(results, attrgetter(f"settings.{setting}")):
-            notes.append(
-                f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
-            )
+    notes += [
+        f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
+        for setting in ("protocol", "margin_mm", "tolerance_mm")
+        if (shown := _differing(results, attrgetter(f"settings.{setting}")))
+    ]
     without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(results):
         notes.append(

@@ -18,7 +18,6 @@ from nnunet_nacl.use._review import (
 )
 from nnunet_nacl.use._structures import (
     Judgement,
-    judge,
     judge_structures,
     judgement_table,
     risk_coverage_area,
@@ -35,7 +34,6 @@ __all__ = [
     "fit_dice",
     "fit_review",
     "fit_volume",
-    "judge",
     "judge_structures",
     "judgement_table",
     "mean_pairwise_dice",

@@ -227,7 +227,7 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
-def judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
+def _judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
     """Judge the Dice to expect, volumes and intervals of ``outcomes_of`` one structure, or of all structures."""
     dice_error = outcomes.dice_to_expect - outcomes.dice
     risk = 1 - outcomes.dice
@@ -263,10 +263,10 @@ def judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
 def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
     judgements = [
-        judge(of_structure, name)
+        _judge(of_structure, name)
         for name, of_structure in outcomes.groupby("structure", sort=False)
     ]
-    return [*judgements, judge(outcomes)] if len(judgements) > 1 else judgements
+    return [*judgements, _judge(outcomes)] if len(judgements) > 1 else judgements
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> str:

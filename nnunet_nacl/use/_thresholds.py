@@ -1,6 +1,6 @@
 """Segmentations by a threshold for each structure, chosen for recall, for Dice, or by the user."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,6 @@ class DecodedCase:
     shared_voxels: int | None = None
 
 
-Decoder = Callable[[Floats, LabelMeaning], tuple[Labels, DecodedCase]]
-"""Decodes probabilities (C, Z, Y, X)."""
-
-
 def decode_folder(
     pred_folder: str | Path,
     output: str | Path,
@@ -52,12 +48,13 @@ def decode_folder(
     """Write a folder of predictions with other segmentations: with a guaranteed recall, by thresholds, or for Dice.
 
     By thresholds, given or with a guaranteed recall: p ≥ λ; of the classes that reach their λ in a voxel, the most
-    probable one gets it, and each region is written over those before it in ``regions_class_order``. For Dice, the
-    library ``rankseg`` chooses the segmentations (Dai & Li, JMLR 2023; Wang & Dai, NeurIPS 2025).
+    probable one gets it, and each region is written over those before it in ``regions_class_order``. The guarantee is
+    that of each structure's mask p ≥ λ: a segmentation in which masks overlap may miss more. For Dice, the library
+    ``rankseg`` chooses the segmentations (Dai & Li, JMLR 2023; Wang & Dai, NeurIPS 2025).
 
     Probabilities are hard links, or copies where the file system has none; the other files of nnU-Net's folders are
-    copied. ``decoded.json`` marks the folder and holds the thresholds of each case. A case that cannot be decoded is
-    not in the folder, but in ``skipped``.
+    copied. ``decoded.json`` marks the folder and holds the thresholds of each case and the notes. A case that cannot be
+    decoded is not in the folder, but in ``skipped``.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations.
@@ -78,20 +75,23 @@ def decode_folder(
     meaning = predictions.data_set.meaning
     names = meaning.names
     notes = []
+    of_names = None
+    metric = "dice"
     if fit is not None:
         metric = "recall"
         alpha = 0.1 if alpha is None else alpha
         review_fit = ReviewFit.read(fit)
         notes += [*review_fit.ignored_notes(), *review_fit.check(predictions, segmented=False)]
         of_names = [review_fit.recall_threshold(name, alpha) for name in names]
-        decode: Decoder = partial(_by_thresholds, thresholds=of_names)
     elif thresholds:
-        of_names = _given_thresholds(names, thresholds)
+        if unknown := set(thresholds) - set(names):
+            raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
+        for name, given in thresholds.items():
+            if not 0 < given <= 1:
+                raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {given:g}.")
+        of_names = [thresholds.get(name, 0.5) for name in names]
         metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
-        decode = partial(_by_thresholds, thresholds=of_names)
     else:
-        metric = "dice"
-        decode = _by_rankseg
         try:
             import rankseg  # type: ignore[import-untyped]  # noqa: F401
         except ImportError as error:
@@ -107,46 +107,54 @@ def decode_folder(
         predictions,
         folder,
         "decoded",
-        partial(_write_case, folder=folder, decode=decode, data_set=predictions.data_set),
+        partial(_write_case, folder=folder, thresholds=of_names, data_set=predictions.data_set),
         num_processes=num_processes,
     )
+    cases = written.results
+    means = map(fmean, zip(*(case.thresholds for case in cases.values()), strict=True))
+    listed = ", ".join(map("{} {:.3f}".format, names, means))
+    written.notes.append(f"Thresholds, mean over cases: {listed}.")
+    shared = sum(case.shared_voxels or 0 for case in cases.values())
+    if shared:
+        winner = (
+            "most probable one" if meaning.activation.exclusive else "last in regions_class_order"
+        )
+        written.notes.append(
+            f"In {shared:,} voxels several structures reach their thresholds; the {winner} gets them."
+        )
+    if fit is not None:
+        segmentations = "Here, the segmentations hold these masks."
+        if shared:
+            segmentations = (
+                "The segmentations may miss more, since the masks overlap. To get the masks, compare probabilities "
+                f"(maps --what structures --dtype float32) with the thresholds in {DECODED_NAME}."
+            )
+        written.notes.append(
+            f"The guarantee, to miss at most {alpha:g} of a structure on average, is that of its mask p >= threshold. "
+            f"{segmentations}"
+        )
+    written.notes.extend(notes)
     mark = {
         "metric": metric,
         "alpha": alpha,
         "fit": None if fit is None else str(fit),
         "pred_folder": str(predictions.home),
         "structures": names,
-        "cases": {name: asdict(case) for name, case in written.results.items()},
+        "notes": written.notes,
+        "cases": {name: asdict(case) for name, case in cases.items()},
     }
     written.write_mark(DECODED_NAME, mark)
-    means = map(fmean, zip(*(case.thresholds for case in written.results.values()), strict=True))
-    listed = ", ".join(map("{} {:.3f}".format, names, means))
-    written.notes.append(f"Thresholds, mean over cases: {listed}.")
-    if shared := sum(case.shared_voxels or 0 for case in written.results.values()):
-        winner = (
-            "most probable one" if meaning.activation.exclusive else "last in regions_class_order"
-        )
-        missed = " The guarantee does not cover what the others miss there." if fit else ""
-        written.notes.append(
-            f"In {shared:,} voxels several structures reach their thresholds; the {winner} gets them.{missed}"
-        )
-    written.notes.extend(notes)
     return written
 
 
-def _given_thresholds(names: Sequence[str], thresholds: Mapping[str, float]) -> list[float]:
-    if unknown := set(thresholds) - set(names):
-        raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
-    for name, threshold in thresholds.items():
-        if not 0 < threshold <= 1:
-            raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {threshold:g}.")
-    return [thresholds.get(name, 0.5) for name in names]
-
-
 def _write_case(
-    files: CaseFiles, *, folder: Path, decode: Decoder, data_set: DataSet
+    files: CaseFiles, *, folder: Path, thresholds: Sequence[float] | None, data_set: DataSet
 ) -> DecodedCase:
-    labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
+    probabilities = SavedCase(files, data_set).probabilities()
+    if thresholds is None:
+        labels, decoded = _by_rankseg(probabilities, data_set.meaning)
+    else:
+        labels, decoded = _by_thresholds(probabilities, data_set.meaning, thresholds)
     files.write(folder, data_set.reader, labels=labels)
     return decoded
 

@@ -19,7 +19,7 @@ from nnunet_nacl.metrics import (
     mean_of_known,
 )
 from nnunet_nacl.metrics._bins import named_columns
-from nnunet_nacl.report import compare, write_report
+from nnunet_nacl.report import compare_methods, write_report
 from tests.report.generated import NAMED, make_result, table_of
 
 
@@ -68,7 +68,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert low <= error < high
     rows = result.to_dataframe().query("metric == 'RMSCE' and voxels == 'near'")
     assert len(rows) == 3 * (1 + 4)  # and of each class
-    comparison = compare({"sharp": result})
+    comparison = compare_methods({"sharp": result})
     assert table_of("scores", comparison, "near").values().loc["sharp", "pooled RMSCE"] == pytest.approx(error)
     write_report({"": {"sharp": result}}, tmp_path / "page.html")
     assert "<dt>RMSCE</dt><dd>As ECE, but large gaps count for more.</dd>" in (tmp_path / "page.html").read_text()

@@ -7,7 +7,7 @@ from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import Comparison, compare, read_results, write_report
+from nnunet_nacl.report import Comparison, compare_methods, read_results, write_report
 from tests.report.generated import make_result, write_predictions
 
 
@@ -19,7 +19,7 @@ def results() -> dict[str, FolderResult]:
 
 @pytest.fixture(scope="session")
 def comparison(results: dict[str, FolderResult]) -> Comparison:
-    return compare(results, "Dataset004_Demo")
+    return compare_methods(results, "Dataset004_Demo")
 
 
 @pytest.fixture(scope="session")

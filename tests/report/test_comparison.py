@@ -11,7 +11,7 @@ from nnunet_nacl import report
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, compare_all, table_text
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_all, compare_methods, table_text
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
 
@@ -23,7 +23,7 @@ def test_the_voxel_set_that_is_asked_for_stays(comparison: Comparison) -> None:
 
 def test_shared_cases() -> None:
     one, other = make_result(0.4, cases=NAMED[:6]), make_result(1.0, cases=NAMED[2:])
-    comparison = compare({"one": one, "other": other})
+    comparison = compare_methods({"one": one, "other": other})
     assert comparison.cases == list(NAMED[2:6])
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
@@ -35,31 +35,34 @@ def test_shared_cases() -> None:
 def test_cases_of_one_name_with_different_ground_truth() -> None:
     one, other, strange = make_result(0.4), make_result(1.0), make_result(1.0, seed=5)
     with pytest.raises(ValueError, match=r"the methods' ground truth differs in case_00; evaluate them alike"):
-        compare({"one": one, "mixed": FolderResult.merged([strange.take([0]), other.take(range(1, 8))])})
+        compare_methods({"one": one, "mixed": FolderResult.merged([strange.take([0]), other.take(range(1, 8))])})
     # Which voxels of a structure are near depends on the prediction: they cannot tell.
     near = Settings(voxels=("near",), margin_mm=0)
-    assert compare({"one": make_blurred(0.2, settings=near), "other": make_blurred(2.0, settings=near)}).notes == []
+    assert (
+        compare_methods({"one": make_blurred(0.2, settings=near), "other": make_blurred(2.0, settings=near)}).notes
+        == []
+    )
 
 
 def test_what_must_be_alike() -> None:
     one = make_result(0.4, cases=NAMED[:1])
     with pytest.raises(ValueError, match=r"different numbers of bins \(one: 15; other: 10\); evaluate them alike"):
-        compare({"one": one, "other": make_result(1.0, settings=Settings(num_bins=10))})
+        compare_methods({"one": one, "other": make_result(1.0, settings=Settings(num_bins=10))})
     other = make_result(1.0, labels={"background": 0, "a": 1, "b": 2, "c": 3})
     with pytest.raises(ValueError, match=r"different structures \(one: cortex 1, .*; other: a 1, b 2, c 3\); evaluate"):
-        compare({"one": one, "other": other})
+        compare_methods({"one": one, "other": other})
     with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
-        compare({"one": one, "other": make_result(cases=NAMED[1:3])})
+        compare_methods({"one": one, "other": make_result(cases=NAMED[1:3])})
     nothing = replace(one.take([]), skipped=[Skipped("a", "no reference.")])
     with pytest.raises(ValueError, match=r"share no case \(nothing: ; one: "):
-        compare({"nothing": nothing, "one": one})
+        compare_methods({"nothing": nothing, "one": one})
 
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
-    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3))
+    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3, tolerance_mm=2))
     other = replace(other, skipped=[Skipped("x", "gone")])
-    comparison = compare({"one": one, "other": other})
+    comparison = compare_methods({"one": one, "other": other})
     assert comparison.choice.scores == []  # the paper's protocol drops voxels
     assert comparison.choice.segmentation == [DICE]
     assert comparison.notes == [
@@ -69,6 +72,7 @@ def test_what_is_not_alike_is_said() -> None:
             "and are not quite comparable."
         ),
         "The methods were evaluated with different margin_mm (one: 5.0; other: 3) and are not quite comparable.",
+        "The methods were evaluated with different tolerance_mm (one: 1.0; other: 2) and are not quite comparable.",
         "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
 
@@ -86,7 +90,7 @@ def test_fold_all_is_said_to_be_no_test() -> None:
     pair = FolderPair("labelsTr", "model/fold_all/validation")
     trained = with_origin(make_result(0.4), folders=(pair,))
     note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
-    assert compare({"one": trained, "other": make_result(1.0)}).notes == [f"one: {note}"]
+    assert compare_methods({"one": trained, "other": make_result(1.0)}).notes == [f"one: {note}"]
 
 
 def test_what_was_counted_is_read_in_one_module() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, each_column
-from nnunet_nacl.report import Comparison, Metric, compare
+from nnunet_nacl.report import Comparison, Metric, compare_methods
 from nnunet_nacl.report._statistics import differences
 from tests.report.generated import NAMED, make_result, table_of
 
@@ -17,11 +17,11 @@ REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
 def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
     """In what is divided and in what is pooled, but a resample of such cases alone has no score."""
     result = make_result(cases=NAMED[:2], empty=NAMED[:1])
-    estimate = compare({"one": result}).estimates[Metric(name, voxels)]["one"]
+    estimate = compare_methods({"one": result}).estimates[Metric(name, voxels)]["one"]
     assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)
     assert estimate.num_known == 2
     note = "1 of 2 cases have no foreground: ECE and CECE over the foreground are means over the others."
-    assert [*result.notes.values()] == compare({"one": result}).notes == [note]
+    assert [*result.notes.values()] == compare_methods({"one": result}).notes == [note]
     assert np.isnan(estimate.resampled(np.array([[2.0, 0]]))[0]) == (name == "NLL_per_foreground")
 
 
@@ -36,7 +36,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
     drawn = np.random.default_rng(0).integers(0, len(NAMED), (50, len(NAMED)))
     of_regions = make_result(labels=REGIONS, settings=Settings())
     for result in (*results.values(), of_regions):
-        estimate = compare({"one": result}).estimates[Metric(name, voxels)]["one"]
+        estimate = compare_methods({"one": result}).estimates[Metric(name, voxels)]["one"]
         tables = result.counts.calibration[voxels]
         pooled = [each_column(lambda column, one=one: column[one], tables).sum() for one in drawn]
         expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
@@ -47,7 +47,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
 
 
 def test_a_difference_in_a_pooled_error() -> None:
-    close = compare({"base": make_result(1.0), "other": make_result(0.95)})
+    close = compare_methods({"base": make_result(1.0), "other": make_result(0.95)})
     found = differences(close.estimates[NEAR])["other"]
     tables = [one.tables.top for one in close.reliability["near"].values()]
     gaps = []
@@ -61,13 +61,13 @@ def test_a_difference_in_a_pooled_error() -> None:
     assert 8 < fewer < 1000  # p above 2^-7
     assert found.p_holm == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
-    few = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
+    few = compare_methods({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
     assert differences(few.estimates[NEAR])["other"].p_holm == 2**-3
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:
     def titles(settings: Settings) -> list[str]:
-        table = table_of("methods", compare({"one": make_result(settings=settings)}))
+        table = table_of("methods", compare_methods({"one": make_result(settings=settings)}))
         return [head.rstrip(" ↑↓") for head, cells in table.columns.items() if not np.isnan(cells[0].interval[0])]
 
     scores = ["NLL per foreground voxel", "Brier per foreground voxel"]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report.plots import INK, draw_panels, reliability_panels, to_svg, tradeoff_panels
 from tests.report.generated import make_blurred
 
@@ -35,20 +35,13 @@ def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Ax
     assert error == pytest.approx(comparison.reliability[voxels][method].pooled["ECE"], abs=1e-12)
 
 
-def test_marks_at_the_frame_are_whole(comparison: Comparison, axes: Axes) -> None:
-    reliability_panels(comparison, overlaid=True)[0](ax=axes)
-    marked = [line for line in axes.lines if line.get_marker() not in {None, "None", "none", ""}]
-    assert len(marked) == 2 * 3
-    assert not any(line.get_clip_on() for line in marked)
-
-
 def test_the_expected_curve_by_hand() -> None:
     """Four voxels of foreground probability 0.9, 0.9, 0.6 and 0.2, which is called background with confidence 0.8."""
     foreground = np.array([[[0.9, 0.9, 0.6, 0.2]]], np.float32)
     p, y = np.concatenate([1 - foreground, foreground])[:, None], np.array([[[1, 1, 0, 1]]], np.uint8)
     result = make_blurred(num_cases=2, settings=Settings(num_bins=10))
     counts = evaluate_case(p, y, settings=Settings(num_bins=10))
-    comparison = compare({"one": replace(result.take([0]), counts=counts)})
+    comparison = compare_methods({"one": replace(result.take([0]), counts=counts)})
     # Expected confidence and accuracy of each bin. Of the foreground, the last voxel is one with probability 0.2, and
     # then a miss; the others, if they are foreground, are hits.
     by_hand = {"foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)], "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)]}
@@ -78,7 +71,7 @@ def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:
 )
 def test_legends_stay_within_the_figure(names: list[str]) -> None:
     """In two columns, or in one if the names are long."""
-    comparison = compare({name: make_blurred(num_cases=2) for name in names})
+    comparison = compare_methods({name: make_blurred(num_cases=2) for name in names})
     for panels in (reliability_panels(comparison, overlaid=True), tradeoff_panels(comparison)[:1]):
         figure = draw_panels(panels)
         figure.savefig(BytesIO())

@@ -12,13 +12,13 @@ from scipy.special import expit, logit
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import compare
+from nnunet_nacl.report import compare_methods
 from tests.generated import write_folder
 from tests.report.generated import make_blurred, table_of, with_origin
 
 
 def verdict_on(result: FolderResult) -> Any:
-    comparison = compare({"one": result})
+    comparison = compare_methods({"one": result})
     return comparison.reliability[comparison.choice.main]["one"]
 
 
@@ -31,7 +31,10 @@ def verdict_by(sure: np.ndarray, y: np.ndarray) -> Any:
 
 
 def test_what_cases_tell() -> None:
-    assert verdict_on(make_blurred(num_cases=1)).verdict.name == "UNDECIDED"
+    assert verdict_on(make_blurred(num_cases=2)).verdict.name == "UNDECIDED"
+    # Of ten voxels each that are 90 % sure, all or eight are right: on the whole 90 %, but chance alone gives more
+    y = np.arange(10) < np.array([[10], [8], [10], [8]])
+    assert verdict_by(np.full((4, 1, 10), 0.9), y[:, None]).verdict.name == "UNDECIDED"
     # An ECE near of .027 (.025 to .029) is told.
     mild = verdict_on(make_blurred(0.8, num_cases=40))
     assert 0.01 < mild.pooled["ECE"] < 0.04
@@ -115,7 +118,7 @@ def test_scores_split_in_two() -> None:
     nll = -(share * np.log(mean)).sum() / 2
     uncertainty = -(base * np.log(base)).sum()
     assert found["NLL calibration"] - found["NLL discrimination"] + uncertainty == pytest.approx(nll)
-    table = table_of("scores", compare({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
+    table = table_of("scores", compare_methods({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
     assert table.loc["sharp", "NLL calibration"] > 10 * table.loc["true", "NLL calibration"] >= 0
     assert table.loc["sharp", "NLL discrimination"] == pytest.approx(table.loc["true", "NLL discrimination"], rel=0.1)
 
@@ -124,7 +127,7 @@ def scores(counts: Counts, meaning: LabelMeaning | None = None) -> Any:
     """The row of a single case."""
     base = make_blurred(num_cases=1)
     result = with_origin(replace(base, counts=counts), meaning=meaning or base.meaning)
-    return table_of("scores", compare({"one": result}), "image").values().loc["one"]
+    return table_of("scores", compare_methods({"one": result}), "image").values().loc["one"]
 
 
 def test_inside_and_outside_of_a_region_are_two_classes() -> None:

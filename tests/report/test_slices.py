@@ -15,14 +15,14 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions, Reader
 from nnunet_nacl.pictures import LABEL_COLORS
-from nnunet_nacl.report import Comparison, Metric, compare, read_results
+from nnunet_nacl.report import Comparison, Metric, compare_methods, read_results
 from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, chosen_cases, read_slices, slice_layers
 from tests.generated import probabilities, write_folder
 
 
 def read(*folders: Path) -> Comparison:
     (results,) = read_results(folders).values()
-    return compare(results)
+    return compare_methods(results)
 
 
 def pixels(address: str) -> np.ndarray:
@@ -142,7 +142,7 @@ def test_the_first_slice_is_not_that_with_most_ignored_voxels(
 
 def test_layers_of_a_slice() -> None:
     truth = np.array([[0, 1, 2], [0, 1, IGNORED]])
-    predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.5, 1.0]])
+    predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.89, 1.0]])
     methods = {"one": (predicted[None], sure[None])}
     data = Slices([4], 9, 2.0, truth[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)

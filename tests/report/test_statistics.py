@@ -8,7 +8,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, compare, metric_columns
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods, metric_columns
 from nnunet_nacl.report._statistics import Difference, differences
 from tests.report.generated import make_blurred, make_result, twice, with_dice
 
@@ -23,7 +23,7 @@ def compared(*gaps: Sequence[float]) -> list[Difference]:
     """Differences in Dice of methods whose cases have these gaps to a baseline of 0."""
     results = {f"{number}": with_dice(np.array(own)[:, None]) for number, own in enumerate(gaps)}
     base = with_dice(np.zeros((len(gaps[0]), 1)))
-    return list(differences_in(compare({"base": base, **results}), DICE).values())
+    return list(differences_in(compare_methods({"base": base, **results}), DICE).values())
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -60,23 +60,23 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
 
 def test_means_over_structures_of_means_over_cases() -> None:
     nan = float("nan")
-    found = compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).estimates[DICE]["one"]
+    found = compare_methods({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])}).estimates[DICE]["one"]
     assert found.value == pytest.approx((0.6 + 0.2) / 2)
     np.testing.assert_allclose(found.by_case, [0.35, 0.7, nan])
     np.testing.assert_allclose(found.resampled(np.array([[2.0, 1, 0], [0, 1, 2]])), [((1.0 + 0.7) / 3 + 0.2) / 2, 0.7])
-    one = compare({"one": with_dice([[0.5], [nan]])}).estimates[DICE]["one"]
+    one = compare_methods({"one": with_dice([[0.5], [nan]])}).estimates[DICE]["one"]
     assert np.isnan(one.interval).all()  # of fewer than two cases
 
 
 def test_who_is_told_apart() -> None:
     nll = Metric("NLL_per_foreground", "image")
-    order = compare({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}).order(nll)
+    order = compare_methods({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}).order(nll)
     assert set(order.leaders) == {"one", "other"}
     assert order.behind == ["far"]
     few = [f"case_0{number}" for number in range(4)]  # p is at least 2 / 2^4
-    order = compare({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}).order(nll)
+    order = compare_methods({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}).order(nll)
     assert (order.leaders, order.behind) == (["one", "other"], [])
-    assert compare({"one": make_result(empty=few, cases=few)}).order(nll).names == []
+    assert compare_methods({"one": make_result(empty=few, cases=few)}).order(nll).names == []
     # A lower sum because of one case, while most are higher: significant, but the interval holds 0.
     (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
     assert one_case.value < 0
@@ -93,7 +93,9 @@ def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value(
     """One predicts nothing where there is nothing: its Dice is not defined there, that of the other is 0."""
     empty = [0.0] * 6 + [0.8 + 0.001 * number for number in range(20)]
     careful = [np.nan] * 6 + [value - 0.002 for value in empty[6:]]
-    comparison = compare({name: with_dice(np.array(own)[:, None]) for name, own in (("a", careful), ("b", empty))})
+    comparison = compare_methods(
+        {name: with_dice(np.array(own)[:, None]) for name, own in (("a", careful), ("b", empty))}
+    )
     assert differences_in(comparison, DICE)["b"].is_significant()
     order = comparison.order(DICE)
     assert (order.names, order.behind) == (["a", "b"], [])
@@ -102,9 +104,9 @@ def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value(
 @pytest.mark.parametrize("name", ["over_confidence", "share"])
 def test_where_neither_direction_is_better_none_is_best(name: str) -> None:
     """Of methods that differ significantly, the one with the lower value last."""
-    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
+    comparison = compare_methods({"soft": make_blurred(2.0), "true": make_blurred()})
     if name == "over_confidence":
-        comparison = compare(dict(reversed(comparison.results.items())))
+        comparison = compare_methods(dict(reversed(comparison.results.items())))
     metric = Metric(name, "near")
     assert any(one.is_significant() for one in differences_in(comparison, metric).values())
     order = comparison.order(metric)
@@ -118,7 +120,7 @@ def test_choosing_the_best_costs_significance() -> None:
         str(number): with_dice(np.array([0.9 + 0.01 * case for case in range(7)])[:, None] - number / 100)
         for number in range(3)
     }
-    found = differences_in(compare(gaps), DICE)
+    found = differences_in(compare_methods(gaps), DICE)
     assert found["1"].p_holm == 2 * 2 / 2**7
     assert found["1"].is_significant()
     assert not found["1"].is_significant(num_methods=4)
@@ -128,7 +130,7 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
     """With each image twice, everything by patient is as with each image once; without, images seem to be more."""
     once = {"base": make_result(0.4), "other": make_result(0.9), "third": make_result(1.0)}
     doubled = {name: twice(result) for name, result in once.items()}
-    one, by_patient, naive = compare(once), compare(doubled, by_patient=True), compare(doubled)
+    one, by_patient, naive = compare_methods(once), compare_methods(doubled, by_patient=True), compare_methods(doubled)
     assert by_patient.notes == ["Resampled and tested are 8 patients, not 16 cases."]
     for metric in one.estimates:
         found_of = differences_in(by_patient, metric)
@@ -157,5 +159,5 @@ def test_patients_by_hand() -> None:
     base = with_dice(np.zeros((10, 1)), names)
     # Of each patient the mean is above 0, though an image is below
     other = with_dice(np.array([0.3, -0.1, 0.4, -0.1, 0.5, -0.1, 0.6, np.nan, 0.7, -0.1])[:, None], names)
-    (found,) = differences_in(compare({"base": base, "other": other}, by_patient=r"^(.)"), DICE).values()
+    (found,) = differences_in(compare_methods({"base": base, "other": other}, by_patient=r"^(.)"), DICE).values()
     assert found.p_holm == 2 / 2**5

@@ -10,7 +10,7 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.paper.report import TABLES
-from nnunet_nacl.report import Comparison, Metric, Table, compare, compare_all, table_text
+from nnunet_nacl.report import Comparison, Metric, Table, compare_all, compare_methods, table_text
 from nnunet_nacl.report._tables import FORMATS, Cell
 from tests.report.generated import NAMED, make_result, table_of, with_origin
 
@@ -78,7 +78,7 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison, results
         comparison.estimates[Metric("ECE", "near")]["soft"].interval
     )
     same = make_result(0.4)
-    table = table_of("methods", compare({"one": same, "same": same, "other": make_result(0.1)}))
+    table = table_of("methods", compare_methods({"one": same, "same": same, "other": make_result(0.1)}))
     assert not any(cell.is_bold for cells in table.columns.values() for cell in cells)
 
 
@@ -91,10 +91,10 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     assert " to " not in text.splitlines()[4]
     in_pixels = {name: with_origin(result, reader="NaturalImage2DIO") for name, result in results.items()}
     assert head.replace("mm", "voxels") in table_text({"Demo": in_pixels}, "ece")
-    table = table_of("ece", compare(results))
+    table = table_of("ece", compare_methods(results))
     assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")
     assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.estimate("CECE", "union").value)
-    values = table_of("expected", compare(results)).values()
+    values = table_of("expected", compare_methods(results)).values()
     for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):
         title, expected = f"{metric} {voxels}", soft.estimate(f"{metric}_expected", voxels).value
         assert values.loc["soft", title] == pytest.approx(soft.estimate(metric, voxels).value)
@@ -124,7 +124,7 @@ def test_an_error_over_voxels_chosen_by_label_stands_beside_its_value_under_perf
 
 
 def test_one_case_has_no_intervals_and_no_p() -> None:
-    comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
+    comparison = compare_methods({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
     for table in (table_of("methods", comparison), table_of("differences", comparison)):
         assert not any(" low" in title or title.endswith(" p") for title in table.values().columns)
         assert not table.frame.map(str).map(lambda text: " to " in text or "p =" in text).to_numpy().any()

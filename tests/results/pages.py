@@ -13,6 +13,8 @@ HIPPOCAMPUS = "data_set.str.endswith('Hippocampus') and trainer.str.endswith('_p
 """The trainings of 25,000 steps of which each case was kept."""
 ACDC = "data_set.str.endswith('ACDC') and trainer.str.endswith('_24epochs')"
 """Those of 6,000 steps."""
+SINCE = "DicePP|DiceACE|CRaC"
+"""Losses published since the paper, whose own page since.md is."""
 
 
 def stated(page: str, *figures: float | str) -> None:

@@ -6,7 +6,7 @@ import re
 from calibration_tables import checkpoints
 from cells import read
 
-from tests.results.pages import stated
+from tests.results.pages import SINCE, stated
 
 PAGE = "results/calibrate.md"
 
@@ -74,7 +74,7 @@ def test_from_how_many_cases_on_a_head_is_better() -> None:
 def test_what_is_left_of_a_gain_that_is_not_chosen() -> None:
     """Held-out NLL with the choice nested is hardly higher, in twelve longer trainings."""
     rows = read("calibrate", "nested_NLL.notna() and method == 'as trained' and not trainer.str.endswith('_24epochs')")
-    rows = rows[~rows["trainer"].str.contains("DicePP")]
+    rows = rows[~rows["trainer"].str.contains(SINCE)]
     above = rows["nested_NLL"] - rows["held_out_NLL_written"]
     assert len(rows) == 12
     assert above.min() >= 0

@@ -11,7 +11,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
-from nnunet_nacl.use import decode_folder, fit_review
+from nnunet_nacl.use import decode_folder, fit_review, write_maps
 from nnunet_nacl.use._thresholds import _by_thresholds
 from tests.generated import STRUCTURES, change, geometry, names, probabilities, random_folder, read, write_folder
 
@@ -141,9 +141,19 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["decode", str(new), *options]) == 0
     mark = json.loads((tmp_path / "out" / DECODED_NAME).read_text())
     assert (mark["metric"], mark["alpha"], mark["fit"]) == ("recall", 0.2, str(fit.file))
+    printed = capsys.readouterr().out
+    assert all(note in printed for note in mark["notes"])
+    assert (
+        "to miss at most 0.2 of a structure on average, is that of its mask p >= threshold. The segmentations may miss"
+        in printed
+    )
     check_all(tmp_path / "out")
+    write_maps(new, tmp_path / "maps", what=["structures"], dtype="float32")
     for k, threshold in enumerate(mark["cases"]["a"]["thresholds"], start=1):
-        assert threshold == fit.recall_threshold(["one", "two"][k - 1], 0.2)
+        name = ["one", "two"][k - 1]
+        assert threshold == fit.recall_threshold(name, 0.2)
+        mask = read(tmp_path / "maps" / f"a_{name}.nii.gz") >= threshold  # that which is guaranteed
+        np.testing.assert_array_equal(mask, probabilities(new, "a")[k].astype(float) >= threshold)
         missed = [np.mean(probabilities(new, n)[k][read(new_truth / f"{n}.nii.gz") == k] < threshold) for n in "abcd"]
         assert 0.1 < np.mean(missed) < 0.25
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
-from nnunet_nacl.use import Judgement, judge, judge_structures, judgement_table, risk_coverage_area
+from nnunet_nacl.use import Judgement, judge_structures, judgement_table, risk_coverage_area
 
 FEW = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
@@ -46,11 +46,17 @@ def outcomes(structure: str = "liver", **values: Sequence[float | None]) -> pd.D
     return pd.DataFrame(columns).set_index(["case", "structure"]).astype(float).reset_index()
 
 
+def judged(outcomes: pd.DataFrame) -> Judgement:
+    """Of a single structure."""
+    (judgement,) = judge_structures(outcomes)
+    return judgement
+
+
 def test_judgement_by_hand() -> None:
     predicted, dice = [1.0, 0.9, 0.6, 0.7], [1.0, 0.7, 0.6, 0.5]  # the first one empty in both
     low, high = [0.0, 1.1, 0.5, 2.0], [1.0, 2.0, 1.5, 4.0]  # an end belongs to the interval
     bounds = [1.0, 0.6, 0.7, 0.5]
-    found = judge(
+    found = judged(
         outcomes(dice_to_expect=predicted, dice=dice, volume_low_ml=low, volume_high_ml=high, dice_low=bounds)
     )
     assert (found.num_cases, found.dice_error, found.dice_bias) == pytest.approx((4, 0.1, 0.1))
@@ -62,20 +68,20 @@ def test_judgement_by_hand() -> None:
     assert found.interval_width_ml == pytest.approx(1.225)
     assert (found.fitted_dice_error, found.missed) == (None, None)
     volumes = {"volume_ml": [12.0, 22.0, 30.0], "true_ml": [10.0, 20.0, 32.0]}
-    found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
+    found = judged(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
     assert found.spearman is None
     assert [found.volume_bias_ml, found.volume_bias_share, found.volume_error_ml] == pytest.approx(
         [2 / 3, 64 / 62 - 1, 2]
     )
     volumes["true_ml"][0] = None  # unknown, where voxels are ignored
-    found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
+    found = judged(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
     assert [found.volume_bias_ml, found.volume_bias_share, found.volume_error_ml] == pytest.approx([0, 0, 2])
     assert (found.num_intervals, found.num_bounds) == (None, None)
     bounds = {"dice_low": [0.1, 0.5, None], "volume_low_ml": [0, None, None], "volume_high_ml": [2, None, None]}
-    found = judge(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **bounds))
+    found = judged(outcomes(dice_to_expect=[0.5] * 3, dice=[0.2, 0.3, 0.4], **bounds))
     assert (found.num_bounds, found.bound_coverage) == (2, 0.5)  # nothing segmented: no bound
     assert (found.num_intervals, found.interval_coverage) == (1, 1)  # ignored voxels: no interval
-    one = judge(outcomes(dice_to_expect=[0.9], dice=[0.8], true_ml=[0.0]))
+    one = judged(outcomes(dice_to_expect=[0.9], dice=[0.8], true_ml=[0.0]))
     assert (one.spearman, one.aurc, one.excess_aurc, one.volume_bias_share) == (None,) * 4
 
 

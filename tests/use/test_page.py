@@ -13,10 +13,12 @@ import SimpleITK as sitk
 from PIL import Image
 
 from nnunet_nacl.cli import main
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.use import most_doubtful, review_folder
-from nnunet_nacl.use._doubt import FULL_DOUBT
+from nnunet_nacl.use._doubt import FULL_DOUBT, _doubt
 from tests import conftest
-from tests.generated import ENDING, write_folder
+from tests.generated import ENDING, near_by_scipy, probabilities, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,18 @@ def test_slices_with_the_most_doubt_are_chosen() -> None:
     assert most_doubtful(doubt, 2) == [20, 30]  # 21 is beside 20
     assert most_doubtful(doubt[:1], 3) == [0]
     assert len(most_doubtful(0 * doubt, 3)) == 1
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_doubt_is_that_of_voxels_near_a_structure(tmp_path: Path, regions: bool) -> None:
+    predictions = Predictions.of_folder(None, write_folder(tmp_path, "a", structure=True, regions=regions)[1])
+    (case,) = predictions.cases
+    p = probabilities(predictions.home, "a").astype(float)
+    expected = (1 - p.max(0)) * near_by_scipy(1 - p[0])
+    if regions:
+        expected = np.max([np.minimum(q, 1 - q) * near_by_scipy(q) for q in p], axis=0)
+    found = _doubt(SavedCase(case, predictions.data_set), predictions.data_set.meaning.activation)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

@@ -223,41 +223,30 @@ def test_bad_cases_are_named_and_the_others_are_written(
     assert review.skipped[0].reason.endswith("Only evaluate takes them as they are, with --ignore_geometry.")
 
 
-def test_outputs_that_exist_stay(
+def test_outputs_that_exist_stay_but_an_earlier_review_in_its_place(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    output, page = tmp_path / "list.csv", tmp_path / "page.html"
-    command = ["review", str(folders[1]), "-o", str(output), "--html", str(page)]
-    for file in (output, output.with_suffix(".json"), page):
-        file.write_text("mine")
-        assert main(command) == 1
-        assert f"{file.name} exists" in capsys.readouterr().err
-        assert file.read_text() == "mine"
-        file.unlink()
-    assert main(command) == 0
-    assert main([*command, "--overwrite"]) == 0
-
-
-def test_a_review_replaces_a_review_and_nothing_else(
-    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At its place in the folder of predictions."""
+    output, page, described = tmp_path / "list.csv", tmp_path / "page.html", folders[1] / "review.json"
     command = ["review", str(folders[1])]
-    for name, text in (("review.csv", "mine"), ("review.json", '{"mine": 1}')):
-        file = folders[1] / name
-        file.write_text(text)
-        assert main(command) == 1
-        assert f"{name} exists" in capsys.readouterr().err
-        assert file.read_text() == text
-        file.unlink()
+    elsewhere = [*command, "-o", str(output), "--html", str(page)]
+    for arguments, files in (
+        (elsewhere, (output, output.with_suffix(".json"), page)),
+        (command, (described, described.with_suffix(".csv"))),
+    ):
+        for file in files:
+            file.write_text('{"mine": 1}')
+            assert main(arguments) == 1
+            assert f"{file.name} exists" in capsys.readouterr().err
+            assert file.read_text() == '{"mine": 1}'
+            file.unlink()
+        assert main(arguments) == 0
+    assert main([*elsewhere, "--overwrite"]) == 0
+    earlier = json.loads(described.read_text())
+    described.write_text(json.dumps({"format": earlier["format"], "version": "0.1"}))  # as another version might
+    described.with_suffix(".csv").unlink()  # as a process that was killed leaves it
     assert main(command) == 0
-    written = folders[1] / "review.json"
-    earlier = json.loads(written.read_text())
-    written.write_text(json.dumps({"format": earlier["format"], "version": "0.1"}))  # as another version might
-    (folders[1] / "review.csv").unlink()  # as a process that was killed leaves it
-    assert main(command) == 0
-    assert json.loads(written.read_text()) == earlier
-    assert (folders[1] / "review.csv").is_file()
+    assert json.loads(described.read_text()) == earlier
+    assert described.with_suffix(".csv").is_file()
 
 
 def test_cases_are_ranked_by_the_structure_that_is_unusual_for_its_kind(tmp_path: Path) -> None:
@@ -280,12 +269,14 @@ def test_cases_are_ranked_by_the_structure_that_is_unusual_for_its_kind(tmp_path
 
 def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     p = np.zeros((3, 4, 8, 10), np.float32)
-    p[0], p[1], p[2] = 0.7, 0.25, 0.05
-    p[:, :1] = np.array([0.2, 0.8, 0])[:, None, None, None]
-    note, fit = review_folder(write_predictions(tmp_path / "in", {"a": p})).notes
+    p[0], p[1], p[2] = 0.5, 0.45, 0.05
+    p[:, :1] = np.array([0.4, 0.6, 0])[:, None, None, None]
+    review = review_folder(write_predictions(tmp_path / "in", {"a": p}))
+    assert list(review.table.reasons) == [["the predicted Dice is below 0.5"], []]
+    note, fit = review.notes
     assert "review fit" in fit
     assert note.startswith(
-        "one: the expected volumes add up to 1.55 times the segmented ones. Either segmentations are too small, "
+        "one: the expected volumes add up to 1.95 times the segmented ones. Either segmentations are too small, "
     )
 
 

@@ -10,7 +10,7 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import published
 from nnunet_nacl.paper.report._published import METHODS, published_method, published_methods
 from nnunet_nacl.paper.studies import Method, Study, read_study
-from nnunet_nacl.report import compare
+from nnunet_nacl.report import compare_methods
 from tests.report.generated import make_result, placed_in, table_of
 
 SUMS = {
@@ -34,7 +34,7 @@ def test_values_are_those_of_the_papers_tables() -> None:
 def test_means_are_those_of_the_parts() -> None:
     """The last columns of table 3 and the last row of table 4."""
     printed = {"NACL": (0.771, 0.094), "NACL Gaussian": (0.750, 0.115), "NACL l2": (0.765, 0.109)}
-    comparison = compare(dict.fromkeys(printed, make_result(settings=Settings(voxels=("foreground",)))))
+    comparison = compare_methods(dict.fromkeys(printed, make_result(settings=Settings(voxels=("foreground",)))))
     found = table_of("published", comparison).values()
     for method, values in printed.items():
         assert list(found.loc[method, ["the paper's DSC", "the paper's ECE"]]) == pytest.approx(values, abs=0.00051)
@@ -48,7 +48,7 @@ def methods() -> dict[str, FolderResult]:
 
 
 def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderResult]) -> None:
-    table = table_of("published", compare(methods, "Dataset027_ACDC"))
+    table = table_of("published", compare_methods(methods, "Dataset027_ACDC"))
     shown = table.frame.map(str)
     assert list(shown.loc["DiceCE"][4:]) == ["0.828", "3.14", "0.137", "0.084"]
     assert list(shown.loc["CE"][4:]) == ["–"] * 4
@@ -58,7 +58,7 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.estimate("ECE", "foreground").value)
     assert "not our results" in table.note
     # Of a data set that the paper lacks, the means of its six.
-    table = table_of("published", compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
+    table = table_of("published", compare_methods({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
     assert list(table.frame.map(str).loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
 
 
@@ -82,7 +82,7 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     ],
 )  # fmt: skip
 def test_the_papers_methods_are_those_of_its_settings(name: str, trainer: str | None, expected: str | None) -> None:
-    assert published_method(name, trainer) == expected
+    assert published_method(name, Path("predictions", trainer or "mine")) == expected
 
 
 MODEL = "/results/Dataset027_ACDC/nnUNetTrainerDiceCE__nnUNetPlans__2d"
@@ -109,20 +109,22 @@ def test_the_folder_says_what_is_not_the_papers(
 ) -> None:
     """Another trainer, what was calibrated, a fold that nnU-Net does not have: the paper's are as trained."""
     alone = {"DiceCE": placed_in(methods["DiceCE"], folder)}
-    assert [*published_methods(compare(alone)).values()] == ["CE+DSC" if is_the_papers else None]
+    assert [*published_methods(compare_methods(alone)).values()] == ["CE+DSC" if is_the_papers else None]
 
 
 def test_a_setting_that_all_folders_share_is_none_of_the_papers(methods: dict[str, FolderResult]) -> None:
     """Methods are named without it."""
     named = {name: placed_in(methods["NACL"], f"/predictions/{name}_weight0p2") for name in ("MbLS", "NACL")}
-    assert published_methods(compare(named)) == {"MbLS": None, "NACL": None}
+    assert published_methods(compare_methods(named)) == {"MbLS": None, "NACL": None}
 
 
 def test_what_has_a_record_of_its_calibration_is_not_the_papers(
     methods: dict[str, FolderResult], tmp_path: Path
 ) -> None:
     (tmp_path / "calibration_applied.json").write_text('{"calibration": {"method": "vector"}}')
-    comparison = compare({"DiceCE": placed_in(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC")
+    comparison = compare_methods(
+        {"DiceCE": placed_in(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC"
+    )
     assert published_methods(comparison) == {"DiceCE": None, "NACL": "NACL"}
     assert list(table_of("published", comparison).frame.map(str).loc["DiceCE"][4:]) == ["–"] * 4
 
@@ -137,4 +139,4 @@ def test_a_study_knows_which_methods_saw_a_share_of_the_cases(methods: dict[str,
         name: placed_in(methods[name], f"{STUDY}/predictions/{trainer}/fold_{fold}")
         for name, trainer in trainers.items()
     }
-    assert published_methods(compare(found), study) == {"DiceCE": None, "NACL": "NACL"}
+    assert published_methods(compare_methods(found), study) == {"DiceCE": None, "NACL": "NACL"}

@@ -11,7 +11,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, Voxels
 from nnunet_nacl.paper.report import PLOTS, TABLES, published
 from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, compare
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice
 
@@ -27,7 +27,9 @@ def paper_values(metric: str) -> np.ndarray:
 
 def ranked(*dice: Sequence[float]) -> Comparison:
     """Methods with these values of Dice: cases of methods."""
-    return compare({f"{number}": with_dice(np.array(own)[:, None]) for number, own in enumerate(np.transpose(dice))})
+    return compare_methods(
+        {f"{number}": with_dice(np.array(own)[:, None]) for number, own in enumerate(np.transpose(dice))}
+    )
 
 
 def ranks_by_scipy(values: Sequence[float], higher_is_better: bool) -> np.ndarray:
@@ -69,7 +71,7 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
 
 def test_the_rankings_differ() -> None:
     """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
-    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
+    comparison = compare_methods({"soft": make_blurred(2.0), "true": make_blurred()})
     ranking = all_rankings([comparison])[0]
     assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranking.first.tolist() == [0, 1]
@@ -81,7 +83,7 @@ def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None
     measured = right.counts.segmentation_metrics | {"Missed": np.ones((8, 3))}
     nothing = replace(right, counts=replace(right.counts, segmentation_metrics=measured))
     for results, ranked in (({"right": nothing}, ["sharp", "soft"]), (dict.fromkeys(comparison.names, nothing), None)):
-        rankings = all_rankings([compare({**comparison.results, **results})])
+        rankings = all_rankings([compare_methods({**comparison.results, **results})])
         assert all([*one.ranks.index] == (ranked or comparison.names) for one in rankings)
 
 
@@ -95,24 +97,34 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     expected = (first / first.sum(0)).mean(1)
     np.testing.assert_allclose(rank_methods([comparison], SUM_RANK).first, expected, atol=0.06)
     one = make_result(0.4)  # equal methods share it
-    ranking = rank_methods([compare({"one": one, "copy": one, "far": make_result(0.1)})], SUM_RANK)
+    ranking = rank_methods([compare_methods({"one": one, "copy": one, "far": make_result(0.1)})], SUM_RANK)
     assert ranking.first[0] == ranking.first[1] > 0.4
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:
-    other = compare({name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B")
+    other = compare_methods(
+        {name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B"
+    )
     one, two = comparison, other
     both, *alone = (rank_methods(sets, SUM_RANK) for sets in ([one, two], [one], [two]))
     np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
 
 
+def test_folds_share_the_resamples_of_their_test_cases(comparison: Comparison) -> None:
+    """All of them predict the same cases: a second fold with the same predictions is no second witness."""
+    one, two = (rank_methods(folds, SUM_RANK).first for folds in ([comparison], [comparison] * 2))
+    np.testing.assert_array_equal(two, one)
+
+
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    other = compare({name: results[name] for name in ("sharp", "right")})
+    other = compare_methods({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
         rank_methods([comparison, other], SUM_RANK)
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
         rank_methods([comparison.over("near")], MEAN_CASE_RANK)
-    union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
+    union, image = (
+        compare_methods({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image")
+    )
     assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
     (only,) = all_rankings([image])
     assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]

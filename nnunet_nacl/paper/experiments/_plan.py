@@ -157,22 +157,7 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    data_of: dict[Method, PreprocessedDataSet] = {}
-    for method in study.methods:
-        recipe = recipe_of(method.trainer + options.suffix)
-        if recipe is None:
-            find_trainer(method.trainer + options.suffix)
-        else:
-            try:
-                build_loss(recipe, regions=data.has_regions)
-            except ValueError as error:  # as of MbLS with regions
-                reason = f"it cannot be trained on {data.name}: {error}"
-                print(f"{method.name} is left out, as {reason}", file=sys.stderr)
-                continue
-        data_of[method] = data
-        if method.network:  # of a configuration that must have been added
-            network = f"{configuration}_{method.network}"
-            data_of[method] = PreprocessedDataSet.find(dataset, network, options.plans)
+    data_of = _data_of_methods(study, data, options)
     splits = list(data.splits)
     jobs = []
     for fold in dict.fromkeys(options.folds):
@@ -184,7 +169,7 @@ def plan_experiment(
         check_split(data.folder / SPLITS_NAME, fold, whole)
         # The shares need the patients now, the report after all trainings
         cases_of_patients([*whole["train"], *whole["val"], *data.test_cases], options.by_patient)
-        for method, own in data_of.items():
+        for method, configured in data_of.items():
             percent = int(method.training_cases.rstrip("%"))
             split = whole
             number = fold
@@ -194,11 +179,35 @@ def plan_experiment(
                     splits.append(split)
                 number = splits.index(split)
             trainer = method.trainer + options.suffix
-            job = Job(method.name, trainer, number, fold, split, own, options)
+            job = Job(method.name, trainer, number, fold, split, configured, options)
             _check_model(job)
             jobs.append(job)
     planned = replace(study, methods=tuple(data_of))
     return Experiment(planned, data, options, tuple(jobs), splits)
+
+
+def _data_of_methods(
+    study: Study, data: PreprocessedDataSet, options: Options
+) -> dict[Method, PreprocessedDataSet]:
+    """Find the configuration of each method whose loss can be used on a data set; the others are named."""
+    found = {}
+    for method in study.methods:
+        trainer = method.trainer + options.suffix
+        recipe = recipe_of(trainer)
+        try:
+            if recipe is None:
+                find_trainer(trainer)
+            else:
+                build_loss(recipe, regions=data.has_regions)
+        except ValueError as error:  # as of MbLS with regions
+            reason = f"it cannot be trained on {data.name}: {error}"
+            print(f"{method.name} is left out, as {reason}", file=sys.stderr)
+            continue
+        found[method] = data
+        if method.network:  # of a configuration that must have been added
+            network = f"{data.configuration}_{method.network}"
+            found[method] = PreprocessedDataSet.find(data.name, network, options.plans)
+    return found
 
 
 def _draw_share(whole: Split, percent: int, fold: int, by_patient: bool | str) -> Split:

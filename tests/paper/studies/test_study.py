@@ -75,7 +75,6 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: T", "methods\n  Field required"),
         ("title: [", "is not as expected"),
         (f"title: T\nmethods: [{ROW}}}, {ROW}}}]", "methods of the same name: A, A"),
         (f"title: T\nmethods: [{ROW}, training_cases: 0%}}]", "should match pattern"),

@@ -32,7 +32,7 @@ def test_nnunet_accepts_what_converters_make(
 ) -> None:  # fmt: skip
     source = request.getfixturevalue(name.partition("_")[0])
     assert main(["paper", "convert", name, str(source), "-d", "7"]) == 0
-    (folder,) = (nnunet / "raw").iterdir()
+    (folder,) = (nnunet / "raw").glob("Dataset007_*")
     # Threads instead of processes, which would each import torch for seconds.
     monkeypatch.setattr(nnunet_utils, "Pool", ThreadPool)
     monkeypatch.setattr(integrity.multiprocessing, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))

@@ -146,6 +146,7 @@ def test_shell_commands_do_the_same(run: Command) -> None:
     assert all("-chk checkpoint_best.pth" in line for line in trained)
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
     assert lines[-1].endswith(" ".join((*BRIEF, *options)))
+    assert "mine.json does not exist" in run("penalty", "-p", "mine", "--dry_run", status=1)
     assert "nnUNet_n_proc_DA" not in run("penalty", "-device", "cuda", "--dry_run")
     assert "all 8 cases, such as toy_0, are of the patient" in run("penalty", "--by_patient", "--dry_run", status=1)
 

@@ -23,6 +23,8 @@ def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pyte
     out.mkdir()  # an empty folder may be there
     assert main(["paper", "logits", str(model), str(other), "-o", str(out), "-device", "cpu"]) == 0
     assert "5epochs is not in max_logits: " in capsys.readouterr().err
+    assert main(["paper", "logits", str(model), "-f", "7", "-o", str(tmp_path / "other"), "-device", "cpu"]) == 1
+    assert "fold_7" in capsys.readouterr().err
     for stem, shown in (("logits_by_class", [NAME, "5epochs", "true: core", "shell"]), ("max_logits", [NAME])):
         image = matplotlib.image.imread(out / f"{stem}.png")
         assert min(image.shape[:2]) > 300

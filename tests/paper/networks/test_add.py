@@ -49,6 +49,8 @@ def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys
         "batch_size": 3,
     }
     text = plans_file.read_text()
+    assert main([*command, "-p", "mine"]) == 1
+    assert "mine.json does not exist" in capsys.readouterr().err
     assert main(command) == 1  # twice
     error = capsys.readouterr().err
     assert f"{plans_file} has a configuration 2d_other_attention_unet already; models may be trained" in error

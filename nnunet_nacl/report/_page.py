@@ -15,7 +15,6 @@ from tqdm import tqdm
 from nnunet_nacl import metrics
 from nnunet_nacl.evaluation import NEARLY_ALL
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _reliability, _slices, _tables
@@ -33,7 +32,7 @@ from nnunet_nacl.typing import ByName
 
 _ALL_NAMED = 4
 """Up to so many methods are all named on the first screen; of more, the baseline, the best and the calibrated ones."""
-_SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
+_SWITCHED: tuple[metrics.Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
@@ -187,7 +186,7 @@ class Section:
     comparison: Comparison
     first: FirstScreen
     tables: dict[str, _tables.Table | None]
-    sets: dict[Voxels, tuple[_tables.Table, list[Panel], list[Panel]]]
+    sets: dict[metrics.Voxels, tuple[_tables.Table, list[Panel], list[Panel]]]
     tradeoff: list[Panel]
     reviews: dict[str, str]
     cases: dict[str, ByName]

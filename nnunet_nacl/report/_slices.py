@@ -29,7 +29,7 @@ CONFIDENCE_COLORS: list[tuple[int, ...]] = [
 IGNORED = -1
 """Voxels with the ignore label."""
 _OPACITY = 165  # of 255, of labels over the image
-_WRONG = (255, 45, 45)
+_WRONG = (255, 45, 45, 255)
 _NUM_SLICES = 6  # of each case, and the one with the largest structures
 
 
@@ -191,12 +191,11 @@ def slice_layers(data: Slices, row: int) -> ByName:
         segmentation = segmentations[row]
         confidence = confidences[row]
         wrong = (segmentation != truth) & counted & (confidence >= SURE)
-        share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
-        steps = (share * (_STEPS - 1)).round()
-        shown = np.where(wrong, _STEPS, steps)[small].astype(np.uint8)
+        steps = np.interp(confidence, [LOWEST_CONFIDENCE, 1], [0, _STEPS - 1]).round()
+        shown = np.where(wrong, _STEPS, steps)[small]
         methods[name] = {
             "segmentation": _label_layer(segmentation[small]),
-            "confidence": png(shown, [*CONFIDENCE_COLORS, (*_WRONG, 255)]),
+            "confidence": png(shown, [*CONFIDENCE_COLORS, _WRONG]),
             "share_wrong": float(wrong.mean()),
         }
     return {
@@ -209,6 +208,5 @@ def slice_layers(data: Slices, row: int) -> ByName:
 
 
 def _label_layer(labels: Labels) -> str:
-    shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
     colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
-    return png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
+    return png(np.where(labels > 0, (labels - 1) % len(LABEL_COLORS) + 1, 0), colors)

@@ -131,7 +131,7 @@ def measure(options: argparse.Namespace) -> None:
     choice: dict[str, Any] = {}
     for fold in opened:
         features_start = time.time()
-        sample, _ = fold.sample()
+        sample = Sample.join(list(fold.samples()[0].values()))
         fits_start = time.time()
         trials = try_methods(sample, fold.reader.output_layer)
         print(

@@ -56,7 +56,6 @@ class TrainedFold:
         data_set: the model's labels and channels.
         settings: how the model predicts.
         cases: the fold's validation cases, or others that it has not seen.
-        by_patient: how their names tell patients.
         reader: of the features that the fold's network makes.
         checkpoint: the content of its checkpoint.
     """
@@ -66,7 +65,6 @@ class TrainedFold:
     data_set: DataSet
     settings: ByName
     cases: PreprocessedCases
-    by_patient: bool | str
     reader: FeatureReader
     checkpoint: ByName
 
@@ -80,7 +78,6 @@ class TrainedFold:
         device: str,
         mirroring: bool,
         unseen: LabelledImages | None = None,
-        by_patient: bool | str = False,
     ) -> "TrainedFold":
         """Open a fold: look for its inputs, load the checkpoint, run the network on one patch."""
         if str(fold) == "all" and unseen is None:
@@ -122,18 +119,12 @@ class TrainedFold:
             data_set=data_set,
             settings=settings,
             cases=cases,
-            by_patient=by_patient,
             reader=FeatureReader(predictor),
             checkpoint=content,
         )
 
-    def sample(self, keep_in: Path | None = None) -> tuple[Sample, list[Skipped]]:
-        """Draw voxels of the cases, with their features; also return the cases that cannot be used."""
-        found, skipped = self.sample_cases(keep_in)
-        return join_enough(found, skipped, self.by_patient), skipped
-
-    def sample_cases(self, keep_in: Path | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
-        """Draw a sample from each case, however few cases there are.
+    def samples(self, keep_in: Path | None = None) -> tuple[dict[str, Sample], list[Skipped]]:
+        """Draw voxels of each case, with their features; also return the cases that cannot be used.
 
         Features may be kept as files in a folder, so that no case is predicted twice. They may take half of what is
         free on the disk; cases beyond that are predicted again.
@@ -277,7 +268,6 @@ def calibrate_model(
             device=device,
             mirroring=use_mirroring,
             unseen=unseen,
-            by_patient=by_patient,
         )
         for fold in dict.fromkeys(folds)
     ]
@@ -307,31 +297,39 @@ def calibrate_model(
         check_enough(
             in_all, list(chain(*(skipped for _, skipped in labels))), by_patient=by_patient
         )
-        together = cache(partial(_try_together, opened))
+        together = cache(partial(_try_on, opened, by_patient))
     of_fold = partial(
         _calibrate_fold,
         together=together,
+        by_patient=by_patient,
         method=method,
         save_probabilities=save_probabilities,
     )
     return map(of_fold, opened)  # no generator, which an error would end
 
 
-def _try_together(folds: Sequence[TrainedFold]) -> tuple[Trials, list[Skipped]]:
-    """Fit temperatures to the cases of all folds, each predicted by a fold that has not seen it."""
-    found: dict[str, Sample] = {}
-    skipped: list[Skipped] = []
-    for fold in folds:
-        samples, without = fold.sample_cases()
-        found |= {name: replace(sample, features=None) for name, sample in samples.items()}
+def _try_on(
+    folds: Sequence[TrainedFold], by_patient: bool | str, keep_in: Path | None = None
+) -> tuple[Trials, list[Skipped]]:
+    """Try the methods on the cases of a fold, or temperatures on those of several, whose features do not compare."""
+    (first, *others) = folds
+    samples, skipped = first.samples(keep_in)
+    for fold in others:
+        of_fold, without = fold.samples()
+        samples |= of_fold
         skipped += without
-    return try_methods(join_enough(found, skipped, folds[0].by_patient)), skipped
+    layer = first.reader.output_layer if first.reader.has_features else None
+    if others:
+        layer = None
+        samples = {name: replace(sample, features=None) for name, sample in samples.items()}
+    return try_methods(join_enough(samples, skipped, by_patient), layer), skipped
 
 
 def _calibrate_fold(
     fold: TrainedFold,
     *,
     together: Callable[[], tuple[Trials, list[Skipped]]] | None,
+    by_patient: bool | str,
     method: str | None,
     save_probabilities: bool,
 ) -> tuple[Fit, Path]:
@@ -344,8 +342,7 @@ def _calibrate_fold(
         if together is not None:
             trials, skipped = together()
         else:
-            sample, skipped = fold.sample(kept if save_probabilities else None)
-            trials = try_methods(sample, reader.output_layer if reader.has_features else None)
+            trials, skipped = _try_on([fold], by_patient, kept if save_probabilities else None)
         fit = Fit.choose(trials, method, fold.provenance, fold.settings, skipped)
         if save_probabilities:
             _predict_validation(fold, trials, fit, kept)

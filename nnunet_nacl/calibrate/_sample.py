@@ -13,7 +13,6 @@ from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
     LabelMeaning,
-    Truth,
     each_column,
     near_core,
     to_numpy,
@@ -52,7 +51,7 @@ class Sample:
 
     meaning: LabelMeaning
     logits: Floats
-    truth: Truth
+    truth: NDArray[Any]
     weights: Singles
     near: Mask
     case: NDArray[np.int32]
@@ -62,7 +61,7 @@ class Sample:
     device: str = "cpu"
 
     @property
-    def as_trained(self) -> Truth:
+    def as_trained(self) -> NDArray[Any]:
         """The prediction as trained, which a calibration should not change: (n,) classes, or bool (R, n)."""
         return self.meaning.activation.predicted(self.logits)
 
@@ -172,7 +171,7 @@ class Sample:
         """Return some of the voxels; names and numbers of the cases stay."""
         return each_column(lambda column: column[..., chosen], self)
 
-    def structures(self, truth: Truth) -> Mask:
+    def structures(self, truth: NDArray[Any]) -> Mask:
         """Whether a voxel is of a foreground class or region, by the truth or a prediction: bool (S, n)."""
         activation = self.meaning.activation
         return activation.members(truth, len(self.logits))[activation.first_structure :]

@@ -8,7 +8,6 @@ An ``argparse.ArgumentError`` says that options do not go together.
 
 import argparse
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
@@ -80,9 +79,13 @@ class Command:
         """Make the parser of the words after the command's name."""
         text, _, examples = (inspect.getdoc(self.function) or "").partition("\nExamples:\n")
         description, _, arguments = text.partition("\nArgs:\n")
-        described = SHARED | dict(
-            re.findall(r"^    (\w+): (.+\n?(?: {8}.+\n?)*)", arguments, re.MULTILINE)
-        )
+        helps = dict(SHARED)
+        name = ""
+        for line in arguments.splitlines():
+            if line.startswith(" " * 8):  # more of the entry
+                helps[name] += f" {line.strip()}"
+            else:
+                name, _, helps[name] = line.strip().partition(": ")
         parser = argparse.ArgumentParser(
             f"nnunet_nacl {self.name}",
             description=description.strip(),
@@ -92,7 +95,7 @@ class Command:
             argument_default=argparse.SUPPRESS,  # the function has the defaults
         )
         for parameter in _parameters(self.function):
-            _add(parser, parameter, " ".join(described[parameter.name].split()))
+            _add_argument(parser, parameter, helps[parameter.name])
         return parser
 
 
@@ -109,37 +112,40 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return found
 
 
-def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
+def _add_argument(parser: argparse.ArgumentParser, parameter: inspect.Parameter, text: str) -> None:
     """Declare one parameter's argument or option: ``Sequence[X]`` takes several values, ``X | bool`` none or one."""
-    name = parameter.name
-    hint = parameter.annotation
-    # Of X | bool and X | None
-    kind, *others = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     is_option = parameter.kind is parameter.KEYWORD_ONLY
-    required = parameter.default is parameter.empty
-    default = None if required else parameter.default
-    options: dict[str, Any] = {}
+    is_required = parameter.default is parameter.empty
+    declared: dict[str, Any] = {}
+    # Of X | bool and X | None
+    hint = parameter.annotation
+    kind, *others = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     if get_origin(kind) is Sequence:
         (kind,) = get_args(kind)
-        options.update(nargs="+", action="extend")
+        declared.update(nargs="+", action="extend")
     elif bool in others:
-        options.update(nargs="?", const=True)
-    elif not is_option and not required:
-        options.update(nargs="?", default=default)
-    if default:
+        declared.update(nargs="?", const=True)
+    elif not is_option and not is_required:
+        declared.update(nargs="?", default=parameter.default)
+
+    default = parameter.default
+    if not is_required and default:
         shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
         text += f" (default: {shown})"
+
     if kind is bool:
-        options["action"] = "store_true"
+        declared["action"] = "store_true"
     elif get_origin(kind) is Literal:
-        options["choices"] = get_args(kind)
+        declared["choices"] = get_args(kind)
     else:
-        value = re.match(r"[A-Z][A-Z_]*(?:[.=]\w+)?(?=[\s,;:]|$)", text)
-        options.update(
-            type=kind,
-            metavar=value[0] if value and is_option else name.upper(),
-        )
+        value = text.split()[0].rstrip(",;:")
+        # Such as NAME, FILE.html, NAME=T
+        has_value = value.partition(".")[0].partition("=")[0].isupper()
+        declared["type"] = kind
+        declared["metavar"] = value if is_option and has_value else parameter.name.upper()
+
+    name = parameter.name
     if is_option:
-        options.update(dest=name, required=required)
+        declared.update(dest=name, required=is_required)
         name = f"-{name}" if name in SINGLE_DASH else f"--{name}"
-    parser.add_argument(name, help=text.replace("%", "%%"), **options)
+    parser.add_argument(name, help=text.replace("%", "%%"), **declared)

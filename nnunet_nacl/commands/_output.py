@@ -1,4 +1,4 @@
-"""Output of several commands: the main path, what comes next, and cases that were skipped."""
+"""Output of several commands: the main path, and cases that were skipped."""
 
 import sys
 from collections.abc import Iterable
@@ -26,8 +26,3 @@ def print_skipped(skipped: Iterable["Skipped"]) -> int:
     shown = [f"skipped {entry.case}: {entry.reason}\n" for entry in skipped]
     sys.stderr.writelines(shown)
     return 1 if shown else 0
-
-
-def print_next(*lines: str) -> None:
-    """Print the commands that follow."""
-    print("Next:", *lines, sep="\n    ")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._chosen import Chosen, Device, find_device, num_processes
-from nnunet_nacl.commands._output import print_next, print_skipped
+from nnunet_nacl.commands._output import print_skipped
 
 if TYPE_CHECKING:
     from nnunet_nacl.calibrate import Fit
@@ -66,7 +66,7 @@ def calibrate(
         )  # fmt: skip
         _print_fit("predictions", fit, o)
         if fit.method != AS_TRAINED.method:
-            print_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
+            print(f"Next:\n    nnunet_nacl apply {shlex.quote(o)} PREDICTIONS -o CALIBRATED")
         return print_skipped(fit.skipped)
     if o is not None or (i is None) != (gt is None):
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
@@ -92,7 +92,7 @@ def calibrate(
         done[fold] = fit
     if done:
         how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
-        print_next(*_following(chosen, done, how, npz=npz))
+        print("Next:", *_following(chosen, done, how, npz=npz), sep="\n    ")
     return status
 
 
@@ -152,5 +152,5 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
 
     done = apply_folder(fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite)
     print(done.summary())
-    print_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
+    print(f"Next:\n    nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
     return print_skipped(done.skipped)

@@ -4,7 +4,7 @@ import shlex
 from typing import Literal
 
 from nnunet_nacl.commands._chosen import Chosen, num_processes
-from nnunet_nacl.commands._output import print_next, print_skipped
+from nnunet_nacl.commands._output import print_skipped
 from nnunet_nacl.files import unresolved
 
 
@@ -66,5 +66,6 @@ def evaluate(
     if print_skipped(result.skipped):
         return 1
     whole = o or chosen.pred_folder or str(result.file)
-    print_next(f"nnunet_nacl report {shlex.quote(whole)}    # add other folders to compare them")
+    report = f"nnunet_nacl report {shlex.quote(whole)}"
+    print(f"Next:\n    {report}    # add other folders to compare them")
     return 0

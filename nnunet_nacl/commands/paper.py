@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from nnunet_nacl.commands._bridge import CommandLine
@@ -89,8 +90,8 @@ def experiment(
     suffix += "" if epochs is None else f"_{epochs}epochs"
     suffix += "" if iterations is None else f"_{iterations}iterations"
     options = experiments.Options(
-        plans=p, folds=f, suffix=suffix, output=o, by_patient=by_patient, checkpoint=checkpoint,
-        surface=not no_surface, device=find_device(device),
+        output=Path(o).absolute(), plans=p, folds=f, suffix=suffix, by_patient=by_patient,
+        checkpoint=checkpoint, surface=not no_surface, device=find_device(device),
     )  # fmt: skip
     planned, left_out = experiments.plan_on_data_sets(
         studies, d, c, options, batch_size=batch_size, normalization=normalization
@@ -162,16 +163,18 @@ def paper_networks(
     c: str | None = None,
     p: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
+    batch_size: int | None = None,
 ) -> int:
     """List networks other than nnU-Net's own, or add one to a data set's plans.
 
-    It adds the configuration CONFIGURATION_NETWORK, which inherits everything from CONFIGURATION except the network
-    and, where it would not fit, the batch size. nnU-Net trains and predicts with it as with any configuration.
+    It adds the configuration CONFIGURATION_NETWORK, which inherits everything from CONFIGURATION except the network.
+    nnU-Net trains and predicts with it as with any configuration.
 
     Args:
         network: network to add; omit it to list them
         c: CONFIGURATION to inherit from, such as 2d
         patch_size: SIZES such as 64 48 (default: that of CONFIGURATION)
+        batch_size: N images in a batch (default: that of CONFIGURATION)
 
     Examples:
         nnunet_nacl paper networks attention_unet -d 4 -c 2d
@@ -189,7 +192,7 @@ def paper_networks(
         raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")
     from nnunet_nacl.paper.networks import add_network
 
-    print(add_network(network, d, c, plans=p, patch_size=patch_size))
+    print(add_network(network, d, c, plans=p, patch_size=patch_size, batch_size=batch_size))
     return 0
 
 

@@ -1,7 +1,7 @@
 """The commands ``link``, ``export`` and ``demo``."""
 
 from nnunet_nacl.commands._chosen import find_device
-from nnunet_nacl.commands._output import MAIN_PATH, print_next
+from nnunet_nacl.commands._output import MAIN_PATH
 
 
 def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - the option's name
@@ -27,7 +27,7 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
         return 0
     if not list:
         print(linking.link())
-        print_next("nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule")
+        print("Next:\n    nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL_paperSchedule")
         return 0
 
     print(
@@ -72,5 +72,5 @@ def demo() -> int:
     from nnunet_nacl.demo import run_demo
 
     run_demo("nnunet_nacl_demo", device=find_device("auto"))
-    print_next("do the same with your own data, here data set 4:", *MAIN_PATH)
+    print("Next: do the same with your own data, here data set 4:", *MAIN_PATH, sep="\n    ")
     return 0

@@ -2,57 +2,40 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nnunet_nacl.demo._generated import DATASET, write_data_set
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table
+from nnunet_nacl.evaluation import evaluate, format_table
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson, Predictions, dataset_number
-from nnunet_nacl.paper.experiments import (
-    Experiment,
-    Options,
-    plan_experiment,
-    run_command,
-    run_experiments,
-)
+from nnunet_nacl.paper.experiments import run_command
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.report import write_report
 
-_CONFIGURATION = "2d_demo"
-_STAGES = 3
+_TRAINERS = {"Dice + CE": "nnUNetTrainerDiceCE", "NACL": "nnUNetTrainerNACL"}
 # The paper's Adam schedule: three hundred steps of it are enough for both losses
 _SUFFIX = "_paperSchedule_2epochs_150iterations"
+_CONFIGURATION = "2d_demo"
+_STAGES = 3
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     """Generate data, train with nnU-Net's default loss and with NACL, calibrate both models, evaluate, and report.
 
     It runs nnU-Net's own commands in ``folder``; the two losses train side by side. A second call resumes where the
-    first stopped. nnU-Net's variables are set in this process's environment.
+    first stopped.
 
     Args:
         folder: working folder; created.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        RuntimeError: a command of nnU-Net failed.
+        RuntimeError: a command failed.
     """
     folder = Path(folder).resolve()
-    for part in ("raw", "preprocessed", "results"):
-        os.environ[f"nnUNet_{part}"] = str(folder / f"nnUNet_{part}")
-    os.environ.update(
-        nnUNet_extTrainer=str(trainers_path()),
-        # Starting worker processes, or compiling, would take longer than their work
-        nnUNet_def_n_proc="1",
-        nnUNet_compile="F",
-        # nnU-Net trains with a thread for each core all the same: these must not wait for each other busily
-        OMP_NUM_THREADS="1",
-        OMP_WAIT_POLICY="PASSIVE",
-        PYTHONUNBUFFERED="1",
-    )
     raw = folder / "nnUNet_raw" / DATASET
     print(
         "This takes two to three minutes on two idle cores. Steps that an earlier run finished are not repeated."
@@ -60,36 +43,56 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     print(f"[1/4] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
     if not (raw / "dataset.json").is_file():
         write_data_set(raw.parent)
-    truth = evaluate(Predictions.of_folder(raw / "labelsTs", raw / "posteriorTs"))
 
     print("[2/4] Plan and preprocess", flush=True)
     _plan(folder)
 
     print(
-        "[3/4] Train with Dice + CE, nnU-Net's default, and with NACL, side by side; predict, evaluate, calibrate",
+        "[3/4] Train with Dice + CE, nnU-Net's default, and with NACL, side by side; predict, calibrate, predict again",
         flush=True,
     )
-    study = read_study(str(Path(__file__).with_name("demo.yaml")))
-    options = Options(suffix=_SUFFIX, output=folder, device=device, num_processes=0)
-    experiment = plan_experiment(study, DATASET, _CONFIGURATION, options)
-    alone = [replace(experiment, jobs=(job,)) for job in experiment.jobs]
+    folders: dict[str, Path] = {}
     with ThreadPoolExecutor() as threads:  # which wait for commands
-        calibrated = dict(threads.map(_train_and_calibrate, alone))
+        for predicted in threads.map(partial(_train_and_calibrate, folder, device), _TRAINERS):
+            folders |= predicted
 
-    print("[4/4] Report", flush=True)
-    predicted = {job.method: job.test for job in experiment.jobs} | calibrated
+    print("[4/4] Evaluate and report", flush=True)
+    folders["true posterior"] = raw / "posteriorTs"
     results = {
         name: evaluate(Predictions.of_folder(raw / "labelsTs", predictions))
-        for name, predictions in predicted.items()
+        for name, predictions in folders.items()
     }
-    page = folder / "report.html"
-    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
-    results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
     print(
         "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )
+    page = folder / "report.html"
+    del results["true posterior"]
+    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
+
+
+def _run(folder: Path, name: str, command: Sequence[str], *, num_augmenting: int = 0) -> None:
+    """Run a command with nnU-Net's folders in this one; its log is named after it."""
+    environment = {
+        **os.environ,
+        **{
+            f"nnUNet_{one}": str(folder / f"nnUNet_{one}")
+            for one in ("raw", "preprocessed", "results")
+        },
+        "nnUNet_extTrainer": str(trainers_path()),
+        # Starting worker processes, or compiling, would take longer than their work
+        "nnUNet_def_n_proc": "1",
+        "nnUNet_n_proc_DA": str(num_augmenting),
+        "nnUNet_compile": "F",
+        # nnU-Net trains with a thread for each core all the same: these must not wait for each other busily
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONUNBUFFERED": "1",
+    }
+    log = folder / "logs" / f"{name}.log"
+    log.parent.mkdir(exist_ok=True)
+    run_command(command, environment=environment, log=log, prefix=f"{name}: ")
 
 
 def _plan(folder: Path) -> None:
@@ -105,9 +108,7 @@ def _plan(folder: Path) -> None:
     shutil.rmtree(preprocessed, ignore_errors=True)
     number = dataset_number(DATASET)
     command = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "-npfp", "1", "-np", "1"]
-    # nnU-Net crashes without a process for augmentation
-    environment = {**os.environ, "nnUNet_n_proc_DA": "1"}
-    run_command(command, environment=environment, log=folder / "plan.log")
+    _run(folder, "plan", command, num_augmenting=1)  # without one, nnU-Net crashes
     plans = PlansJson.read(plans_file)
     # The first stages of nnU-Net's network, with half the features
     planned = plans.configurations["2d"]["architecture"]
@@ -121,25 +122,43 @@ def _plan(folder: Path) -> None:
     plans.add(_CONFIGURATION, changes)
 
 
-def _train_and_calibrate(experiment: Experiment) -> tuple[str, Path]:
-    """Carry out an experiment of one job, calibrate its model, and predict the test cases.
+def _train_and_calibrate(folder: Path, device: str, name: str) -> dict[str, Path]:
+    """Train a method, predict the test cases, calibrate the model, and predict them again.
 
-    Returns the name of the calibrated method and the folder of its predictions.
+    Returns the folders of the predictions, by the names of the method as trained and calibrated.
     """
-    (job,) = experiment.jobs
-    if failures := run_experiments([experiment]):
-        raise RuntimeError(failures[job])
-    name = f"{job.method}, calibrated"
-    output = job.output / "predictions_calibrated" / job.trainer / job.fold_folder.name
-    if job.has_written(output / SUMMARY_NAME):  # run_demo has evaluated them
-        return name, output
-    model = ["-d", dataset_number(DATASET), "-c", _CONFIGURATION, "-tr", job.trainer]
-    model += ["-f", str(job.fold), "-device", job.options.device]
-    calibrate = ["nnunet_nacl", "calibrate", *model, "--overwrite"]
-    predict = ["nnUNetv2_predict", *model, "-chk", FOLD_CHECKPOINT]
-    predict += ["-i", str(job.data.raw / "imagesTs"), "-o", str(output)]
-    predict += ["--save_probabilities", "-npp", "0", "-nps", "0"]
-    for what, command in (("calibrate", calibrate), ("predict_calibrated", predict)):
-        log = job.output / "logs" / f"{job.trainer}_fold_{job.fold}_{what}.log"
-        run_command(command, environment=os.environ, log=log, prefix=f"{job}: ")
-    return name, output
+    trainer = f"{_TRAINERS[name]}{_SUFFIX}"
+    number = dataset_number(DATASET)
+    model = f"{DATASET}/{trainer}__nnUNetPlans__{_CONFIGURATION}"
+    fold = folder / "nnUNet_results" / model / "fold_0"
+    raw = folder / "nnUNet_raw" / DATASET
+    as_trained = folder / "predictions" / trainer
+    calibrated = folder / "predictions_calibrated" / trainer
+    options = ["-tr", trainer, "-device", device]
+    chosen = ["-d", number, "-c", _CONFIGURATION, "-f", "0", *options]
+    predict = ["nnUNetv2_predict", *chosen, "-i", str(raw / "imagesTs"), "--save_probabilities"]
+    predict += ["-npp", "0", "-nps", "0"]
+    last_case = max(file.name for file in (raw / "labelsTs").iterdir())
+    # What a step writes last, and its command
+    steps = {
+        "train": (
+            fold / "validation" / "summary.json",
+            ["nnUNetv2_train", number, _CONFIGURATION, "0", *options, "--npz", "--c"],
+        ),
+        "predict": (as_trained / last_case, [*predict, "-o", str(as_trained)]),
+        "calibrate": (
+            fold / FOLD_CHECKPOINT,
+            ["nnunet_nacl", "calibrate", *chosen, "--overwrite"],
+        ),
+        "predict calibrated": (
+            calibrated / last_case,
+            [*predict, "-o", str(calibrated), "-chk", FOLD_CHECKPOINT],
+        ),
+    }
+    before = raw / "dataset.json"
+    for step, (written, command) in steps.items():
+        # Anew, if an earlier step was done anew
+        if not written.is_file() or written.stat().st_mtime < before.stat().st_mtime:
+            _run(folder, f"{name}, {step}", command)
+        before = written
+    return {name: as_trained, f"{name}, calibrated": calibrated}

@@ -110,10 +110,8 @@ def evaluate_case(
     if regions is None:
         meaning = LabelMeaning(tuple(range(len(p))))
     else:
-        used = (
-            [truth[truth != ignored]] if predicted is None else [truth[truth != ignored], predicted]
-        )
-        highest = max((int(labels.max()) for labels in used if labels.size), default=0)
+        used = [truth[truth != ignored], *([] if predicted is None else [predicted])]
+        highest = max(int(labels.max(initial=0)) for labels in used)
         meaning = _meaning_of_regions(list(map(region_of, regions)), highest)
         if predicted is None and meaning.note_on_overlap:
             raise ValueError(

@@ -13,9 +13,6 @@ from scipy.special import expit, logsumexp, softmax
 from nnunet_nacl.metrics._loops import translate
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
 
-Truth = NDArray[Any]
-"""Classes (n,), or region masks, bool (R, n)."""
-
 
 class Activation(str, Enum):
     """nnU-Net predicts classes with a softmax, the background first, and regions with a sigmoid each."""
@@ -61,15 +58,15 @@ class Activation(str, Enum):
             return reduce(np.maximum, channels)
         return reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
 
-    def predicted(self, logits: Floats) -> Truth:
+    def predicted(self, logits: Floats) -> NDArray[Any]:
         """Return the prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
         return logits.argmax(0) if self.exclusive else logits > 0
 
-    def members(self, truth: Truth, num_channels: int) -> Mask:
-        """Whether a voxel is of each channel's class or region: bool (C, n)."""
+    def members(self, truth: NDArray[Any], num_channels: int) -> Mask:
+        """Whether a voxel is of each channel's class or region: bool (C, n), from classes (n,) or masks (R, n)."""
         return truth == np.arange(num_channels)[:, None] if self.exclusive else truth
 
-    def nll(self, logits: Floats, truth: Truth) -> Floats:
+    def nll(self, logits: Floats, truth: NDArray[Any]) -> Floats:
         """Compute −ln p of the truth: (1, n) of classes, (R, n) of regions."""
         if not self.exclusive:
             return np.logaddexp(0, np.where(truth, -logits, logits))

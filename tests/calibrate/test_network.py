@@ -9,7 +9,7 @@ import torch
 from scipy.special import expit
 from torch.nn.utils.parametrizations import weight_norm
 
-from nnunet_nacl.calibrate import Head, _features, _head
+from nnunet_nacl.calibrate import Head, Sample, _features, _head
 from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._trials import judge
@@ -120,7 +120,7 @@ def test_features_beyond_half_precision(
     assert torch.half is torch.float16
     trained, fitted = [], []
     for fold in (as_it_is, changed):
-        sample, _ = fold.sample()
+        sample = Sample.join(list(fold.samples()[0].values()))
         trained.append(judge(sample, sample.logits).NLL)
         head = Head.fit_sample(sample, fold.reader.output_layer, keeping=0)  # smooth: kinks end a search elsewhere
         fitted.append(judge(sample, head.logits(sample.features)).NLL)

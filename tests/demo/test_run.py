@@ -4,36 +4,39 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from nnunet_nacl.demo import DATASET, _run
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
-from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Experiment, Job, Options
-from nnunet_nacl.paper.studies import read_study
 
 
-def test_calibrated_predictions_of_an_earlier_model_are_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("nnUNet_results", str(tmp_path))
-    commands: list[str] = []
-    monkeypatch.setattr(_run, "run_experiments", lambda _: {})
-    monkeypatch.setattr(_run, "run_command", lambda command, **_: commands.append(command[0]))
-    data: Any = SimpleNamespace(name=DATASET, plans="nnUNetPlans", configuration="2d_demo", raw=tmp_path)
-    job = Job("NACL", "nnUNetTrainerNACL", 0, 0, Split(train=[], val=[]), data, Options(output=tmp_path / "out"))
-    summary = job.output / "predictions_calibrated" / job.trainer / "fold_0" / SUMMARY_NAME
-    for number, file in enumerate((job.checkpoint, summary)):
-        file.parent.mkdir(parents=True)
+def test_what_follows_a_step_that_was_done_anew_is_done_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In nnU-Net's folders of the demo, without a change of this process's."""
+    raw = tmp_path / "nnUNet_raw" / DATASET
+    trainer = "nnUNetTrainerNACL_paperSchedule_2epochs_150iterations"
+    fold = tmp_path / "nnUNet_results" / DATASET / f"{trainer}__nnUNetPlans__2d_demo" / "fold_0"
+    written = [
+        fold / "validation" / "summary.json", tmp_path / "predictions" / trainer / "a.nii.gz",
+        fold / "checkpoint_calibrated.pth", tmp_path / "predictions_calibrated" / trainer / "a.nii.gz",
+    ]  # fmt: skip
+    for number, file in enumerate([raw / "dataset.json", raw / "labelsTs" / "a.nii.gz", *written]):
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         os.utime(file, (number, number))
-    for _ in range(2):
-        _run._train_and_calibrate(Experiment(read_study("main"), data, job.options, (job,), []))
-        os.utime(job.checkpoint, (2, 2))  # trained anew
-    assert commands == ["nnunet_nacl", "nnUNetv2_predict"]
+    started: list[str] = []
+
+    def start(command: list[str], *, environment: dict[str, str], **_: object) -> None:
+        started.append(command[0])
+        written[len(started)].touch()
+        assert environment["nnUNet_raw"] == str(raw.parent)
+        assert str(raw.parent) not in os.environ.values()
+
+    monkeypatch.setattr(_run, "run_command", start)
+    for commands in ([], ["nnUNetv2_predict", "nnunet_nacl", "nnUNetv2_predict"]):
+        _run._train_and_calibrate(tmp_path, "cpu", "NACL")
+        assert started == commands
+        written[0].touch()  # trained anew
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -48,10 +51,10 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     printed, _ = (process := start(tmp_path)).communicate()
     assert process.returncode == 0, printed
     folders = {
-        "default": next(tmp_path.rglob("predictions/nnUNetTrainerDiceCE_*/fold_0")),
-        "NACL": next(tmp_path.rglob("predictions/nnUNetTrainerNACL_*/fold_0")),
-        "calibrated": next(tmp_path.rglob("predictions_calibrated/nnUNetTrainerDiceCE_*/fold_0")),
-        "NACL calibrated": next(tmp_path.rglob("predictions_calibrated/nnUNetTrainerNACL_*/fold_0")),
+        "default": next(tmp_path.rglob("predictions/nnUNetTrainerDiceCE_*")),
+        "NACL": next(tmp_path.rglob("predictions/nnUNetTrainerNACL_*")),
+        "calibrated": next(tmp_path.rglob("predictions_calibrated/nnUNetTrainerDiceCE_*")),
+        "NACL calibrated": next(tmp_path.rglob("predictions_calibrated/nnUNetTrainerNACL_*")),
         "truth": tmp_path / "nnunet_nacl_demo" / "nnUNet_raw" / DATASET / "posteriorTs",
     }
     results = {name: read_result(folder / SUMMARY_NAME) for name, folder in folders.items()}

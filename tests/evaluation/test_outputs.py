@@ -64,19 +64,16 @@ def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.C
     assert evaluated_again(folders, capsys) == 0
     assert content(folders[1] / SUMMARY) == first
     assert evaluated_again(folders, capsys, "--overwrite") == 3
-    (folders[1] / "case_1.npz").touch()
-    assert evaluated_again(folders, capsys) == 1
+    for file in (folders[0] / "case_0.nii.gz", folders[1] / "case_1.nii.gz", folders[1] / "case_1.npz"):
+        file.touch()
+        assert evaluated_again(folders, capsys) == 1
     assert evaluated_again(folders, capsys, "--bins", 10) == 3
     record = folders[1] / "calibration" / "case_2.npz"
     record.write_bytes(record.read_bytes()[:-30])
     assert evaluated_again(folders, capsys, "--bins", 10) == 1
-
-
-def test_a_moved_folder_is_not_counted_again(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluated_again(folders, capsys) == 3
     moved = tuple(folder.rename(folder.with_name(f"{folder.name}_moved")) for folder in folders)
     assert len(read_result(moved[1] / SUMMARY).cases) == 3
-    assert evaluated_again(moved, capsys) == 0
+    assert evaluated_again(moved, capsys, "--bins", 10) == 0
     result = read_result(moved[1] / SUMMARY)
     assert [pair.gt_folder for pair in result.origin.folders] == [str(moved[0])]
     assert {file.prediction.parent for file, _ in result.counted} == {moved[1]}
@@ -100,22 +97,6 @@ def test_another_raters_label_maps_are_counted_though_size_and_time_are_equal(
     before = read_result(predictions / SUMMARY).estimate("Dice").value
     assert evaluated_again((other, predictions), capsys) == 3
     assert not read_result(predictions / SUMMARY).estimate("Dice").value >= before
-
-
-def test_a_file_that_only_claims_to_be_compressed(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    """ITK reads it; what changes in place is not at its end."""
-    for folder in folders:
-        for file in folder.glob("*.nii.gz"):
-            image = sitk.ReadImage(str(file))
-            sitk.WriteImage(image, str(file.with_suffix("")))
-            file.with_suffix("").rename(file)
-    assert evaluated_again(folders, capsys) == 3
-    before = read_result(folders[1] / SUMMARY).estimate("Dice").value
-    with (folders[0] / "case_1.nii.gz").open("r+b") as stream:
-        stream.seek(352)
-        stream.write(bytes(1000))
-    assert evaluated_again(folders, capsys) == 1
-    assert read_result(folders[1] / SUMMARY).estimate("Dice").value < before
 
 
 def test_the_spacing_beside_a_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,13 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
     assert [pair.pred_folder for pair in merged.origin.folders] == [str(first), str(second)]
     for part in ("mean", "pooled", "interval", "segmentation"):
         assert json.dumps(_result.summary_of(merged)[part]) == json.dumps(_result.summary_of(whole)[part])
+    measured = evaluate(Predictions.of_folder(gt_folder, second), Settings(surface=True))
+    for parts in ([results[0], measured], [measured, results[0]]):  # surfaces are left out unless all have them
+        mixed = FolderResult.merged(parts)
+        assert (mixed.settings.surface, set(mixed.counts.segmentation_metrics)) == (
+            False,
+            {"Dice", "Missed", "Spurious"},
+        )
 
 
 TITLES = [

@@ -19,13 +19,6 @@ from nnunet_nacl.metrics import (
 )
 
 
-def test_by_hand() -> None:
-    table = BinCounts.fill(np.array([0.0, 0.5, 0.51, 1.0]), np.array([True, False, True, True]), num_bins=2)
-    assert table.count.tolist() == [2, 2]
-    assert table.hits.tolist() == [1, 2]
-    assert table.confidence.tolist() == [0.5, 1.51]
-
-
 @pytest.mark.parametrize("bad", [-0.1, 1.1, np.nan, np.inf])
 def test_values_that_are_no_confidence(bad: float) -> None:
     with pytest.raises(ValueError, match=r"^confidences must be in \[0, 1\]; got values from "):
@@ -47,7 +40,9 @@ def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.
 ERRORS = {"ECE": expected_calibration_error, "ACE": average_calibration_error, "MCE": maximum_calibration_error}
 
 
-def test_errors_by_hand() -> None:
+def test_tables_and_errors_by_hand() -> None:
+    table = BinCounts.fill(np.array([0.0, 0.5, 0.51, 1.0]), np.array([True, False, True, True]), num_bins=2)
+    assert (table.count.tolist(), table.hits.tolist(), table.confidence.tolist()) == ([2, 2], [1, 2], [0.5, 1.51])
     # (0.8, 14/15]: two voxels, accuracy 1/2, confidence 0.9; the bin of 0.5: one, accuracy 1.
     table = BinCounts.fill(np.array([0.9, 0.9, 0.5]), np.array([True, False, True]))
     assert expected_calibration_error(table) == pytest.approx(2 / 3 * 0.4 + 1 / 3 * 0.5)
@@ -73,25 +68,17 @@ def test_equals_netcal(name: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(monai.metrics, "CalibrationErrorMetric"), reason="needs a later MONAI")
-def test_equals_monai_by_class() -> None:
-    generator = torch.Generator().manual_seed(0)
-    p = torch.randn(1, 4, 40, 40, generator=generator).softmax(1)
-    y = torch.randint(4, (1, 40, 40), generator=generator)
-    metric = monai.metrics.CalibrationErrorMetric(num_bins=15)
-    metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
-    tables = [BinCounts.fill(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
-    found = np.mean([expected_calibration_error(table) for table in tables])
-    assert found == pytest.approx(float(metric.aggregate()), abs=1e-6)
-
-
-@pytest.mark.skipif(not hasattr(monai.metrics, "CalibrationErrorMetric"), reason="needs a later MONAI")
-def test_gaps_of_classes_are_those_of_ml1_ace() -> None:
-    """MONAI's metric is by the authors: their tables leave out the background, and are of 20 bins."""
+@pytest.mark.parametrize(
+    ("name", "num_bins", "options"),
+    [("CECE", 15, {}), ("CACE_fg", 20, {"include_background": False, "calibration_reduction": "average"})],
+)
+def test_errors_of_classes_equal_monais(name: str, num_bins: int, options: dict[str, object]) -> None:
+    """Its metric is by the authors of mL1-ACE: their tables leave out the background, and are of 20 bins."""
     generator = torch.Generator().manual_seed(0)
     p = torch.randn(3, 4, 40, 40, generator=generator).mul(3).softmax(1)
     y = torch.randint(3, (3, 40, 40), generator=generator)  # no image has class 3
-    metric = monai.metrics.CalibrationErrorMetric(20, include_background=False, calibration_reduction="average")
+    metric = monai.metrics.CalibrationErrorMetric(num_bins, **options)
     metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
-    result = evaluate_case(p, y, settings=Settings(num_bins=20), channel_axis=1)
-    of_cases = result.calibration["image"].metrics()["CACE_fg"]
+    result = evaluate_case(p, y, settings=Settings(num_bins=num_bins), channel_axis=1)
+    of_cases = result.calibration["image"].metrics()[name]
     assert of_cases.mean() == pytest.approx(float(metric.aggregate()), abs=1e-6)

@@ -37,15 +37,11 @@ def test_undefined_cases_are_left_out_after_all_are_drawn() -> None:
     assert mean_interval(values.tolist()) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
 
 
-def test_percentiles_by_hand() -> None:
+def test_percentiles_by_hand_of_two_cases_or_more() -> None:
     drawn = np.array([NAN, *range(201)])
     assert Estimate(lambda _: drawn, np.arange(2), np.ones(2, bool)).interval == (5, 195)
     assert mean_interval([0.25, NAN, 0.75]) == (0.25, 0.75)
-
-
-def test_fewer_than_two_cases_have_no_interval() -> None:
-    assert np.isnan([mean_interval([0.5]), mean_interval([0.5, NAN])]).all()
-    assert np.isnan(Estimate(lambda _: np.array([NAN]), np.arange(2), np.ones(2, bool)).interval).all()
+    assert np.isnan([mean_interval([0.5]), mean_interval([0.5, NAN]), mean_interval([NAN, NAN])]).all()
 
 
 def test_ratios_and_means_leave_out_what_is_not_defined() -> None:

@@ -51,10 +51,9 @@ def split(
         RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    has_test = test is not None
-    num_splits = sum(one is not None for one in (val, folds))
-    is_empty = not has_test and num_splits == 0
-    if has_test != (output_id is not None) or num_splits > 1 or is_empty:
+    wants_folds = [argument for argument in (val, folds) if argument is not None]
+    is_empty = test is None and not wants_folds
+    if (test is None) != (output_id is None) or len(wants_folds) > 1 or is_empty:
         raise ValueError(
             "Expected --test with a new id, or --val, or --folds, or the first with one of the others."
         )

@@ -1,5 +1,6 @@
 """From a study to its jobs, with every check that is possible before one starts."""
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,43 +28,36 @@ from nnunet_nacl.patients import cases_of_patients, shuffled
 from nnunet_nacl.trainers import build_loss, recipe_of
 from nnunet_nacl.typing import ByName
 
-Checkpoint = Literal["final", "best"]
-"""The last epoch's, or nnU-Net's best by the moving average of the Dice of its validation patches."""
-Normalization = Literal["rescale_to_0_1"]
-"""nnU-Net's name of the scheme that scales images to 0 ... 1."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of a study's trainings and evaluations.
 
     Attributes:
+        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         plans: such as ``nnUNetPlans``.
         folds: the folds to train, one after the other with each method.
         suffix: added to the name of each trainer, such as ``_paperSchedule_5epochs``.
-        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         by_patient: reports resample patients, and shares of the training cases count them, see
             ``nnunet_nacl.patients.cases_of_patients``.
-        checkpoint: which one predicts the test cases.
+        checkpoint: which one predicts the test cases: that of the last epoch, or nnU-Net's best by the moving average
+            of the Dice of its validation patches.
         surface: also evaluate surface distances.
         device: ``cpu``, ``cuda`` or ``mps``.
-        num_processes: number of processes to predict and evaluate; 0 starts none.
     """
 
+    output: Path
     plans: str = "nnUNetPlans"
     folds: Sequence[int] = (0,)
     suffix: str = ""
-    output: str | Path = "nnunet_nacl_experiments"
     by_patient: bool | str = False
-    checkpoint: Checkpoint = "final"
+    checkpoint: Literal["final", "best"] = "final"
     surface: bool = False
     device: str = "cuda"
-    num_processes: int = 2
 
     def folder_of(self, data: PreprocessedDataSet) -> Path:
         """Return the folder of a configuration's predictions, logs and reports."""
-        name = f"{data.name}__{data.plans}__{data.configuration}"
-        return Path(self.output).absolute() / name
+        return self.output / f"{data.name}__{data.plans}__{data.configuration}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,17 +83,11 @@ class Job:
         return f"{self.data.name}: {self.method}, fold {self.of_fold}"
 
     @property
-    def output(self) -> Path:
-        """The folder of the configuration, for predictions and logs."""
-        return self.options.folder_of(self.data)
-
-    @property
     def fold_folder(self) -> Path:
         """nnU-Net's folder of the model's fold."""
-        model = model_folder(
-            self.data.name, self.data.configuration, trainer=self.trainer, plans=self.data.plans
-        )
-        return model.absolute() / f"fold_{self.fold}"
+        data = self.data
+        model = model_folder(data.name, data.configuration, trainer=self.trainer, plans=data.plans)
+        return model / f"fold_{self.fold}"
 
     @property
     def checkpoint(self) -> Path:
@@ -116,12 +104,13 @@ class Job:
         """The folder of the predicted test cases."""
         checkpoint = self.options.checkpoint
         name = "predictions" if checkpoint == "final" else f"predictions_{checkpoint}"
-        return self.output / name / self.trainer / self.fold_folder.name
+        return self.options.folder_of(self.data) / name / self.trainer / f"fold_{self.fold}"
 
     def has_written(self, file: Path) -> bool:
         """Whether a file is there, and not an earlier model's."""
-        times = [one.stat().st_mtime for one in (self.checkpoint, file) if one.is_file()]
-        return len(times) == 2 and times[0] <= times[1]
+        if not (self.checkpoint.is_file() and file.is_file()):
+            return False
+        return self.checkpoint.stat().st_mtime <= file.stat().st_mtime
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +135,7 @@ def plan_experiment(
     """Check everything that can be checked before a training starts. Writes nothing.
 
     Methods whose loss cannot be used on this data set are left out, which is printed. Folds that train on a share of a
-    fold's cases are appended to the data set's splits. A smaller share is a subset of a larger one, and every method
-    gets the same cases.
+    fold's cases are appended to the data set's splits. Every method gets the same cases.
 
     Args:
         study: which methods.
@@ -164,12 +152,11 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    data_sets: dict[Method, PreprocessedDataSet] = {}
+    data_of: dict[Method, PreprocessedDataSet] = {}
     for method in study.methods:
-        trainer = method.trainer + options.suffix
-        recipe = recipe_of(trainer)
+        recipe = recipe_of(method.trainer + options.suffix)
         if recipe is None:
-            find_trainer(trainer)
+            find_trainer(method.trainer + options.suffix)
         else:
             try:
                 build_loss(recipe, regions=data.has_regions)
@@ -177,10 +164,10 @@ def plan_experiment(
                 reason = f"it cannot be trained on {data.name}: {error}"
                 print(f"{method.name} is left out, as {reason}", file=sys.stderr)
                 continue
-        data_sets[method] = data
+        data_of[method] = data
         if method.network:  # of a configuration that must have been added
             network = f"{configuration}_{method.network}"
-            data_sets[method] = PreprocessedDataSet.find(dataset, network, options.plans)
+            data_of[method] = PreprocessedDataSet.find(dataset, network, options.plans)
     splits = list(data.splits)
     jobs = []
     for fold in dict.fromkeys(options.folds):
@@ -192,23 +179,52 @@ def plan_experiment(
         check_split(data.folder / SPLITS_NAME, fold, whole)
         # The shares need the patients now, the report after all trainings
         cases_of_patients([*whole["train"], *whole["val"], *data.test_cases], options.by_patient)
-        for method, own in data_sets.items():
+        for method, own in data_of.items():
+            percent = int(method.training_cases.rstrip("%"))
             split = whole
-            percent = int(method.training_cases[:-1])
+            number = fold
             if percent < 100:
-                patients = cases_of_patients(whole["train"], options.by_patient)
-                drawn = shuffled(patients, seed=fold)[: -(-percent * len(patients) // 100)]
-                train = sorted(case for patient in drawn for case in patients[patient])
-                split = Split(train=train, val=whole["val"])
-            if split not in splits:
-                splits.append(split)
-            number = fold if split == whole else splits.index(split)
+                split = _draw_share(whole, percent, fold, options.by_patient)
+                if split not in splits:
+                    splits.append(split)
+                number = splits.index(split)
             trainer = method.trainer + options.suffix
             job = Job(method.name, trainer, number, fold, split, own, options)
             _check_model(job)
             jobs.append(job)
-    planned = replace(study, methods=tuple(data_sets))
+    planned = replace(study, methods=tuple(data_of))
     return Experiment(planned, data, options, tuple(jobs), splits)
+
+
+def _draw_share(whole: Split, percent: int, fold: int, by_patient: bool | str) -> Split:
+    """Draw a share of a fold's training cases, rounded up; a smaller share is a subset of a larger one."""
+    patients = cases_of_patients(whole["train"], by_patient)
+    number = math.ceil(percent * len(patients) / 100)
+    drawn = shuffled(patients, seed=fold)[:number]
+    train = sorted(case for patient in drawn for case in patients[patient])
+    return Split(train=train, val=whole["val"])
+
+
+def _check_model(job: Job) -> None:
+    """Raise a ValueError if a model of the job's name was trained with other plans, labels or validation cases."""
+    data = job.data
+    model = job.fold_folder.parent
+    differing = []
+    if (model / "plans.json").is_file():
+        trained = PlansJson.read(model / "plans.json")
+        now = PlansJson.read(data.folder / f"{data.plans}.json")
+        if trained.resolved(data.configuration) != now.resolved(data.configuration):
+            differing.append("plans")
+        labels = [read_dataset_json(one / "dataset.json")["labels"] for one in (model, data.folder)]
+        if labels[0] != labels[1]:
+            differing.append("labels")
+    if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
+        differing.append("splits")
+    if differing:
+        raise ValueError(
+            f"{job.fold_folder} was trained with other {' and '.join(differing)} than {data.folder} has now. Move it "
+            "away to train anew, or restore them."
+        )
 
 
 def plan_on_data_sets(
@@ -218,17 +234,9 @@ def plan_on_data_sets(
     options: Options,
     *,
     batch_size: int | None = None,
-    normalization: Normalization | None = None,
+    normalization: str | None = None,
 ) -> tuple[list[Experiment], dict[str | int, Exception]]:
-    """Plan studies on data sets, each as ``plan_experiment`` does.
-
-    Args:
-        studies: which methods.
-        datasets: names or numbers.
-        configuration: such as ``2d``.
-        options: how.
-        batch_size: adds a configuration to the plans, see ``add_configuration``.
-        normalization: adds a configuration to the plans.
+    """Plan studies on data sets, each as ``plan_experiment`` does, in a configuration as ``add_configuration`` adds it.
 
     Returns:
         The experiments by data set and study, and data set -> why it is left out, as it cannot be trained on.
@@ -261,7 +269,7 @@ def add_configuration(
     plans: str = "nnUNetPlans",
     *,
     batch_size: int | None = None,
-    normalization: Normalization | None = None,
+    normalization: str | None = None,
 ) -> str:
     """Add a configuration that inherits from another one to a data set's plans, unless it is there already.
 
@@ -272,7 +280,7 @@ def add_configuration(
         configuration: the configuration to inherit from.
         plans: such as ``nnUNetPlans``.
         batch_size: of a training step.
-        normalization: used for all channels; its data is to be preprocessed.
+        normalization: nnU-Net's name of the scheme for all channels; its data is to be preprocessed.
 
     Returns:
         The name of the configuration; without batch size and normalization, the given one.
@@ -303,25 +311,3 @@ def add_configuration(
                 f"(-c {configuration}), or rename it."
             )
     return configuration
-
-
-def _check_model(job: Job) -> None:
-    """Raise a ValueError if a model of the job's name was trained with other plans, labels or cases."""
-    data = job.data
-    model = job.fold_folder.parent
-    differing = []
-    if (model / "plans.json").is_file():
-        files = (model / "plans.json", data.folder / f"{data.plans}.json")
-        then, now = (PlansJson.read(file).resolved(data.configuration) for file in files)
-        if then != now:
-            differing.append("plans")
-        labels = [read_dataset_json(file.with_name("dataset.json"))["labels"] for file in files]
-        if labels[0] != labels[1]:
-            differing.append("labels")
-    if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
-        differing.append("splits")
-    if differing:
-        raise ValueError(
-            f"{job.fold_folder} was trained with other {' and '.join(differing)} than {data.folder} has now. Move it "
-            "away to train anew, or restore them."
-        )

@@ -22,10 +22,11 @@ def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
     Returns:
         The pages.
     """
-    by_study: dict[str, list[Experiment]] = defaultdict(list)
-    for experiment in experiments:
-        by_study[experiment.study.name].append(experiment)
-    return [page for of_study in by_study.values() for page in _write_pages(of_study)]
+    written = []
+    for name in dict.fromkeys(experiment.study.name for experiment in experiments):
+        own = [experiment for experiment in experiments if experiment.study.name == name]
+        written += _write_pages(own)
+    return written
 
 
 def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
@@ -33,38 +34,47 @@ def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
     # Some methods cannot be trained on every data set
     study = max((one.study for one in experiments), key=lambda study: len(study.methods))
     options = experiments[0].options
-    folder = Path(options.output).absolute() / study.name
-    if len(experiments) == 1:
-        folder = options.folder_of(experiments[0].data) / study.name
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    best = options.checkpoint == "best"
-    # Test cases: each fold is a data set, since its models predict the same ones, whose pooling would make intervals
-    # too narrow. Validation cases: all folds together are one, since each case belongs to one of them.
-    tested: _Results = defaultdict(dict)
-    validated: _Results = defaultdict(dict)
+    folder = options.output if len(experiments) > 1 else options.folder_of(experiments[0].data)
+    is_best = options.checkpoint == "best"
+    pages = {
+        folder / study.name / f"test{'_best' * is_best}.html": _test_results(experiments),
+        folder / study.name / "validation.html": _validation_results(experiments),
+    }
+    written = [page for page, results in pages.items() if results]
+    for page in written:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        comparisons = compare_all(pages[page], by_patient=options.by_patient)
+        write_report(comparisons, page, parts=page_parts(study), overwrite=True)
+        for data_set, results in pages[page].items():
+            print(f"\n{data_set}\n{format_table(results)}")
+        print(f"\nOpen {page.resolve().as_uri()} in a browser")
+    return written
+
+
+def _test_results(experiments: Sequence[Experiment]) -> _Results:
+    """Read the results of test cases. Each fold is a data set: pooled, the same cases would count several times."""
+    found: _Results = defaultdict(dict)
     for experiment in experiments:
-        name = experiment.data.name
+        best = ", best checkpoint" if experiment.options.checkpoint == "best" else ""
+        several_folds = len({job.of_fold for job in experiment.jobs}) > 1
+        for job in experiment.jobs:
+            fold = f", trained on fold {job.of_fold}" if several_folds else ""
+            if job.has_written(summary := job.test / SUMMARY_NAME):
+                found[f"{experiment.data.name}{best}{fold}"][job.method] = read_result(summary)
+    return found
+
+
+def _validation_results(experiments: Sequence[Experiment]) -> _Results:
+    """Read the results of validation cases, each of one fold; methods that lack a fold are left out."""
+    found: _Results = defaultdict(dict)
+    for experiment in experiments:
         folds = {job.of_fold for job in experiment.jobs}
         of_folds: dict[str, list[FolderResult]] = defaultdict(list)
         for job in experiment.jobs:
-            if job.has_written(file := job.validation / SUMMARY_NAME):
-                of_folds[job.method].append(read_result(file))
-            fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
-            if job.has_written(file := job.test / SUMMARY_NAME):
-                title = f"{name}{', best checkpoint' if best else ''}{fold}"
-                tested[title][job.method] = read_result(file)
-        for method, parts in of_folds.items():
-            if len(parts) == len(folds):
-                validated[f"{name}, validation"][method] = FolderResult.merged(parts)
-    for cases, results in (("test_best" if best else "test", tested), ("validation", validated)):
-        if not results:
-            continue
-        page = folder / f"{cases}.html"
-        compared = compare_all(results, by_patient=options.by_patient)
-        write_report(compared, page, parts=page_parts(study), overwrite=True)
-        written.append(page)
-        for data_set, by_method in results.items():
-            print(f"\n{data_set}\n{format_table(by_method)}")
-        print(f"\nOpen {page.resolve().as_uri()} in a browser")
-    return written
+            if job.has_written(summary := job.validation / SUMMARY_NAME):
+                of_folds[job.method].append(read_result(summary))
+        for method, results in of_folds.items():
+            if len(results) == len(folds):
+                merged = FolderResult.merged(results)
+                found[f"{experiment.data.name}, validation"][method] = merged
+    return found

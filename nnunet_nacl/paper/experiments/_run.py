@@ -24,7 +24,7 @@ from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.linking import search_path
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import CHECKPOINTS, SPLITS_NAME, Split, nnunet_folder
+from nnunet_nacl.nnunet import CHECKPOINTS, SPLITS_NAME, Split, cases_in, nnunet_folder
 from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
 # What nnU-Net and our trainers print about their progress
@@ -32,6 +32,7 @@ _PROGRESS = re.compile(
     r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE \d.*|"
     r"[Pp]redicting \S+"
 )
+_NUM_PROCESSES = "2"  # that predict and evaluate
 
 
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
@@ -107,22 +108,23 @@ def _variables(options: Options) -> dict[str, str]:
 
 def _run(job: Job, prefix: str) -> None:
     environment = {**os.environ, **_variables(job.options), "PYTHONUNBUFFERED": "1"}
+    logs = job.options.folder_of(job.data) / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
     while steps := steps_left(job):
         name, command = next(iter(steps.items()))
-        log = job.output / "logs" / f"{job.trainer}_fold_{job.fold}_{name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log = logs / f"{job.trainer}_fold_{job.fold}_{name}.log"
         print(f"{prefix}{name}; log: {log}", flush=True)
         start = time.monotonic()
-        problem = RuntimeError(
-            f"{name} ended without an error, but did not finish all cases. Its log is {log}."
-        )
         try:
             run_command(command, environment=environment, log=log, prefix=prefix)
-        except RuntimeError as error:
-            problem = error
-        # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
+        except RuntimeError:
+            # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
+            if name in steps_left(job):
+                raise
         if name in steps_left(job):
-            raise problem
+            raise RuntimeError(
+                f"{name} ended without an error, but did not finish all cases. Its log is {log}."
+            )
         print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
 
 
@@ -176,33 +178,43 @@ def steps_left(job: Job) -> dict[str, list[str]]:
     """Return the commands that are left, from the first step that is not done, by the names of the steps."""
     data = job.data
     options = job.options
+    fold = str(job.fold)
     model = [
-        "-d", data.name, "-c", data.configuration, "-tr", job.trainer, "-p", data.plans, "-f", str(job.fold),
-    ]  # fmt: skip
-    evaluate = ["nnunet_nacl", "evaluate", "-np", str(max(1, options.num_processes))]
+        "-d",
+        data.name,
+        "-c",
+        data.configuration,
+        "-tr",
+        job.trainer,
+        "-p",
+        data.plans,
+        "-f",
+        fold,
+    ]
+    evaluate = ["nnunet_nacl", "evaluate", "-np", _NUM_PROCESSES]
     if not options.surface:
         evaluate.append("--no_surface")
-    val = job.split["val"]
+    validation_cases = job.split["val"]
     steps = {}
-    if not _is_evaluated(job, job.validation, val):
+    if not _is_evaluated(job, job.validation, validation_cases):
         # nnU-Net writes its summary after all cases
         is_validated = job.has_written(job.validation / "summary.json")
-        if not (is_validated and _is_predicted(job, job.validation, val)):
+        if not (is_validated and _is_predicted(job, job.validation, validation_cases)):
             name, how = ("validate", "--val") if job.checkpoint.is_file() else ("train", "--c")
             steps[name] = [
-                "nnUNetv2_train", data.name, data.configuration, str(job.fold), "-tr", job.trainer, "-p", data.plans,
+                "nnUNetv2_train", data.name, data.configuration, fold, "-tr", job.trainer, "-p", data.plans,
                 "--npz", "-device", options.device, how,
             ]  # fmt: skip
         steps["evaluate_validation"] = [*evaluate, *model]
-    if data.test_cases and ("train" in steps or not _is_evaluated(job, job.test, data.test_cases)):
+    if data.test_cases and not _is_evaluated(job, job.test, data.test_cases):
         if not _is_predicted(job, job.test, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(data.raw / "imagesTs"), "-o", str(job.test), *model,
                 "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
-                "-npp", str(options.num_processes), "-nps", str(options.num_processes),
+                "-npp", _NUM_PROCESSES, "-nps", _NUM_PROCESSES,
             ]  # fmt: skip
-            # Unless some are an earlier model's, which nnU-Net would keep
-            if all(map(job.has_written, job.test.glob("*.npz"))):
+            # nnU-Net would keep an earlier model's segmentations, and those whose probabilities were removed
+            if _is_predicted(job, job.test, cases_in(job.test, data.file_ending)):
                 steps["predict"].append("--continue_prediction")
         steps["evaluate_test"] = [*evaluate, str(data.raw / "labelsTs"), str(job.test)]
     return steps
@@ -216,14 +228,14 @@ def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
 
 def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     """Whether the folder's summary has these cases, as they are now, and all that is asked for."""
-    file = folder / SUMMARY_NAME
-    if not job.has_written(file):
+    summary = folder / SUMMARY_NAME
+    if not job.has_written(summary):
         return False
     try:
-        result = read_result(file)
+        result = read_result(summary)
     except ValueError:  # of an earlier version
         return False
     # It may have more than is asked for
     asked = Settings(surface=job.options.surface or result.settings.surface)
-    is_whole = result.settings == asked and {*cases} <= {*result.cases}
-    return is_whole and not result.stale_cases()
+    has_all = {*cases} <= {*result.cases}
+    return has_all and result.settings == asked and not result.stale_cases()

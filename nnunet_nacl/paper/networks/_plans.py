@@ -5,15 +5,9 @@ Importing this takes no torch.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor, UntypedStorage, nn
+from typing import Any
 
 _OURS = "nnunet_nacl.paper.networks."
-_SMALLEST_BATCH = 2
-_LEAST_MEMORY_GB = 8.0
-"""nnU-Net's own target, unless a planner was given another one."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +100,12 @@ def add_network(
     *,
     plans: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
+    batch_size: int | None = None,
 ) -> str:
     """Add the configuration ``CONFIGURATION_NETWORK`` to a data set's plans.
 
-    It inherits everything except the network and the sizes: the batch size is smaller if such batches do not fit into
-    the memory that a step of the inherited configuration takes (or 8 GB, if that is more). Before it is written, the
-    network is built as nnU-Net builds it, and a batch is passed through it without computing anything.
+    It inherits everything except the network, and sizes that are given. Before it is written, the network is built as
+    nnU-Net builds it, and a batch is passed through it without computing anything.
 
     Args:
         network: a key of ``NETWORKS``.
@@ -119,77 +113,41 @@ def add_network(
         configuration: the configuration to inherit from, such as ``2d``.
         plans: such as ``nnUNetPlans``.
         patch_size: of a training image; by default the inherited one.
+        batch_size: of a training step; by default the inherited one.
 
     Returns:
-        A sentence about the configuration: parameters, sizes, and the memory that a training step takes on a GPU.
+        A sentence about the configuration, with the number of parameters.
 
     Raises:
         FileExistsError: there is such a configuration already.
         ImportError: the network needs a package that is not installed.
         ValueError: no such data set or configuration of a single stage, or the network cannot take such patches.
     """
+    import torch
+
     from nnunet_nacl.nnunet import PlansJson
 
     chosen = NETWORKS[network]
     name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
-    inherited = parent.resolved(configuration)
-    planned = tuple(inherited["patch_size"])
-    size = tuple(patch_size or planned)
+    planned = parent.resolved(configuration)["patch_size"]
+    size = list(patch_size or planned)
     fits = len(size) == len(planned) and len(size) in chosen.dimensions
     if not fits or any(length % chosen.multiple for length in size):
         dimensions = " or ".join(f"{number}D" for number in chosen.dimensions)
         raise ValueError(
-            f"{network} takes {dimensions} patches whose sizes are multiples of {chosen.multiple}; got {list(size)} "
+            f"{network} takes {dimensions} patches whose sizes are multiples of {chosen.multiple}; got {size} "
             f"for {configuration}, which has {list(planned)}. Choose others (--patch_size)."
         )
     content: dict[str, Any] = {
         "inherits_from": configuration,
         "architecture": chosen.architecture(size),
+        "patch_size": size,
     }
-    if size != planned:
-        content["patch_size"] = list(size)
+    if batch_size is not None:
+        content["batch_size"] = batch_size
     built, channels = parent.with_configuration(name, content).build_network(name)
-    num_parameters = sum(parameter.numel() for parameter in built.parameters())
-    fixed_gb, image_gb = _memory_gb(built, channels, size)
-    built, channels = parent.build_network(configuration)
-    reference_gb, reference_image_gb = _memory_gb(built, channels, planned)
-    batch_size = inherited["batch_size"]
-    budget = max(_LEAST_MEMORY_GB, reference_gb + batch_size * reference_image_gb)
-    while batch_size > _SMALLEST_BATCH and fixed_gb + batch_size * image_gb > budget:
-        batch_size -= 1
-    content["batch_size"] = batch_size
+    built.to("meta")(torch.zeros(2, channels, *size, device="meta"))
     parent.add(name, content)
-    needed = fixed_gb + batch_size * image_gb
-    return (
-        f"Added the configuration {name} to {parent.file}: {num_parameters / 1e6:.2f} million parameters,\n"
-        f"batches of {batch_size} patches of {'x'.join(map(str, size))}, which need about {needed:.1f} GB of GPU memory"
-    )
-
-
-def _memory_gb(built: "nn.Module", channels: int, patch_size: Sequence[int]) -> tuple[float, float]:
-    """Memory in GB of a training step in mixed precision: for the parameters, and for each image.
-
-    A parameter takes 16 bytes with its gradient and the optimizer's moments, a value that is kept for the gradients 2,
-    and its gradient 2. The values are counted by passing two images through the network without computing anything.
-    The configurations for which nnU-Net's planner expects 8 GB come to 7 to 9 GB: 512 x 512 with a batch of 12, or
-    128 x 128 x 128 with a batch of 2.
-    """
-    import torch
-
-    built = built.to("meta").train()
-    known = {tensor.untyped_storage()._cdata for tensor in (*built.parameters(), *built.buffers())}
-    kept: dict[int, UntypedStorage] = {}  # held, so that no two have the same key
-
-    def keep(tensor: "Tensor") -> "Tensor":
-        storage = tensor.untyped_storage()
-        if storage._cdata not in known:
-            kept[storage._cdata] = storage
-        return tensor
-
-    images = torch.zeros(2, channels, *patch_size, device="meta")
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        built(images)
-    values = sum(storage.nbytes() for storage in kept.values()) / 4 / len(images)
     num_parameters = sum(parameter.numel() for parameter in built.parameters())
-    return 16 * num_parameters / 1e9, 4 * values / 1e9
+    return f"Added the configuration {name} to {parent.file}: {num_parameters / 1e6:.2f} million parameters."

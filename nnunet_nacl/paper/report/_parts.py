@@ -52,18 +52,16 @@ def page_parts(study: Study | None = None) -> PageParts:
 
 def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
     """Make the additions to a data set's section: a study's plots, and radar and ranks of three methods or more."""
-    more: ByName = {"study": None, "radar": [], "rankings": []}
+    several = len(comparison.names) > 2
+    additions: ByName = {
+        "study": None,
+        "radar": radar_panels(comparison) if several else [],
+        "rankings": _ranks([comparison]) if several else [],
+    }
     if study is not None and study.figure is not None:
-        caption, panels = study_figure(comparison, study)
-        more["study"] = {
-            "title": study.title,
-            "caption": caption,
-            "panels": panels,
-            "missing": [one.name for one in study.methods if one.name not in comparison.names],
-        }
-    if len(comparison.names) > 2:
-        more |= {"radar": radar_panels(comparison), "rankings": _ranks([comparison])}
-    return more
+        kind, panels = study_figure(comparison, study)
+        additions |= {"study": study, "figure": kind, "panels": panels}
+    return additions
 
 
 def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
@@ -74,15 +72,15 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
         if published_data_set(comparison.dataset)
         and any(published_methods(comparison, study).values())
     ]
-    more: ByName = {"rankings": [], "radar": [], "published": published}
+    additions: ByName = {"rankings": [], "radar": [], "published": published}
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
     voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     if len(comparisons) > 1 and len(names) > 1 and voxels:
-        alike = [
+        shared = [
             replace(one, results={name: own for name, own in one.results.items() if name in names})
             for one in comparisons
         ]
-        more["rankings"] = _ranks(alike)
+        additions["rankings"] = _ranks(shared)
         if len(names) > 2:
-            more["radar"] = [panel for one in alike for panel in radar_panels(one)]
-    return more
+            additions["radar"] = [panel for one in shared for panel in radar_panels(one)]
+    return additions

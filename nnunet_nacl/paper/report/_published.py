@@ -56,36 +56,41 @@ def published_data_set(name: str) -> str | None:
     return next((dataset for dataset, names in DATA_SETS.items() if plain in names), None)
 
 
-def published_method(name: str, trainer: str | None = None) -> str | None:
+def published_method(name: str, folder: Path) -> str | None:
     """Return the paper's name of a method with the settings of its tables, or None if its tables have no such method.
 
-    The trainer decides, where it is known. Without it, the paper's names are taken at their word, and others are read
-    as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes where the paper's takes
-    means. A trainer whose name spells out a default is none of the paper's.
+    The trainer decides, if the folder of the predictions tells it. Else the paper's names are taken at their word, and
+    others are read as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes where the
+    paper's takes means. A trainer whose name spells out a default is none of the paper's.
 
-    >>> published_method("nnUNetTrainerDiceCE"), published_method("NACL_l2"), published_method("NACL_weight0p2")
-    ('CE+DSC', 'NACL l2', None)
-    >>> published_method("ECP"), published_method("ECP", trainer="nnUNetTrainerECP")
-    ('ECP', None)
+    >>> published_method("ECP", Path("predictions")), published_method("NACL_l2", Path("predictions"))
+    ('ECP', 'NACL l2')
+    >>> published_method("ECP", Path("nnUNetTrainerECP"))  # None
     """
-    if trainer is None:
-        if name in METHODS:
-            return name
-        trainer = f"{DEFAULT_TRAINER}{name.removeprefix(DEFAULT_TRAINER)}"
+    if trainer := names_in(folder).get("trainer"):
+        recipe = _recipe_of(trainer)
+    else:
+        # An ending that all folders share left the methods' names, and may be a setting
+        in_full = folder.name.startswith(f"{name}_")
+        recipe = _recipe_of(folder.name) if in_full else None
+        recipe = recipe or METHODS.get(name) or _recipe_of(name)
+    return next((theirs for theirs, own in METHODS.items() if own == recipe), None)
+
+
+def _recipe_of(trainer: str) -> Recipe | None:
+    """Return a trainer's loss and settings without its schedule; None if it is not one of ours or nnU-Net's default."""
+    trainer = f"{DEFAULT_TRAINER}{trainer.removeprefix(DEFAULT_TRAINER)}"
     if without_budget(trainer)[0] == DEFAULT_TRAINER:
-        return "CE+DSC"
+        return METHODS["CE+DSC"]
     try:
         recipe = parse_name(trainer)
-    except ValueError:  # it may be of somebody's own
+    except ValueError:
         return None
-    if recipe is None:
-        return None
-    without_schedule = Recipe(recipe.loss, recipe.term, recipe.settings, recipe.term_settings)
-    return next((name for name, own in METHODS.items() if own == without_schedule), None)
+    return recipe and Recipe(recipe.loss, recipe.term, recipe.settings, recipe.term_settings)
 
 
 def published_methods(comparison: Comparison, study: Study | None = None) -> dict[str, str | None]:
-    """Return method -> the paper's name of it, or None; the folder of its predictions may tell the trainer.
+    """Return method -> the paper's name of it, or None.
 
     The paper's methods are not calibrated and saw all training cases of their fold. A study knows the latter. Without
     one, the folds 0 to 4 count, nnU-Net's own, and others do not: studies append those of fewer cases to the splits.
@@ -98,26 +103,15 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
         else:
             is_whole = all(method.training_cases == "100%" for method in study.compared([name]))
         is_theirs = is_whole and name not in comparison.calibrated
-        trainer = names_in(folder).get("trainer")
-        # An ending that all methods share left their names, and may be a setting
-        in_full = f"{DEFAULT_TRAINER}{folder.name}"
-        if trainer is None and folder.name.startswith(f"{name}_") and _is_trainer(in_full):
-            trainer = in_full
-        found[name] = published_method(name, trainer) if is_theirs else None
+        found[name] = published_method(name, folder) if is_theirs else None
     return found
-
-
-def _is_trainer(name: str) -> bool:
-    try:
-        return parse_name(name) is not None
-    except ValueError:
-        return False
 
 
 def published_table(comparison: Comparison, study: Study | None = None) -> Table:
     """Show our means over cases beside the paper's published values: of the data set, or the mean of its six."""
     theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
+    datasets = [dataset] if dataset else list(DATA_SETS)
     voxels = comparison.chosen_voxels or "foreground"
     metrics = [DICE]
     if len(comparison.choice.segmentation) > 1:
@@ -126,18 +120,14 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
         metrics += comparison.over(voxels).choice.paper
     columns = metric_columns(comparison, metrics)
     means = published().query("structure == ''")
-    for name, head in _THEIR_COLUMNS.items():
-        # From the first table that has it
-        of_metric = means[means["metric"] == name].drop_duplicates(["method", "dataset"])
-        by_dataset = of_metric.pivot(index="method", columns="dataset", values="value")
-        values = by_dataset.reindex(theirs, columns=[dataset] if dataset else [*DATA_SETS])
-        values = values.mean(axis=1, skipna=False)
-        columns[f"the paper's {head}"] = column(values, digits=2 if name == "HD" else 3)
-    what = (
-        f"those on {dataset}"
-        if dataset
-        else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
-    )
+    # Several tables have some values
+    values = means.pivot_table("value", "method", ["metric", "dataset"], aggfunc="first")
+    for metric, head in _THEIR_COLUMNS.items():
+        of_methods = values[metric].reindex(theirs, columns=datasets).mean(axis=1, skipna=False)
+        columns[f"the paper's {head}"] = column(of_methods, digits=2 if metric == "HD" else 3)
+    what = f"those on {dataset}"
+    if dataset is None:
+        what = f"means of its data sets, {', '.join(datasets)}, not of this one"
     note = (
         "The paper's columns are not our results but published values (Murugesan et al., Medical Image Analysis "
         f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from nnunet_nacl.metrics import (
     BY_LABEL,
@@ -22,7 +21,6 @@ from nnunet_nacl.typing import Floats
 
 _RESAMPLES = 1000
 
-
 Scheme = Literal["sum-rank", "mean-case-rank"]
 SUM_RANK: Scheme = "sum-rank"
 """Methods are ranked by each metric's value, and the ranks added up."""
@@ -32,10 +30,13 @@ MEAN_CASE_RANK: Scheme = "mean-case-rank"
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranks of methods: by each metric's value, added up (sum-rank), or in each case, averaged (mean-case-rank).
+    """Ranks of methods, low ones for the best.
 
-    ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
-    bootstrap resamples of the cases in which a method is first; ties share the count; ``datasets``: their names.
+    Attributes:
+        scheme: how the ranks were made.
+        ranks: a row for each method, a column for each metric, and one for ``overall``.
+        first: (methods,) share of the cases' bootstrap resamples in which a method is first; ties share the count.
+        datasets: their names.
     """
 
     scheme: Scheme
@@ -50,26 +51,29 @@ class Ranking:
         if self.scheme == SUM_RANK:
             digits = 1
             how = "ranks by the value of each metric, added up"
-        columns = {
-            str(title): column(values, digits=digits) for title, values in self.ranks.items()
-        }
+        columns = {title: column(ranks, digits=digits) for title, ranks in self.ranks.items()}
         columns["first in resamples (%)"] = column(100 * self.first, digits=0)
         *metrics, _ = self.ranks.columns
-        title = f"{self.scheme.capitalize()} by {', '.join(metrics)}"
+        name = self.scheme.capitalize()
         note = (
-            f"Low is good. {self.scheme.capitalize()}: {how}. First in resamples: how often a method is first when "
+            f"Low is good. {name}: {how}. First in resamples: how often a method is first when "
             "cases are resampled; ties share the count. Methods that find nothing of a structure have no rank."
         )
-        datasets = ", ".join(filter(None, self.datasets))
-        return Table(title, datasets, note, list(self.ranks.index), columns)
+        return Table(
+            f"{name} by {', '.join(metrics)}",
+            ", ".join(filter(None, self.datasets)),
+            note,
+            list(self.ranks.index),
+            columns,
+        )
 
 
 def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
     """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
-    judging, *others = (comparison.choice.judging for comparison in comparisons)
-    if not judging or any(metrics != judging for metrics in others):
+    judging = comparisons[0].choice.judging
+    if not judging or any(other.choice.judging != judging for other in comparisons):
         return []
-    return [_rank_by([DICE, *judging], comparisons, SUM_RANK)]
+    return [_rank(comparisons, [DICE, *judging], SUM_RANK)]
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
@@ -78,7 +82,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
     if all(len(comparison.choice.segmentation) > 1 for comparison in comparisons):
         metrics.insert(1, Metric("HD95"))
-    return _rank_by(metrics, comparisons, scheme)
+    return _rank(comparisons, metrics, scheme)
 
 
 def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
@@ -100,45 +104,47 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
     return comparisons[0].chosen_voxels or shared[0]
 
 
-def _rank_by(
-    metrics: Sequence[Metric], comparisons: Sequence[Comparison], scheme: Scheme
-) -> Ranking:
+def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Ranking:
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-    found = [name for name in names if not any(name in one.finds_nothing for one in comparisons)]
-    names = found or names
-    combine = np.sum if scheme == SUM_RANK else np.mean
-    on_data_sets = []
-    for seed, comparison in enumerate(comparisons):
-        drawn = case_weights(comparison.patients, _RESAMPLES, seed)
-        weights = np.vstack([np.ones(len(comparison.cases)), drawn])  # first of all cases
-        places = []
+    unranked = {name for comparison in comparisons for name in comparison.finds_nothing}
+    names = [name for name in names if name not in unranked] or names
+    weights: dict[tuple[str, ...], Floats] = {}
+    by_dataset = []
+    for comparison in comparisons:
+        # The models of several folds predict the same test cases, so these are drawn together
+        cases = tuple(comparison.cases)
+        if cases not in weights:
+            drawn = case_weights(comparison.patients, _RESAMPLES, seed=len(weights))
+            weights[cases] = np.vstack([np.ones(len(cases)), drawn])  # first of all cases
+        ranks = []
         for metric in metrics:
             estimates = [comparison.estimates[metric][name] for name in names]
             if scheme == MEAN_CASE_RANK:
-                places.append(_mean_places(metric, estimates, weights))
-            else:
-                values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
-                places.append(_places(values, metric.definition.higher_is_better))
-        on_data_sets.append(np.stack(places, axis=-1))
-    combined = combine(on_data_sets, axis=0)  # (1 + resamples, methods, metrics)
+                ranks.append(_means_of_ranks(metric, estimates, weights[cases]))
+                continue
+            values = [estimate.resampled(weights[cases]) for estimate in estimates]
+            ranks.append(_ranks(metric, np.column_stack(values)))
+        by_dataset.append(np.stack(ranks, axis=-1))
+    combine = np.sum if scheme == SUM_RANK else np.mean
+    combined = combine(by_dataset, axis=0)  # (1 + resamples, methods, metrics)
     overall = combine(combined, axis=-1)
     table = pd.DataFrame(combined[0], names, [metric.title for metric in metrics])
     table["overall"] = overall[0]
     # Sums of the same ranks in another order may differ in their last bit
-    rounded = overall[1:].round(9)
-    is_first = rounded == rounded.min(-1, keepdims=True)
+    resampled = overall[1:].round(9)
+    is_first = resampled == resampled.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
 
 
-def _mean_places(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
-    """Average the methods' places in each case over the cases of each resample: (resamples, methods).
+def _means_of_ranks(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
+    """Rank the methods in each case, and average over the cases of each resample: (resamples, methods).
 
-    Cases in which any method has no value are left out; without any other, all methods share their places.
+    Cases in which any method has no value are left out; without any other, all methods share their ranks.
     """
     by_case = [estimate.by_case for estimate in estimates if estimate.by_case is not None]
     if not by_case:
@@ -146,16 +152,16 @@ def _mean_places(metric: Metric, estimates: Sequence[Estimate], weights: Floats)
         raise ValueError(f"voxels: mean-case-rank needs the {metric.name} of each case; {pooled}.")
     values = np.column_stack(by_case)
     known = np.isfinite(values).all(axis=1)
-    sums = weights[:, known] @ _places(values[known], metric.definition.higher_is_better)
+    sums = weights[:, known] @ _ranks(metric, values[known])
     means = ratio(sums, weights[:, known].sum(1, keepdims=True))
     return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 
 
-def _places(values: Floats, higher_is_better: bool | None) -> Floats:
-    """Rank along the last axis, from 1 for the best; equal values share their mean place, NaN ones are last.
+def _ranks(metric: Metric, values: Floats) -> Floats:
+    """Rank each row, from 1 for the best; equal values share their mean rank, NaN ones are last.
 
-    >>> _places(np.array([0.112, 0.097, 0.112]), False)
-    array([2.5, 1. , 2.5])
+    >>> _ranks(Metric("ECE"), np.array([[0.112, 0.097, 0.112]]))
+    array([[2.5, 1. , 2.5]])
     """
-    signed = -values if higher_is_better else values
-    return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))
+    ascending = not metric.definition.higher_is_better
+    return np.asarray(pd.DataFrame(values).rank(axis=1, ascending=ascending, na_option="bottom"))

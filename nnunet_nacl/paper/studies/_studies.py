@@ -1,7 +1,6 @@
 """Studies: small tables in YAML, built in beside this file, or of users, who can copy them."""
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,11 +24,10 @@ STUDIES = (
 )
 FigureKind = Literal["radar", "differences", "curves", "arrows"]
 """The kinds of plots of a study, which ``nnunet_nacl.paper.report`` draws."""
-_STRICT = ConfigDict(strict=True, extra="forbid")
-_Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
+_NO_OTHERS = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=_NO_OTHERS)
 class Method:
     """A method of a study.
 
@@ -43,11 +41,11 @@ class Method:
     """
 
     name: str
-    trainer: _Word
+    trainer: str
     group: str = ""
     value: int | FiniteFloat | str | None = None
     training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
-    network: _Word | None = None
+    network: str | None = None
 
     @property
     def label(self) -> str:
@@ -55,7 +53,7 @@ class Method:
         return f"{self.value:g}" if isinstance(self.value, (int, float)) else self.value or ""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True, config=_NO_OTHERS)
 class Study:
     """A study: methods, and the plot of the setting that it varies, if any.
 
@@ -81,17 +79,17 @@ class Study:
         if self.figure == "differences" and len(self.groups) > 2:
             raise ValueError("figure: differences compares two groups")
 
-    def chosen(self, names: Sequence[str]) -> "Study":
+    def chosen(self, names: Collection[str]) -> "Study":
         """Only these methods, by name or group.
 
         Raises:
             ValueError: there is no such method in the study.
         """
-        keys = [{method.name, method.group} for method in self.methods]
-        if unknown := {*names}.difference(*keys):
-            known = ", ".join(method.name for method in self.methods)
-            raise ValueError(f"Study {self.name} has no method {min(unknown)!r}; it has {known}.")
-        chosen = [method for method, own in zip(self.methods, keys, strict=True) if own & {*names}]
+        known = {name for method in self.methods for name in (method.name, method.group)}
+        if unknown := {*names} - known:
+            listed = ", ".join(method.name for method in self.methods)
+            raise ValueError(f"Study {self.name} has no method {min(unknown)!r}; it has {listed}.")
+        chosen = [one for one in self.methods if one.name in names or one.group in names]
         return replace(self, methods=tuple(chosen))
 
     @property
@@ -119,8 +117,6 @@ def read_study(study: str) -> Study:
     file = study_file(study)
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        # JSON's lists may be tuples, in strict types, too
-        as_json = json.dumps({"name": file.stem, **content})
-        return TypeAdapter(Study).validate_json(as_json)
+        return TypeAdapter(Study).validate_python({"name": file.stem, **content})
     except (yaml.YAMLError, TypeError, ValidationError) as error:
         raise ValueError(f"{file} is not as expected: {error}") from error

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from nnunet_nacl.paper.experiments import _run
 from nnunet_nacl.paper.studies import read_study
 from tests.commands import run_forked
 from tests.conftest import KINDS, TRAINER, NNUNet, Trained
+from tests.generated import read
 from tests.paper.experiments.conftest import NAME
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
@@ -80,6 +82,17 @@ def test_a_model_that_is_there_is_predicted_with(
     commands = run(study, "--methods", "known", "--dry_run")
     assert "# Dataset901_Labels: known, fold 0: done" in commands
     assert "nnUNetv2_" not in commands
+    best = results / model.name / "fold_0" / "checkpoint_best.pth"
+    content = torch.load(best, weights_only=False)
+    for name, weights in content["network_weights"].items():
+        if name.startswith("decoder.seg_layers"):  # it says shell everywhere
+            weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
+    torch.save(content, best)
+    run(study, "--methods", "known", "--checkpoint", "best")
+    segmentations = sorted((out / "predictions_best" / TRAINER / "fold_0").glob("*.nii.gz"))
+    assert [file.name for file in segmentations] == ["toy_a.nii.gz", "toy_b.nii.gz"]
+    assert all(np.unique(read(file)).tolist() == [1] for file in segmentations)
+    assert f"{NAME}, best checkpoint" in (out / "toys" / "test_best.html").read_text()
 
 
 @pytest.mark.slow
@@ -120,14 +133,19 @@ def test_a_loss_of_ones_own(nnunet: NNUNet, run: Command, tmp_path: Path, monkey
 
 
 def test_shell_commands_do_the_same(run: Command) -> None:
-    lines = run("penalty", *BRIEF, "--dry_run").splitlines()
+    """With the options of the command."""
+    options = ("-f", "0", "2", "--paper_schedule", "--checkpoint", "best", "--no_surface")
+    lines = run("penalty", *BRIEF, *options, "--dry_run").splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
-    assert len(trained) == 2
+    trainer = "nnUNetTrainerNACL_l2_paperSchedule_1epochs_2iterations"
+    assert [f"2d_small {fold} -tr {trainer} " in line for line in trained for fold in (0, 2)].count(True) == 2
+    assert len(trained) == 4
     assert "export nnUNet_n_proc_DA=0" in lines  # on a CPU
-    assert all(line.count(" && ") == 3 for line in trained)
-    assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
+    assert all(line.count(" && ") == line.count("--no_surface") + 1 == 3 for line in trained)
+    assert f"{OUTPUT}/predictions_best/{trainer}/fold_2 " in trained[3]
+    assert all("-chk checkpoint_best.pth" in line for line in trained)
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
-    assert lines[-1].endswith("--epochs 1 --iterations 2")
+    assert lines[-1].endswith(" ".join((*BRIEF, *options)))
 
 
 def test_a_table_is_printed_to_be_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

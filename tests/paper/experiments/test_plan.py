@@ -134,12 +134,12 @@ def test_backbones_are_trained_in_configurations_of_their_own(data_set: Preproce
     study = read_study("backbones")
     assert {row.network for row in study.methods} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
     with pytest.raises(RuntimeError, match="Requested configuration 2d_small_unet not found in plans"):
-        plan_experiment(study, 901, "2d_small", Options())
+        plan_experiment(study, 901, "2d_small", Options(output=tmp_path))
     add_network("unet", 901, "2d_small", patch_size=(32, 32))
     chosen = study.chosen(["UNet NACL", "nnU-Net NACL", "nnU-Net CE"])
     experiment = plan_experiment(chosen, 901, "2d_small", Options(output=tmp_path))
     base = f"{data_set.name}__nnUNetPlans__2d_small"
-    assert [(job.method, job.data.configuration, job.output.name) for job in experiment.jobs] == [
+    assert [(job.method, job.data.configuration, job.options.folder_of(job.data).name) for job in experiment.jobs] == [
         ("UNet NACL", "2d_small_unet", f"{base}_unet"),
         ("nnU-Net CE", "2d_small", base),
         ("nnU-Net NACL", "2d_small", base),

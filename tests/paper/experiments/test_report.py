@@ -41,7 +41,7 @@ def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixtu
     every = evaluated(job, *METHODS, "NACL", data_set=names[0])
     fewer = evaluated(job, *METHODS, data_set=names[1])
     (page,) = report_experiments([every, fewer])
-    assert page == job.output.parent / "penalty" / "test.html"
+    assert page == job.options.output / "penalty" / "test.html"
     together = page.read_text().partition("Ranks over Dataset901_Labels, Dataset905_Other")[2]
     assert "Sum-rank by" in together
     assert "NACL l2" in together
@@ -76,8 +76,9 @@ def test_a_page_by_patient(job: Job) -> None:
     assert "Resampled and tested are 8 patients, not 8 cases." in page.read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pages_of_the_best_checkpoint(job: Job) -> None:
     one = evaluated(job, *METHODS, data_set="Dataset901_Labels", checkpoint="best")
     (page,) = report_experiments([one])
-    assert page == one.jobs[0].output / "penalty" / "test_best.html"
+    assert page == one.options.folder_of(one.data) / "penalty" / "test_best.html"
     assert "Dataset901_Labels, best checkpoint" in page.read_text()

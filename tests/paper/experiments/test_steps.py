@@ -108,7 +108,7 @@ def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: J
     finish(job)
     best = replace(job, options=replace(job.options, checkpoint="best"))
     assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
-    assert best.test == job.output / "predictions_best" / job.trainer / "fold_0"
+    assert best.test == job.options.folder_of(job.data) / "predictions_best" / job.trainer / "fold_0"
     for one, name in ((job, "final"), (best, "best")):
         shutil.rmtree(one.test, ignore_errors=True)
         command = steps_left(one)["predict"]
@@ -163,3 +163,5 @@ def test_probabilities_that_were_removed(job: Job) -> None:
         for file in folder.glob("*.npz"):
             file.unlink()
     assert (before, steps(job)) == ([], [])
+    os.utime(job.checkpoint, (2**32, 2**32))  # trained anew: nnU-Net would keep the segmentations
+    assert "--continue_prediction" not in steps_left(job)["predict"]

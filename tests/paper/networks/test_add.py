@@ -1,7 +1,6 @@
 """``nnunet_nacl paper networks``: what it writes and refuses."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,10 +31,10 @@ def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys
     before = json.loads(plans_file.read_text())
     files = sorted(plans_file.parent.iterdir())
     command = ["paper", "networks", "attention_unet", "-d", "901", "-c", "2d_other", "--patch_size", "32", "16"]
+    command += ["--batch_size", "3"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert f"Added the configuration 2d_other_attention_unet to {plans_file}: 31.74 million parameters,\n" in printed
-    assert "batches of 6 patches of 32x16, which need about 0.5 GB" in printed
+    assert printed == f"Added the configuration 2d_other_attention_unet to {plans_file}: 31.74 million parameters.\n"
     after = json.loads(plans_file.read_text())
     added = after["configurations"].pop("2d_other_attention_unet")
     assert after == before
@@ -47,7 +46,7 @@ def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys
             "_kw_requires_import": [],
         },
         "patch_size": [32, 16],
-        "batch_size": 6,
+        "batch_size": 3,
     }
     text = plans_file.read_text()
     assert main(command) == 1  # twice
@@ -55,25 +54,6 @@ def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys
     assert f"{plans_file} has a configuration 2d_other_attention_unet already; models may be trained" in error
     assert plans_file.read_text() == text
     assert sorted(plans_file.parent.iterdir()) == files  # no temporary file, no lock
-
-
-def added(plans_file: Path, configuration: str, patch_size: tuple[int, ...] | None = None) -> tuple[int, float]:
-    """Batch size and memory in GB of an Attention U-Net beside a configuration."""
-    said = add_network("attention_unet", 901, configuration, patch_size=patch_size)
-    configurations = json.loads(plans_file.read_text())["configurations"]
-    batch_size = configurations[f"{configuration}_attention_unet"]["batch_size"]
-    assert f"batches of {batch_size} patches" in said
-    return batch_size, float(re.findall(r"([\d.]+) GB", said)[0])
-
-
-def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path) -> None:
-    add(plans_file, "2d_other", patch_size=[512, 512], batch_size=12)
-    batch_size, memory_gb = added(plans_file, "2d_other")
-    assert 2 <= batch_size < 12
-    assert 6 < memory_gb <= 8.7
-    assert added(plans_file, "2d_small", (32, 32))[0] == 2  # not more than that
-    add(plans_file, "2d_single", patch_size=[32, 32], batch_size=1)
-    assert added(plans_file, "2d_single")[0] == 1
 
 
 @pytest.mark.parametrize(

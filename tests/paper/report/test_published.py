@@ -82,7 +82,7 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     ],
 )  # fmt: skip
 def test_the_papers_methods_are_those_of_its_settings(name: str, trainer: str | None, expected: str | None) -> None:
-    assert published_method(name, trainer) == expected
+    assert published_method(name, Path("predictions", trainer or "mine")) == expected
 
 
 MODEL = "/results/Dataset027_ACDC/nnUNetTrainerDiceCE__nnUNetPlans__2d"

@@ -110,6 +110,12 @@ def test_data_sets_add_up(comparison: Comparison) -> None:
     np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
 
 
+def test_folds_share_the_resamples_of_their_test_cases(comparison: Comparison) -> None:
+    """All of them predict the same cases: a second fold with the same predictions is no second witness."""
+    one, two = (rank_methods(folds, SUM_RANK).first for folds in ([comparison], [comparison] * 2))
+    np.testing.assert_array_equal(two, one)
+
+
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
     other = compare_methods({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):

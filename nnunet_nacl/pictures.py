@@ -18,8 +18,7 @@ LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00"
 red of doubt and errors come last."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
-# Pixels of a picture along each axis
-_LARGEST = 288
+_LARGEST = 288  # pixels of a picture along each axis
 
 
 def label_color(label: int) -> str:
@@ -87,9 +86,9 @@ def smaller(image: Floats) -> Floats:
     return np.asarray(whole.reduce(reduction(image.shape)))
 
 
-def png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
+def png(indices: NDArray[Any], colors: Sequence[tuple[int, ...]]) -> str:
     """Return a picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
-    drawn = Image.fromarray(indices)
+    drawn = Image.fromarray(indices.astype(np.uint8))
     drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
     return _data_address(drawn, "png", optimize=True)
 

@@ -67,15 +67,15 @@ def calibrate_folder(
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
     trials = try_methods(sample)
-    if any(dtype == np.float16 for _, dtype in drawn.values()):
-        rounded = _share_rounded(sample)
-        if rounded > _COARSE:
-            score = trials.scores[Temperature.method]
-            remarks = [
-                *filter(None, [score.remark]),
-                f"float16 rounds p to 0 or 1 in {100 * rounded:.0f} % of the errors: T may be off",
-            ]
-            trials.scores[Temperature.method] = replace(score, remark="; ".join(remarks))
+    coarsest = np.float16 if any(dtype == np.float16 for _, dtype in drawn.values()) else np.float32
+    rounded = _share_rounded(sample, coarsest)
+    if rounded > _COARSE:
+        score = trials.scores[Temperature.method]
+        remarks = [
+            *filter(None, [score.remark]),
+            f"{coarsest.__name__} rounds p to 0 or 1 in {100 * rounded:.0f} % of the errors: T may be off",
+        ]
+        trials.scores[Temperature.method] = replace(score, remark="; ".join(remarks))
     fit = Fit.choose(trials, method, predictions.provenance, settings, skipped)
     fit.write(file)
     return fit
@@ -119,12 +119,16 @@ def _logits(p: Floats, activation: Activation, dtype: DTypeLike) -> Floats:
     return logits
 
 
-def _share_rounded(sample: Sample) -> float:
-    """Return the share of wrong voxels whose truth has p = 0 in float16, so any p below 2⁻²⁵ (1 − p: 2⁻¹²)."""
+def _share_rounded(sample: Sample, dtype: type[np.floating[Any]]) -> float:
+    """Return the share of wrong voxels whose truth's p the dtype rounds to 0: float16 any p below 2⁻²⁵.
+
+    For regions, also those outside where it rounds p to 1: float16 any 1 − p below 2⁻¹², float32 below 2⁻²⁵.
+    """
     activation = sample.meaning.activation
     is_wrong = np.atleast_2d(sample.as_trained != sample.truth)
     nll = activation.nll(sample.logits.astype(np.float64), sample.truth)
-    steps = 25 if activation.exclusive else np.where(sample.truth, 25, 12)
+    to_0, to_1 = (25, 12) if dtype is np.float16 else (np.inf, 25)
+    steps = to_0 if activation.exclusive else np.where(sample.truth, to_0, to_1)
     is_rounded = is_wrong & (nll > 0.999 * np.log(2) * steps)
     return float(ratio((is_rounded @ sample.weights).sum(), (is_wrong @ sample.weights).sum()))
 

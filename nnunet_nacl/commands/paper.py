@@ -92,10 +92,9 @@ def experiment(
     options = experiments.Options(
         output=Path(o).absolute(), plans=p, folds=f, suffix=suffix, by_patient=by_patient,
         checkpoint=checkpoint, surface=not no_surface, device=find_device(device),
+        batch_size=batch_size, normalization=normalization,
     )  # fmt: skip
-    planned, left_out = experiments.plan_on_data_sets(
-        studies, d, c, options, batch_size=batch_size, normalization=normalization
-    )
+    planned, left_out = experiments.plan_on_data_sets(studies, d, c, options)
     for dataset, error in left_out.items():
         print(f"{dataset} is left out: {error}", file=sys.stderr)
     if dry_run:

@@ -173,12 +173,14 @@ class FolderResult:
         )
 
     def stale_cases(self) -> list[str]:
-        """List the cases with a file that was replaced or changed since; missing files do not count."""
-        return [
-            files.name
-            for files, states in self.counted
-            if any(state is not None and state.has_changed for state in states.values())
-        ]
+        """List the cases with a file that was added, replaced or changed since; missing files do not count."""
+        stale = []
+        for files, states in self.counted:
+            now = files.states()
+            added = any(state is None and now[what] for what, state in states.items())
+            if added or any(state is not None and state.has_changed for state in states.values()):
+                stale.append(files.name)
+        return stale
 
     def values(
         self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""

@@ -47,7 +47,7 @@ def cases_in(folder: Path, ending: str) -> set[str]:
 
 def validates_training_cases(folder: Path) -> bool:
     """Whether a folder is a validation folder of fold ``all``, whose cases its model was trained with."""
-    path = folder.absolute()
+    path = unresolved(folder)
     return path.parent.name == "fold_all" and path.name.startswith("validation")
 
 

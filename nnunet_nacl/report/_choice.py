@@ -33,9 +33,9 @@ class Metric:
     @property
     def head(self) -> str:
         """The title, its unit, and an arrow in the better direction."""
-        unit = self.definition.unit
+        unit = f" ({self.definition.unit})" if self.definition.unit else ""
         arrow = {True: " ↑", False: " ↓", None: ""}[self.definition.higher_is_better]
-        return f"{self.title} ({unit}){arrow}" if unit else f"{self.title}{arrow}"
+        return f"{self.title}{unit}{arrow}"
 
     @property
     def axis(self) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -15,7 +16,6 @@ from tqdm import tqdm
 from nnunet_nacl import metrics
 from nnunet_nacl.evaluation import NEARLY_ALL
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _reliability, _slices, _tables
@@ -33,7 +33,7 @@ from nnunet_nacl.typing import ByName
 
 _ALL_NAMED = 4
 """Up to so many methods are all named on the first screen; of more, the baseline, the best and the calibrated ones."""
-_SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
+_SWITCHED: tuple[metrics.Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
@@ -166,6 +166,14 @@ def first_screen(comparison: Comparison) -> FirstScreen:
     return FirstScreen(assessed, order, dice, better, worse)
 
 
+class Reliabilities(NamedTuple):
+    """Calibration over a voxel set: further metrics, diagrams of all methods together, and of each method."""
+
+    scores: _tables.Table
+    overlaid: list[Panel]
+    single: list[Panel]
+
+
 @dataclass(frozen=True)
 class Section:
     """A data set's section of the page, whose template draws the panels.
@@ -175,7 +183,7 @@ class Section:
         comparison: of the methods on the data set.
         first: its first screen.
         tables: by name; None for one that is not shown.
-        sets: voxel set -> further metrics, diagrams of all methods together, and of each method.
+        sets: of each voxel set that all methods have.
         tradeoff: Dice against calibration.
         reviews: method -> address of its review's page.
         cases: case -> its id, title, reliability diagrams, and pictures.
@@ -187,7 +195,7 @@ class Section:
     comparison: Comparison
     first: FirstScreen
     tables: dict[str, _tables.Table | None]
-    sets: dict[Voxels, tuple[_tables.Table, list[Panel], list[Panel]]]
+    sets: dict[metrics.Voxels, Reliabilities]
     tradeoff: list[Panel]
     reviews: dict[str, str]
     cases: dict[str, ByName]
@@ -220,7 +228,7 @@ def _section(
         is_drawn = voxels != "image" or voxels == main
         overlaid = reliability_panels(shown, overlaid=True) if is_drawn else []
         single = reliability_panels(shown) if is_drawn and several else []
-        sets[voxels] = (_tables.scores_table(shown), overlaid, single)
+        sets[voxels] = Reliabilities(_tables.scores_table(shown), overlaid, single)
     reviews = {}
     settings = {}
     for name, result in comparison.results.items():

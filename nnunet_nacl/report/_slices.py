@@ -29,7 +29,7 @@ CONFIDENCE_COLORS: list[tuple[int, ...]] = [
 IGNORED = -1
 """Voxels with the ignore label."""
 _OPACITY = 165  # of 255, of labels over the image
-_WRONG = (255, 45, 45)
+_WRONG = (255, 45, 45, 255)
 _NUM_SLICES = 6  # of each case, and the one with the largest structures
 
 
@@ -55,12 +55,13 @@ def chosen_cases(comparison: Comparison) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices of a case as all methods see them: arrays (S, H, W), cropped to the structures.
+    """Slices of a case as all methods see them: arrays (S, Y, X).
 
     Attributes:
         numbers: (S,) of the slices, among ``num_slices``.
         num_slices: of the case.
         aspect: height of a voxel over its width, in the predictions as in the evaluation.
+        window: rows and columns that are shown, around the structures.
         ground_truth: labels; ignored voxels have ``IGNORED``.
         image: the mean of the first file's channels, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
@@ -70,6 +71,7 @@ class Slices:
     numbers: list[int]
     num_slices: int
     aspect: float
+    window: tuple[slice, slice]
     ground_truth: Labels
     image: NDArray[Any] | None
     methods: dict[str, tuple[Labels, Floats]]
@@ -124,17 +126,14 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")
     shown = [truth[numbers], *(segmentation for segmentation, _ in methods.values())]
-    window = (slice(None), *window_around(np.any(np.stack(shown) > 0, axis=(0, 1))))
     return Slices(
         numbers=numbers,
         num_slices=len(truth),
         aspect=geometry.aspect,
-        ground_truth=truth[numbers][window],
-        image=None if image is None else image[window],
-        methods={
-            name: (segmentation[window], confidence[window])
-            for name, (segmentation, confidence) in methods.items()
-        },
+        window=window_around(np.any(np.stack(shown) > 0, axis=(0, 1))),
+        ground_truth=truth[numbers],
+        image=image,
+        methods=methods,
         missing=missing,
     )
 
@@ -182,33 +181,36 @@ def slice_layers(data: Slices, row: int) -> ByName:
 
     ``methods`` has the layers of each, and the share of voxels of which it is sure and wrong.
     """
-    counted = data.ground_truth[row] != IGNORED
-    truth = np.where(counted, data.ground_truth[row], 0)
+
+    def cropped(values: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(values[row][data.window])
+
+    truth = cropped(data.ground_truth)
+    counted = truth != IGNORED
+    truth = np.where(counted, truth, 0)
     every = slice(None, None, reduction(truth.shape))
     small = (every, every)
     methods = {}
     for name, (segmentations, confidences) in data.methods.items():
-        segmentation = segmentations[row]
-        confidence = confidences[row]
+        segmentation = cropped(segmentations)
+        confidence = cropped(confidences)
         wrong = (segmentation != truth) & counted & (confidence >= SURE)
-        share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
-        steps = (share * (_STEPS - 1)).round()
-        shown = np.where(wrong, _STEPS, steps)[small].astype(np.uint8)
+        steps = np.interp(confidence, [LOWEST_CONFIDENCE, 1], [0, _STEPS - 1]).round()
+        shown = np.where(wrong, _STEPS, steps)[small]
         methods[name] = {
             "segmentation": _label_layer(segmentation[small]),
-            "confidence": png(shown, [*CONFIDENCE_COLORS, (*_WRONG, 255)]),
+            "confidence": png(shown, [*CONFIDENCE_COLORS, _WRONG]),
             "share_wrong": float(wrong.mean()),
         }
     return {
         "number": data.numbers[row] + 1,
         "aspect": data.aspect,
-        "picture": Picture.of(truth, None if data.image is None else data.image[row]),
+        "picture": Picture.of(truth, None if data.image is None else cropped(data.image)),
         "ground_truth": _label_layer(truth[small]),
         "methods": methods,
     }
 
 
 def _label_layer(labels: Labels) -> str:
-    shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
     colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
-    return png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
+    return png(np.where(labels > 0, (labels - 1) % len(LABEL_COLORS) + 1, 0), colors)

@@ -278,16 +278,15 @@ def scores_table(comparison: Comparison) -> Table:
     voxels = comparison.choice.main
     methods = comparison.reliability[voxels].values()
     columns = {}
-    for metric in CALIBRATION_METRICS.values():
-        if metric.further == "pooled" and any(metric.name in method.pooled for method in methods):
-            title = metric.titled()
+    for metric in sorted(CALIBRATION_METRICS.values(), key=lambda one: one.further == "mean"):
+        title = metric.titled()
+        if metric.further == "mean":
+            estimates = comparison.estimates[Metric(metric.name, voxels)].values()
+            columns[title] = column(estimate.value for estimate in estimates)
+        elif metric.further and any(metric.name in method.pooled for method in methods):
             head = f"pooled {title}" if metric.titled(voxels) != title else title
             values = (method.pooled.get(metric.name, np.nan) for method in methods)
             columns[head] = column(values, signed=metric.signed)
-    for metric in CALIBRATION_METRICS.values():
-        if metric.further == "mean":
-            estimates = comparison.estimates[Metric(metric.name, voxels)].values()
-            columns[metric.titled()] = column(estimate.value for estimate in estimates)
     for score in ("NLL", "Brier"):
         for part, arrow in (("calibration", "↓"), ("discrimination", "↑")):
             values = (getattr(method.parts[score], part) for method in methods)

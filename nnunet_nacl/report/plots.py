@@ -183,7 +183,6 @@ def reliability_curves(
 
     Dashed lines: where the curves would lie if perfectly calibrated.
     """
-    names = comparison.names
     whole: Any = ax.get_subplotspec()
     grid = whole.subgridspec(2, 1, height_ratios=(1, 0.27))
     ax.set_subplotspec(grid[0])
@@ -192,7 +191,7 @@ def reliability_curves(
     if any(curve.expected is None for curve in curves):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in curves:
-        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
+        style: Any = {**style_of(comparison.names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         color = style["color"]
         solid = ~curve.is_faint
         if curve.expected is not None:

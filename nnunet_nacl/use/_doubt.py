@@ -55,8 +55,8 @@ def doubtful_slices(
     for z in most_doubtful(doubt, number):
         window = window_around((case.labels[z] > 0) | (doubt[z] > _IN_PICTURE))
         shown = None if image is None else image[z][window]
-        strength = np.clip(smaller(doubt[z][window]) / FULL_DOUBT, 0, 1)
-        steps = np.round(strength * 15).astype(np.uint8)  # few steps make a smaller PNG
+        # Few steps make a smaller PNG
+        steps = np.interp(smaller(doubt[z][window]), [0, FULL_DOUBT], [0, 15]).round()
         doubtful = DoubtfulSlice(
             number=z,
             num_slices=len(case.labels),

@@ -190,7 +190,6 @@ def fit_review(
     predictions.data_set.check_regions()
     file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
-    folders = [folder.absolute() for folder in predictions.pred_folders]
     provenance = predictions.provenance
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes
@@ -212,7 +211,7 @@ def fit_review(
         held_out=_hold_out(used, parts, coverage),
         ignored=used_truth.ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
-        pred_folders=list(map(str, folders)),
+        pred_folders=[str(folder.absolute()) for folder in predictions.pred_folders],
         skipped=counted.skipped,
         patients=len(patients) if by_patient else None,
     )

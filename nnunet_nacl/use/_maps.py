@@ -56,17 +56,12 @@ def write_maps(
     data_set = predictions.data_set
     meaning = data_set.meaning
     names = meaning.names
-    for kind in what:
-        if kind not in {
-            "confidence",
-            "entropy",
-            _STRUCTURES,
-            *(f"structure:{name}" for name in names),
-        }:
-            raise ValueError(
-                f"There is no map {kind}; expected confidence, entropy, {_STRUCTURES} or structure:NAME with one of "
-                f"the names {', '.join(names)}."
-            )
+    known = {"confidence", "entropy", _STRUCTURES, *(f"structure:{name}" for name in names)}
+    if unknown := set(what) - known:
+        raise ValueError(
+            f"There is no map {min(unknown)}; expected confidence, entropy, {_STRUCTURES} or structure:NAME with one "
+            f"of the names {', '.join(names)}."
+        )
     if as_one and data_set.reader.name in _WITHOUT_FOURTH_AXIS:
         raise ValueError(f"{data_set.file_ending} files have no fourth axis; omit --as_one.")
     files = [

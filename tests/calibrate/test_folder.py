@@ -262,6 +262,16 @@ def test_what_float16_rounds_to_0(tmp_path: Path) -> None:
         assert nll == pytest.approx(fit.tried["temperature"].NLL, rel=0.01)
 
 
+@pytest.mark.parametrize(("temperature", "is_coarse"), [(2, False), (10, True)])
+def test_what_float32_rounds_to_1(temperature: float, is_coarse: bool, tmp_path: Path) -> None:
+    """Of a region, a logit of 17 and all above are p = 1."""
+    folders = write_folder(tmp_path, NAMES[:5], temperature=temperature, regions=True, structure=True)
+    fit = calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json", method="temperature")
+    assert isinstance(fit.calibration, Temperature)
+    assert fit.calibration.temperature == pytest.approx(temperature, rel=0.05)
+    assert ("float32 rounds p to 0 or 1 in" in fit.tried["temperature"].remark) == is_coarse
+
+
 @pytest.mark.parametrize("voxels", [20, 380])
 def test_structures_where_nnunet_has_cropped(tmp_path: Path, voxels: int) -> None:
     """p = (1, 0, 0) there, which no temperature changes: its NLL is clipped, in the fit as in evaluate."""

@@ -116,6 +116,7 @@ def test_the_spacing_beside_a_tiff(tmp_path: Path, capsys: pytest.CaptureFixture
     assert read_result(folders[1] / SUMMARY).estimate("HD95").value == 2
     for folder in folders:
         (folder / "a.json").write_text(json.dumps({"spacing": [3, 1, 1]}))
+    assert read_result(folders[1] / SUMMARY).stale_cases() == ["a"]
     assert evaluated_again(folders, capsys) == 1
     assert read_result(folders[1] / SUMMARY).estimate("HD95").value == 6
 

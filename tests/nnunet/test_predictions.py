@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, Predictions, Provenance
+from nnunet_nacl.nnunet import DECODED_NAME, Predictions, Provenance, validates_training_cases
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -168,6 +168,7 @@ def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:
     fill(model[0] / "fold_all" / "validation", "a", "b")
     found = validation_of(model, ["all"])
     assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True), ("b", True), ("c", False)]
+    assert all(map(validates_training_cases, (model[0] / "fold_all/validation", model[0] / "fold_all/a/../validation")))
 
 
 def test_decoded_folders(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ class Options:
             of the Dice of its validation patches.
         surface: also evaluate surface distances.
         device: ``cpu``, ``cuda`` or ``mps``.
+        batch_size: of a training step; by default the configuration's.
+        normalization: nnU-Net's name of the scheme for all channels, whose data is to be preprocessed; by default the
+            configuration's.
     """
 
     output: Path
@@ -54,6 +57,8 @@ class Options:
     checkpoint: Literal["final", "best"] = "final"
     surface: bool = False
     device: str = "cuda"
+    batch_size: int | None = None
+    normalization: str | None = None
 
     def folder_of(self, data: PreprocessedDataSet) -> Path:
         """Return the folder of a configuration's predictions, logs and reports."""
@@ -232,9 +237,6 @@ def plan_on_data_sets(
     datasets: Sequence[str | int],
     configuration: str,
     options: Options,
-    *,
-    batch_size: int | None = None,
-    normalization: str | None = None,
 ) -> tuple[list[Experiment], dict[str | int, Exception]]:
     """Plan studies on data sets, each as ``plan_experiment`` does, in a configuration as ``add_configuration`` adds it.
 
@@ -248,13 +250,7 @@ def plan_on_data_sets(
     left_out: dict[str | int, Exception] = {}
     for dataset in datasets:
         try:
-            added = add_configuration(
-                dataset,
-                configuration,
-                options.plans,
-                batch_size=batch_size,
-                normalization=normalization,
-            )
+            added = add_configuration(dataset, configuration, options)
             planned += [plan_experiment(study, dataset, added, options) for study in studies]
         except (OSError, RuntimeError, ValueError) as error:  # noqa: PERF203 - the others go on
             left_out[dataset] = error
@@ -263,24 +259,11 @@ def plan_on_data_sets(
     return planned, left_out
 
 
-def add_configuration(
-    dataset: str | int,
-    configuration: str,
-    plans: str = "nnUNetPlans",
-    *,
-    batch_size: int | None = None,
-    normalization: str | None = None,
-) -> str:
-    """Add a configuration that inherits from another one to a data set's plans, unless it is there already.
+def add_configuration(dataset: str | int, configuration: str, options: Options) -> str:
+    """Add a configuration with the options' batch size and normalization to a data set's plans, unless it is there.
 
-    ``2d`` becomes ``2d_bs16``, ``2d_rescale_to_0_1`` or, with both, ``2d_rescale_to_0_1_bs16``.
-
-    Args:
-        dataset: name or number.
-        configuration: the configuration to inherit from.
-        plans: such as ``nnUNetPlans``.
-        batch_size: of a training step.
-        normalization: nnU-Net's name of the scheme for all channels; its data is to be preprocessed.
+    It inherits from the given one: ``2d`` becomes ``2d_bs16``, ``2d_rescale_to_0_1`` or, with both,
+    ``2d_rescale_to_0_1_bs16``.
 
     Returns:
         The name of the configuration; without batch size and normalization, the given one.
@@ -289,25 +272,25 @@ def add_configuration(
         ValueError: no such data set, no such configuration of a single stage, or the plans have another one of the
             new name.
     """
+    plans = PlansJson.find(dataset, configuration, options.plans)
     changes: dict[str, ByName] = {}
-    found = PlansJson.find(dataset, configuration, plans)
-    if normalization is not None:
-        channels = len(found.resolved(configuration)["normalization_schemes"])
+    if normalization := options.normalization:
+        channels = len(plans.resolved(configuration)["normalization_schemes"])
         changes[normalization] = {
-            "data_identifier": f"{found.content['plans_name']}_{configuration}_{normalization}",
+            "data_identifier": f"{options.plans}_{configuration}_{normalization}",
             "normalization_schemes": [get_normalization_scheme(normalization).__name__] * channels,
             "use_mask_for_norm": [False] * channels,
         }
-    if batch_size is not None:
-        changes[f"bs{batch_size}"] = {"batch_size": batch_size}
+    if options.batch_size is not None:
+        changes[f"bs{options.batch_size}"] = {"batch_size": options.batch_size}
     for suffix, content in changes.items():
         added = {"inherits_from": configuration, **content}
         configuration = f"{configuration}_{suffix}"
-        if configuration not in found.configurations:
-            found.add(configuration, added)
-        elif found.configurations[configuration] != added:
+        if configuration not in plans.configurations:
+            plans.add(configuration, added)
+        elif plans.configurations[configuration] != added:
             raise ValueError(
-                f"{found.file} has another configuration {configuration} already; expected {added}. Train with it "
+                f"{plans.file} has another configuration {configuration} already; expected {added}. Train with it "
                 f"(-c {configuration}), or rename it."
             )
     return configuration

@@ -198,18 +198,14 @@ def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFra
     inside = dict(zip(meaning.names, meaning.masks(ground_truth), strict=True))
     if meaning.regions is None:
         inside = {meaning.name_of(0): ground_truth == 0, **inside}
-    masks = {}
+    rows = []
     for name, mask in inside.items():
-        masks[name] = counted & mask
+        places = {name: mask}
         if meaning.regions is not None:
-            masks[f"outside {name}"] = counted & ~mask
-    sums = {}
-    for true_class, mask in masks.items():
-        values = logits[:, mask]
-        columns = {
-            "mean_absolute": np.abs(values).sum(1, dtype=np.float64),
-            "mean": values.sum(1, dtype=np.float64),
-            "voxels": values.shape[1],
-        }
-        sums[true_class] = pd.DataFrame(columns, index=list(inside))
-    return pd.concat(sums, names=["true_class", "logit"])
+            places[f"outside {name}"] = ~mask
+        for true_class, place in places.items():
+            for logit, values in zip(inside, logits[:, counted & place], strict=True):
+                sums = (np.abs(values).sum(dtype=np.float64), values.sum(dtype=np.float64))
+                rows.append((true_class, logit, *sums, values.size))
+    columns = ["true_class", "logit", "mean_absolute", "mean", "voxels"]
+    return pd.DataFrame(rows, columns=columns).set_index(columns[:2])

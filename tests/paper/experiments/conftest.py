@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Job, Options
+from nnunet_nacl.paper.experiments import Experiment, Job, Options
+from nnunet_nacl.paper.studies import read_study
 from tests.conftest import KINDS, NNUNet, Preprocessed, copy_data_set
 
 NAME = KINDS["labels"][0]
@@ -29,3 +30,15 @@ def data_set(nnunet: NNUNet) -> PreprocessedDataSet:
 def job(data_set: PreprocessedDataSet, tmp_path: Path) -> Job:
     options = Options(device="cpu", output=tmp_path / "out")
     return Job("NACL", TRAINER, 0, 0, data_set.splits[0], data_set, options)
+
+
+def experiment(*jobs: Job, study: str = "penalty") -> Experiment:
+    """An experiment of these jobs, on the data set of the first."""
+    first = jobs[0]
+    return Experiment(read_study(study), first.data, first.options, jobs, first.data.splits)
+
+
+def touch(*files: Path) -> None:
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()

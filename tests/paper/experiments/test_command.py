@@ -146,6 +146,8 @@ def test_shell_commands_do_the_same(run: Command) -> None:
     assert all("-chk checkpoint_best.pth" in line for line in trained)
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
     assert lines[-1].endswith(" ".join((*BRIEF, *options)))
+    assert "nnUNet_n_proc_DA" not in run("penalty", "-device", "cuda", "--dry_run")
+    assert "all 8 cases, such as toy_0, are of the patient" in run("penalty", "--by_patient", "--dry_run", status=1)
 
 
 def test_a_table_is_printed_to_be_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

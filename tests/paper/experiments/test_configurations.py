@@ -7,7 +7,7 @@ import pytest
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.paper.experiments import add_configuration
+from nnunet_nacl.paper.experiments import Options, add_configuration
 from tests.conftest import NNUNet
 from tests.paper.experiments.conftest import NAME
 
@@ -19,7 +19,7 @@ def plans_file(nnunet: NNUNet) -> Path:
 
 def test_a_batch_size(plans_file: Path) -> None:
     before = json.loads(plans_file.read_text())
-    assert add_configuration(901, "2d_small", batch_size=16) == "2d_small_bs16"
+    assert add_configuration(901, "2d_small", Options(output=Path(), batch_size=16)) == "2d_small_bs16"
     written = plans_file.read_text()
     after = json.loads(written)
     assert after["configurations"].pop("2d_small_bs16") == {"inherits_from": "2d_small", "batch_size": 16}
@@ -27,14 +27,14 @@ def test_a_batch_size(plans_file: Path) -> None:
     plans = PlansManager(str(plans_file))
     added, parent = (plans.get_configuration(name).configuration for name in ("2d_small_bs16", "2d_small"))
     assert added == {**parent, "inherits_from": "2d_small", "batch_size": 16}
-    assert add_configuration(901, "2d_small", batch_size=16) == "2d_small_bs16"  # again
+    assert add_configuration(901, "2d_small", Options(output=Path(), batch_size=16)) == "2d_small_bs16"  # again
     assert plans_file.read_text() == written
-    assert add_configuration(901, "2d_small") == "2d_small"
+    assert add_configuration(901, "2d_small", Options(output=Path())) == "2d_small"
 
 
 def test_nnunets_rescaling(plans_file: Path) -> None:
     """Both: the batch size inherits from the normalization, whose data other batch sizes share."""
-    name = add_configuration(901, "2d_small", batch_size=16, normalization="rescale_to_0_1")
+    name = add_configuration(901, "2d_small", Options(output=Path(), batch_size=16, normalization="rescale_to_0_1"))
     assert name == "2d_small_rescale_to_0_1_bs16"
     settings = PlansManager(str(plans_file)).get_configuration(name)
     assert settings.data_identifier == "nnUNetPlans_2d_small_rescale_to_0_1"
@@ -67,5 +67,5 @@ def test_a_configuration_that_means_something_else_is_left_alone(plans_file: Pat
     plans["configurations"]["2d_small_bs16"] = {"inherits_from": "2d", "batch_size": 16}
     plans_file.write_text(json.dumps(plans))
     with pytest.raises(ValueError, match=r"\.json has another configuration 2d_small_bs16 already; expected"):
-        add_configuration(901, "2d_small", batch_size=16)
+        add_configuration(901, "2d_small", Options(output=Path(), batch_size=16))
     assert json.loads(plans_file.read_text()) == plans

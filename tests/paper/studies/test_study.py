@@ -1,5 +1,6 @@
 """Studies: the built-in tables, and what is said of tables that are wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def test_built_in_studies_are_read(name: str) -> None:
     study = read_study(name)
     assert study.name == name
     assert all(recipe(row.trainer) for row in study.methods)
+
+
+def test_examples_of_the_page_are_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "experiments.md"
+    examples = re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    for number, example in enumerate(examples):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(example)
+        assert read_study(str(file)).methods
 
 
 def test_main_has_the_papers_methods_and_ce_as_control() -> None:

@@ -259,25 +259,22 @@ def _write_page(
 ) -> None:
     """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
     cases = ranked_cases(review.table)
-    slices = {case: view.slices for case, view in views.items()}
-    pictures = [one.picture for one in chain.from_iterable(slices.values())]
-    outlined = sorted({label for picture in pictures for label in picture.outlines})
+    slices = chain.from_iterable(view.slices for view in views.values())
+    outlined = sorted({label for one in slices for label in one.picture.outlines})
     content = {
+        "review": review,
         "cases": cases,
+        "views": views,
         "reasons": {
             case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
             for case, of_case in cases.items()
         },
-        "slices": slices,
-        "problems": {case: view.problem for case, view in views.items()},
         "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
         "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
         "full_doubt": FULL_DOUBT,
         "folder": folder,
-        "notes": review.notes,
         "judgement": judgement_table(review.judgements) if review.judgements else "",
-        "skipped": review.skipped,
     }
     write_page(file, "use/templates/review.html.j2", content)
 

@@ -10,9 +10,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax as softmax_along
 
 from nnunet_nacl.calibrate import AS_TRAINED, Fit, Temperature, apply_folder, calibrate_folder
+from nnunet_nacl.calibrate._apply import _logits
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import NLL_CLIP
+from nnunet_nacl.metrics import NLL_CLIP, Activation
 from nnunet_nacl.nnunet import CaseFiles, Predictions, calibration_of
 from nnunet_nacl.use import decode_folder
 from tests.generated import (
@@ -236,6 +237,9 @@ def drawn_logits(spread: float, shape: tuple[int, ...] = (16, 16, 16)) -> tuple[
 
 def test_what_float16_rounds_to_0(tmp_path: Path) -> None:
     """p = 0 may be any below 3e-8. Taken for 1e-38, T would be 14; so the table says that. ``apply`` agrees."""
+    for dtype, steps in ((np.float16, 12), (np.float32, 25)):  # of a region, 1 − p = 0 may be any below half a step
+        logit = _logits(np.ones((1, 1), dtype), Activation.SIGMOID, np.float64).item()
+        assert logit == pytest.approx(steps * np.log(2), rel=1e-3)
     z, y = drawn_logits(3)
     for dtype, factor, tolerance, is_coarse in (
         (np.float32, 6, 0.02, False),

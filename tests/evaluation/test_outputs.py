@@ -17,7 +17,7 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.evaluation import Origin, _folder, evaluate, read_result
+from nnunet_nacl.evaluation import Origin, _folder, count_for_review, evaluate, read_result
 from nnunet_nacl.evaluation._result import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
@@ -142,9 +142,12 @@ def test_a_file_of_the_same_predictions_is_updated_and_no_other(
 def test_a_wrong_folder_of_ground_truth_replaces_nothing(
     folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "empty").mkdir()
+    count_for_review(Predictions.of_folder(None, folders[1]), output=None, num_processes=1)
+    assert run_evaluate((tmp_path / "empty", folders[1])) == 1  # though there are records, without ground truth
     assert run_evaluate(folders) == 0
     before = content(folders[1] / SUMMARY)
-    (tmp_path / "empty").mkdir()
+    capsys.readouterr()
     assert run_evaluate((tmp_path / "empty", folders[1])) == 1
     assert "None of 3 cases can be used:\n  case_0: " in capsys.readouterr().err
     assert content(folders[1] / SUMMARY) == before

@@ -114,12 +114,14 @@ def test_dicppce_has_a_lower_nll_than_a_calibrated_dice_ce() -> None:
     stated(PAGE, calibrated)
 
 
-def test_crac_and_ace_on_acdc() -> None:
-    """CRaC ends under-confident at CE's Dice; mL1-ACE lowers DiceCE's ECE near, and loses Dice."""
-    rows = ROWS["ACDC, 6,000 steps"]
+@pytest.mark.parametrize("data", ["Hippocampus, 25,000 steps", "ACDC, 6,000 steps"])
+def test_crac_and_ace(data: str) -> None:
+    """CRaC ends under-confident near CE's Dice; mL1-ACE lowers DiceCE's ECE near and NLL, and loses Dice."""
+    rows = ROWS[data]
     crac, ce, ace, dice_ce = (rows.loc[name] for name in ("CRaC", "CE", "DiceACECE", "DiceCE"))
     assert crac["over_confidence"] < -0.01
-    assert crac["Dice"] == pytest.approx(ce["Dice"], abs=0.002)
+    assert ce["Dice"] - 0.004 < crac["Dice"] < dice_ce["Dice"] - 0.003
+    assert ace["NLL"] < dice_ce["NLL"]
     stated(PAGE, crac["NLL"], dice_ce["ECE_near"], ace["ECE_near"], dice_ce["Dice"] - ace["Dice"])
 
 

@@ -181,12 +181,18 @@ def test_what_an_evaluation_counted_is_not_counted_again(tmp_path: Path, counted
         assert (one / file).read_bytes() == (other / file).read_bytes()
 
 
-def test_a_review_leaves_the_record_of_an_evaluation(folders: tuple[Path, Path], counted: list[str]) -> None:
-    """Of another margin, it does not serve the review, whose own are not kept."""
-    evaluate(Predictions.of_folder(*folders), Settings(margin_mm=1))
+@pytest.mark.parametrize(
+    ("settings", "times"),
+    [(Settings(margin_mm=1), 2), (Settings(("near",), num_bins=9, tolerance_mm=2, protocol="authors"), 1)],
+)
+def test_a_review_leaves_the_record_of_an_evaluation(
+    folders: tuple[Path, Path], counted: list[str], settings: Settings, times: int
+) -> None:
+    """Of another margin, it does not serve the review, whose own are not kept. Other settings do not matter."""
+    evaluate(Predictions.of_folder(*folders), settings)
     records = {file: file.read_bytes() for file in (folders[1] / "calibration").iterdir()}
     doubt = review_folder(folders[1]).table.mean_error
-    assert sorted(counted) == [*"aabbccdd"]
+    assert sorted(counted) == sorted("abcd" * times)
     assert {file: file.read_bytes() for file in (folders[1] / "calibration").iterdir()} == records
     shutil.rmtree(folders[1] / "calibration")
     assert list(review_folder(folders[1]).table.mean_error) == list(doubt)

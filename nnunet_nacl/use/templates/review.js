@@ -2,7 +2,7 @@ const byId = (id) => document.getElementById(id);
 const [search, structure, reasons, open] = ["search", "structure", "reasons", "open"].map(byId);
 const table = byId("cases");
 const body = table.tBodies[0];
-const [TRUST, RANK, WHY] = [1, 2, 4]; // columns
+const [TRUST, RANK, WHY] = [1, 2, 4];
 const articles = new Map([...document.querySelectorAll("article")].map((one) => [one.dataset.case, one]));
 let chosen = null;
 
@@ -23,7 +23,7 @@ function step(by) {
   choose(rows[Math.min(Math.max(rows.indexOf(chosen) + by, 0), rows.length - 1)]);
 }
 
-// If the chosen row is hidden, the next one is chosen; after the last, the first.
+// A chosen row that is hidden gives way to the next, or the first.
 function filter() {
   const text = search.value.trim().toLowerCase();
   for (const row of body.rows) {
@@ -37,7 +37,7 @@ function filter() {
   if (!chosen || chosen.hidden) choose(rows.find(isNext) || rows[0]);
 }
 
-// Trust and rank are those of the chosen structure; of none, those of each case's lowest one.
+// Trust and rank are the structure's, or those of each case's lowest one.
 function rankBy() {
   for (const row of body.rows) {
     const all = [...row.querySelectorAll("[data-structure]")];

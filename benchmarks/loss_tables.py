@@ -71,7 +71,7 @@ def losses_long() -> str:
 def losses_3d() -> str:
     """In 3D, Hippocampus, fold 0."""
     rows = read("losses", "configuration == '3d_fullres_bs2' and optimizer == 'Adam'")
-    order = ["DiceCE", "CE", "NACL"]
+    order = ["DiceCE", "CE", "NACL", "DicePPCE"]
     rows = rows.sort_values("method", key=lambda methods: methods.map(order.index))
     columns = {
         "loss": "{method}",

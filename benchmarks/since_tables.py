@@ -12,12 +12,14 @@ PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 """How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
 
 
-def since_rows(data_set: str = "Dataset004_Hippocampus", steps: int = 6000) -> pd.DataFrame:
+def since_rows(
+    data_set: str = "Dataset004_Hippocampus", steps: int = 6000, configuration: str = "2d_bs8"
+) -> pd.DataFrame:
     """The losses of the study ``since``, trained with Adam on fold 0: means over trainings, and the verdict."""
     methods = [loss_name(method.trainer) for method in read_study("since").methods]
     rows = read(
         "losses",
-        f"data_set == '{data_set}' and configuration == '2d_bs8' and optimizer == 'Adam' "
+        f"data_set == '{data_set}' and configuration == '{configuration}' and optimizer == 'Adam' "
         f"and steps == {steps} and fold == '0'",
     )
     grouped = rows.groupby("method")
@@ -48,7 +50,12 @@ def losses_since_long() -> str:
     return _since_table("Dataset004_Hippocampus", 25000)
 
 
-def _since_table(data_set: str, steps: int = 6000) -> str:
+def losses_since_3d() -> str:
+    """The same on Hippocampus in 3D, after 2,000 steps."""
+    return _since_table("Dataset004_Hippocampus", 2000, "3d_fullres_bs2")
+
+
+def _since_table(data_set: str, steps: int = 6000, configuration: str = "2d_bs8") -> str:
     columns = {
         "loss": "{method}",
         "trainings": "{trainings}",
@@ -62,7 +69,7 @@ def _since_table(data_set: str, steps: int = 6000) -> str:
         "Brier": "{Brier:.3f}",
         "HD95 (mm)": "{HD95:.2f}",
     }
-    return table(since_rows(data_set, steps), columns)
+    return table(since_rows(data_set, steps, configuration), columns)
 
 
 def calibrated_since(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:

@@ -40,6 +40,7 @@ from loss_tables import (
 from models import loss_name
 from since_tables import (
     losses_since,
+    losses_since_3d,
     losses_since_acdc,
     losses_since_long,
     since_ace,
@@ -179,6 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper-samples": paper_samples,
     "losses-dice": losses_dice,
     "losses-since": losses_since,
+    "losses-since-3d": losses_since_3d,
     "losses-since-acdc": losses_since_acdc,
     "losses-since-long": losses_since_long,
     "since-calibrated": since_calibrated,

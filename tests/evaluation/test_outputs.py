@@ -58,6 +58,13 @@ def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *optio
     return 0 if found is None else int(found[1])
 
 
+def test_evaluate_does_without_pytorch(folders: Folders) -> None:
+    """To import it takes a second of processor time."""
+    code = "import sys; from nnunet_nacl.cli import main; sys.exit(main(sys.argv[1:]) or 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "evaluate", *map(str, folders), "-np", "1"], check=False)
+    assert done.returncode == 0
+
+
 def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluated_again(folders, capsys) == 3
     first = content(folders[1] / SUMMARY)

@@ -250,7 +250,8 @@ def differences_table(comparison: Comparison) -> Table:
     note = (
         f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
         "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
-        f"or image a paired bootstrap test, Holm-corrected (number of comparisons: {len(others)}); * below {LEVEL:g}."
+        "or image a t-test with the jackknife's standard error, "
+        f"Holm-corrected (number of comparisons: {len(others)}); * below {LEVEL:g}."
     )
     return Table(f"Differences to {baseline}", comparison.dataset, note, others, columns)
 

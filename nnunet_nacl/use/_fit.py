@@ -64,11 +64,17 @@ class ReviewFit:
 
     def recall_threshold(self, structure: str, alpha: float) -> float:
         """Return the largest λ whose masks p ≥ λ miss at most a share alpha of a structure, on average over cases."""
+        fit = self.structures[structure]
         try:
-            fit = self.structures[structure]
-            return recall_threshold(fit.missed, fit.num_present, alpha)
+            threshold = recall_threshold(fit.missed, fit.num_present, alpha)
         except TooFewCasesError as error:
             raise TooFewCasesError(f"{structure}: {error}") from error
+        if threshold == 0:
+            raise ValueError(
+                f"{structure}: only the whole image misses at most {alpha:g} of it on average over new cases. Give a "
+                "larger alpha."
+            )
+        return threshold
 
     def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
         """Raise a ValueError if the fit must not be used for a folder of predictions.

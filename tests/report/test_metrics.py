@@ -1,7 +1,10 @@
 """Estimates over the cases and over resamples of them: by hand, and equal to those of cases added up."""
 
+import math
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, each_column
@@ -50,16 +53,18 @@ def test_a_difference_in_a_pooled_error() -> None:
     close = compare_methods({"base": make_result(1.0), "other": make_result(0.95)})
     found = differences(close.estimates[NEAR])["other"]
     tables = [one.tables.top for one in close.reliability["near"].values()]
-    gaps = []
-    for drawn in np.random.default_rng(0).integers(0, len(NAMED), (2000, len(NAMED))):
-        base, other = (
-            np.abs((one.confidence - one.hits)[drawn].sum(0)).sum() / one.count[drawn].sum() for one in tables
-        )
-        gaps.append(other - base)
+    n = len(NAMED)
+
+    def gap(cases: np.ndarray) -> float:
+        base, other = (np.abs((t.confidence - t.hits)[cases].sum(0)).sum() / t.count[cases].sum() for t in tables)
+        return float(other - base)
+
+    gaps = [gap(drawn) for drawn in np.random.default_rng(0).integers(0, n, (2000, n))]
     np.testing.assert_allclose(found.interval, np.percentile(gaps, [2.5, 97.5]), rtol=1e-6)
-    fewer = min(sum(gap <= 0 for gap in gaps), sum(gap >= 0 for gap in gaps))
-    assert 8 < fewer < 1000  # p above 2^-7
-    assert found.p_holm == pytest.approx(2 * (1 + fewer) / 2001)
+    others = [gap(np.delete(np.arange(n), left_out)) for left_out in range(n)]
+    t = found.value / math.sqrt((n - 1) / n * sum((other - np.mean(others)) ** 2 for other in others))
+    assert found.p_holm == pytest.approx(2 * stats.t.sf(abs(t), n - 1))
+    assert found.p_holm > 2 ** (1 - n)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.
     few = compare_methods({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
     assert differences(few.estimates[NEAR])["other"].p_holm == 2**-3

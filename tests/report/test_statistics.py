@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, rank_methods
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods, metric_columns
 from nnunet_nacl.report._statistics import Difference, differences
@@ -44,6 +45,36 @@ def test_wilcoxon_by_hand() -> None:
     assert few.p_holm == 2 * 2 / 32
     assert same.p_holm == 1
     assert compared([0.0] * 20 + [0.1, 0.2, 0.3, 0.4, 0.5])[0].p_holm == 2 / 32  # equal cases say nothing
+
+
+def pooled_error(gaps: np.ndarray, sizes: np.ndarray) -> Estimate:
+    """ECE of bins whose gaps are (cases, M), pooled over cases of these sizes."""
+
+    def pooled(weights: np.ndarray) -> np.ndarray:
+        return np.abs(weights @ gaps).sum(1) / (weights @ sizes)
+
+    return Estimate(pooled, np.arange(len(sizes)), np.ones(len(sizes), bool))
+
+
+def test_six_cases_seldom_tell_equal_methods_apart_by_a_pooled_metric() -> None:
+    """In 5 % of studies; by the shares of resamples on either side of 0, in 11 %."""
+    generator = np.random.default_rng(0)
+    told = 0
+    for _ in range(400):
+        sizes = generator.lognormal(0, 1, 6)
+        shared, *own = generator.normal(0.03, 0.05, (3, 6, 1))
+        gaps = [sizes[:, None] * (shared + one + generator.normal(0, 0.05, (6, 10))) for one in own]
+        estimates = {str(number): pooled_error(each, sizes) for number, each in enumerate(gaps)}
+        told += differences(estimates)["1"].is_significant()
+    assert 0.02 < told / 400 < 0.07
+
+
+def test_a_pooled_difference_equals_scipys_t_test_where_it_is_a_mean() -> None:
+    gaps = np.random.default_rng(2).normal(0.08, 0.1, (9, 1))
+    estimates = {"none": pooled_error(0 * gaps, np.ones(9)), "one bin": pooled_error(gaps, np.ones(9))}
+    p = stats.ttest_1samp(gaps[:, 0], 0).pvalue
+    assert p > 0.02
+    assert differences(estimates)["one bin"].p_holm == pytest.approx(p)
 
 
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:

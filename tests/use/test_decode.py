@@ -156,6 +156,11 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
         np.testing.assert_array_equal(mask, probabilities(new, "a")[k].astype(float) >= threshold)
         missed = [np.mean(probabilities(new, n)[k][read(new_truth / f"{n}.nii.gz") == k] < threshold) for n in "abcd"]
         assert 0.1 < np.mean(missed) < 0.25
+    content = json.loads(fit.file.read_text())
+    content["structures"]["two"]["missed"][1:] = [1.0] * (len(content["structures"]["two"]["missed"]) - 1)
+    fit.file.write_text(json.dumps(content))
+    assert main(["decode", str(new), *options, "--overwrite"]) == 1
+    assert "two: only the whole image misses at most 0.2 of it on average" in capsys.readouterr().err
 
 
 def test_marks_are_those_of_the_new_predictions(folder: Path, tmp_path: Path) -> None:

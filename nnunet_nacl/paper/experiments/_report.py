@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
-from nnunet_nacl.paper.experiments._plan import Experiment
+from nnunet_nacl.paper.experiments._plan import Experiment, Job
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import compare_all, write_report
 
@@ -59,8 +59,8 @@ def _test_results(experiments: Sequence[Experiment]) -> _Results:
         several_folds = len({job.of_fold for job in experiment.jobs}) > 1
         for job in experiment.jobs:
             fold = f", trained on fold {job.of_fold}" if several_folds else ""
-            if job.has_written(summary := job.test / SUMMARY_NAME):
-                found[f"{experiment.data.name}{best}{fold}"][job.method] = read_result(summary)
+            if (result := _present_result(job, job.test)) is not None:
+                found[f"{experiment.data.name}{best}{fold}"][job.method] = result
     return found
 
 
@@ -71,10 +71,19 @@ def _validation_results(experiments: Sequence[Experiment]) -> _Results:
         folds = {job.of_fold for job in experiment.jobs}
         of_folds: dict[str, list[FolderResult]] = defaultdict(list)
         for job in experiment.jobs:
-            if job.has_written(summary := job.validation / SUMMARY_NAME):
-                of_folds[job.method].append(read_result(summary))
+            if (result := _present_result(job, job.validation)) is not None:
+                of_folds[job.method].append(result)
         for method, results in of_folds.items():
             if len(results) == len(folds):
                 merged = FolderResult.merged(results)
                 found[f"{experiment.data.name}, validation"][method] = merged
     return found
+
+
+def _present_result(job: Job, folder: Path) -> FolderResult | None:
+    """Read the evaluation of a folder; None unless it is of the present model, and of the files as they are now."""
+    summary = folder / SUMMARY_NAME
+    if not job.has_written(summary):
+        return None
+    result = read_result(summary)
+    return None if result.stale_cases() else result

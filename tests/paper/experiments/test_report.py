@@ -3,10 +3,12 @@
 import os
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
+from nnunet_nacl.files import FileState
 from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
 from nnunet_nacl.paper.studies import read_study
 from tests.paper.experiments.conftest import NAME, experiment, touch
@@ -62,6 +64,21 @@ def test_results_of_an_earlier_model_are_left_out(job: Job) -> None:
     one = evaluated(job, *METHODS)
     anew = (one.jobs[0].test / SUMMARY_NAME).stat().st_mtime + 60
     os.utime(one.jobs[0].checkpoint, (anew, anew))
+    (page,) = report_experiments([one])
+    assert "NACL l2" in page.read_text()
+    assert "NACL l1" not in page.read_text()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_results_of_files_that_have_changed_are_left_out(job: Job, tmp_path: Path) -> None:
+    """The predictions of NACL l1 could not be evaluated again."""
+    one = evaluated(job, *METHODS)
+    (tmp_path / "changed").touch()
+    result = result_of("NACL l1")
+    files, states = result.counted[0]
+    counted = (files, {**states, "prediction": FileState(str(tmp_path / "changed"), 1, 1)})
+    changed = replace(result, counted=[counted, *result.counted[1:]])
+    write_summary(changed, one.jobs[0].test / SUMMARY_NAME)
     (page,) = report_experiments([one])
     assert "NACL l2" in page.read_text()
     assert "NACL l1" not in page.read_text()

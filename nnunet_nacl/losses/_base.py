@@ -154,12 +154,16 @@ def at_once(
     return mean + _image_term(loss, logits, truth)
 
 
-def prepare_target(loss: SegmentationLoss, target: Tensor, channels: int) -> Target:
+def prepare_target(
+    loss: SegmentationLoss, target: Tensor, channels: int, *, with_neighbors: bool = True
+) -> Target:
     """Bring a target for ``channels`` logits into the form that formulas take, with the neighbors that they look at."""
     truth = canonical_target(
         target, channels=channels, ignore_label=loss.ignore_label, regions=loss.regions
     )
-    return truth if loss.neighborhood is None else loss.neighborhood.surround(truth)
+    if loss.neighborhood is None or not with_neighbors:
+        return truth
+    return loss.neighborhood.surround(truth)
 
 
 def _sum_over_voxels(loss: SegmentationLoss, logits: Tensor, target: Target) -> Tensor:
@@ -259,7 +263,9 @@ def _mean_of(
     mean: Tensor = _Mean.apply(logits, target, compute(logits, target), compute, formula)
     if loss.term is None or with_term:
         return mean
-    return mean + _image_term(loss, logits, prepare_target(loss, target, logits.shape[1]))
+    is_soft = getattr(loss.term, "takes_soft_target", False)
+    truth = prepare_target(loss, target, logits.shape[1], with_neighbors=is_soft)
+    return mean + _image_term(loss, logits, truth)
 
 
 def _sum_in_pieces(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> Sums:

@@ -106,8 +106,13 @@ def decode(
     """
     from nnunet_nacl.use import decode_folder
 
-    given = dict(one.rpartition("=")[::2] for one in threshold)
-    thresholds = {name: float(value) for name, value in given.items()}
+    thresholds = {}
+    for given in threshold:
+        name, _, value = given.rpartition("=")
+        try:
+            thresholds[name] = float(value)
+        except ValueError:
+            raise ValueError(f"--threshold: expected NAME=T; got {given!r}.") from None
     done = decode_folder(
         pred_folder, o, fit=fit, alpha=alpha, thresholds=thresholds, num_processes=num_processes(),
         overwrite=overwrite,

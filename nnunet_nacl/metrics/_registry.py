@@ -168,7 +168,7 @@ class MetricDefinition:
         return voxels in LABEL_FREE and self.over_cases != "mean"
 
     def of_channel(self, channel: int) -> "MetricDefinition":
-        """Return the metric of a single class or region, from the bins of its channel; None if it is no such metric."""
+        """Return the metric of a single class or region, from the bins of its channel."""
         error = self.from_bins
         return replace(
             self,

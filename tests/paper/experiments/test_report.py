@@ -1,6 +1,7 @@
 """The pages of a study, from what its runs left: one for several data sets."""
 
 import os
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -70,7 +71,9 @@ def test_results_of_an_earlier_model_are_left_out(job: Job) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_results_of_files_that_have_changed_are_left_out(job: Job, tmp_path: Path) -> None:
+def test_results_of_files_that_have_changed_are_left_out(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The predictions of NACL l1 could not be evaluated again."""
     one = evaluated(job, *METHODS)
     (tmp_path / "changed").touch()
@@ -82,6 +85,7 @@ def test_results_of_files_that_have_changed_are_left_out(job: Job, tmp_path: Pat
     (page,) = report_experiments([one])
     assert "NACL l2" in page.read_text()
     assert "NACL l1" not in page.read_text()
+    assert re.search(r"Without results of their present models: .*NACL l1", capsys.readouterr().out)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -91,7 +91,7 @@ def decode(
 ) -> int:
     """Write segmentations by thresholds, your own or of a guaranteed recall, or with the highest expected Dice.
 
-    For Dice, the library rankseg chooses them: pip install nnunet-nacl[rankseg].
+    For Dice, the library rankseg chooses them: pip install -e ".[rankseg]".
 
     Args:
         o: FOLDER of the decoded copy; probabilities are hard links

@@ -96,7 +96,7 @@ def decode_folder(
             import rankseg  # type: ignore[import-untyped]  # noqa: F401
         except ImportError as error:
             raise ImportError(
-                "For the highest expected Dice, decode needs the library rankseg: pip install nnunet-nacl[rankseg]"
+                "For the highest expected Dice, decode needs the library rankseg: pip install -e '.[rankseg]'"
             ) from error
         if not predictions.is_calibrated:
             notes.append(

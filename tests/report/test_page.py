@@ -128,9 +128,9 @@ def test_the_first_screen(tmp_path: Path) -> None:
     first = write(tmp_path, results).text.partition("Further tables")[0]
     assert "Near is more than 95" not in first
     right = r"it is right (89|90|91)\s% of the time \(interval \d\d to 9\d\s%\)\."
-    assert re.search(r"true is as sure as it should be: where it says 90\s%, " + right, first)
-    assert re.search(r"sharp is too sure: where it says 90\s%, it is right [67]\d\s% of the time \(interval", first)
-    assert re.search(r"soft is not sure enough: where it says 90\s%, it is right 9\d\s% of the time \(interval", first)
+    assert re.search(r"true is as sure as it should be \(ECE 0\.00\d\): where it says 90\s%, " + right, first)
+    assert re.search(r"sharp is too sure \(ECE 0\.\d{3}\): where it says 90\s%, it is right [67]\d\s% of the time \(interval", first)
+    assert re.search(r"soft is not sure enough \(ECE 0\.\d{3}\): where it says 90\s%, it is right 9\d\s% of the time \(interval", first)
     assert re.search(r"true is best, significantly better than (soft and sharp|sharp and soft)\.", first)
     assert re.search(
         r"true against soft: Dice [+−]?0\.\d{3} \(p [=<] [01]\.\d+\),\s*"
@@ -156,7 +156,7 @@ def test_a_method_that_finds_nothing_is_named_first_and_never_best(tmp_path: Pat
         is_bold = any(cells[table.rows.index("true")].is_bold for cells in table.columns.values())
         assert (order.best == "true", table.rows[-1] == "true", is_bold) == ((not found), bool(found), not found)
     text = re.sub(r"\s+", " ", write(tmp_path, results).text).partition("Further tables")[0]
-    assert " true finds no disc in 12 of 12 cases. sharp is too sure: where it says" in text
+    assert " true finds no disc in 12 of 12 cases. sharp is too sure (ECE" in text
     assert "true is" not in text
     assert "true against" not in text
     write(tmp_path, {"true": results["true"]})  # nothing else is said then

@@ -66,7 +66,7 @@ def test_for_dice(tmp_path: Path, regions: bool) -> None:
 
 def test_without_rankseg(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rankseg", None)
-    with pytest.raises(ImportError, match=r"pip install nnunet-nacl\[rankseg\]"):
+    with pytest.raises(ImportError, match=r"pip install -e '.\[rankseg\]'"):
         decode_folder(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -127,10 +127,12 @@ def test_the_first_screen(tmp_path: Path) -> None:
     assert told.order.leaders == ["true"]
     first = write(tmp_path, results).text.partition("Further tables")[0]
     assert "Near is more than 95" not in first
-    right = r"it is right (89|90|91)\s% of the time \(interval \d\d to 9\d\s%\)\."
-    assert re.search(r"true is as sure as it should be \(ECE 0\.00\d\): where it says 90\s%, " + right, first)
-    assert re.search(r"sharp is too sure \(ECE 0\.\d{3}\): where it says 90\s%, it is right [67]\d\s% of the time \(interval", first)
-    assert re.search(r"soft is not sure enough \(ECE 0\.\d{3}\): where it says 90\s%, it is right 9\d\s% of the time \(interval", first)
+    for who, verdict, right in (
+        ("true", "as sure as it should be", r"(89|90|91)\s% of the time \(interval \d\d to 9\d\s%\)\."),
+        ("sharp", "too sure", r"[67]\d\s% of the time \(interval"),
+        ("soft", "not sure enough", r"9\d\s% of the time \(interval"),
+    ):
+        assert re.search(rf"{who} is {verdict} \(ECE 0\.\d{{3}}\): where it says 90\s%, it is right {right}", first)
     assert re.search(r"true is best, significantly better than (soft and sharp|sharp and soft)\.", first)
     assert re.search(
         r"true against soft: Dice [+−]?0\.\d{3} \(p [=<] [01]\.\d+\),\s*"

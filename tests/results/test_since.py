@@ -135,6 +135,21 @@ def test_dicppce_has_a_lower_nll_than_a_calibrated_dice_ce() -> None:
     stated(PAGE, calibrated)
 
 
+def test_after_25000_steps_dicppnacl_misses_it_by_its_nll_alone() -> None:
+    rows = ROWS["Hippocampus, 25,000 steps"]
+    nacl = rows.loc["DicePPNACL, λ = 0.01"]
+    assert nacl["ECE_near"] <= PROMISE["ECE_near"]
+    assert nacl["Dice"] >= rows.loc["DiceCE", "Dice"] - PROMISE["Dice"]
+    bound = rows.loc["CE", "NLL"] + PROMISE["NLL"]
+    head = read("calibrate", "trainer == 'nnUNetTrainerDicePPNACL_weight0p01_paperSchedule' and method == 'head'").iloc[
+        0
+    ]
+    assert head["NLL"] <= bound < nacl["NLL"]
+    assert head["ECE"] <= PROMISE["ECE_near"]
+    assert head["Dice"] >= rows.loc["DiceCE", "Dice"] - PROMISE["Dice"]
+    stated(PAGE, nacl["NLL"], nacl["ECE_near"], head["NLL"], head["ECE"])
+
+
 @pytest.mark.parametrize("data", ["Hippocampus, 25,000 steps", "ACDC, 6,000 steps"])
 def test_crac_and_ace(data: str) -> None:
     """CRaC ends under-confident near CE's Dice; mL1-ACE lowers DiceCE's ECE near and NLL, and loses Dice."""

@@ -278,11 +278,11 @@ class CellSums:
         """Add voxels to a structure's largest p, its unsure voxels, and those that masks by threshold miss."""
         counted = cells & IMAGE > 0
         highest = float(p.max())
-        counted_highest = highest if counted.all() else float(p.compress(counted).max(initial=0))
+        counted_highest = highest if counted.all() else float(p[counted].max(initial=0))
         known = self.highest[:, channel]
         self.highest[:, channel] = np.maximum(known, [highest, counted_highest])
         self.unsure[channel] += np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))
-        hits = p.compress(cells & HIT > 0)  # a mask as an index takes six times as long
+        hits = p[cells & HIT > 0]
         # How many thresholds p reaches, by its odds, in the precision of the file; count_reached makes it exact
         odds = np.log(hits / (1 - hits))
         guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)

@@ -283,7 +283,7 @@ def _count(
     counts = evaluate_arrays(arrays)
     result = FolderResult([(files, states)], counts, [], _origin_of_case(files, origin))
     file = record_file(files, output)
-    # Who reads a part leaves what an evaluation has counted of the same files in another way
+    # A review does not replace an evaluation's record of the same files
     if not unread or _read_unchanged(file, files, states) is None:
         write_record(result, file)
     return result

@@ -290,24 +290,16 @@ def _count(
 
 
 def _read_unchanged(file: Path, files: CaseFiles, states: States) -> FolderResult | None:
-    """Read a record if it is of a case's files in these states."""
+    """Read a record if it is of a case's files in these states; the prediction may have moved with its record."""
     with suppress(OSError, ValueError):
         found = read_record(file)
-        ((recorded_files, recorded),) = found.counted
-        # Equal in name, size and time of change; they may have been moved
-        before, now = (
-            [state and (Path(state.path).name, *state[1:]) for state in map(one.get, states)]
-            for one in (recorded, states)
-        )
-        truth = recorded.get("ground_truth")
-        truth_now = states.get("ground_truth")
-        # Two raters' label maps may be equal in all three: one was not moved if it is still there
-        is_other = (
-            truth and truth_now and truth.path != truth_now.path and Path(truth.path).exists()
-        )
+        moved = _with_paths_at(files.prediction.absolute().parent, found)
+        ((recorded_files, recorded),) = moved.counted
+        # Ground truth of another path may be another rater's, though equal in size and time of change
+        is_unchanged = {what: recorded.get(what) for what in states} == states
         has_truth = found.origin.has_truth or files.ground_truth is None
         is_decoded_alike = recorded_files.thresholds == files.thresholds
-        if before == now and not is_other and has_truth and is_decoded_alike:
+        if is_unchanged and has_truth and is_decoded_alike:
             return found
     return None
 

@@ -13,15 +13,8 @@ from pydantic import TypeAdapter
 
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._case import SavedCase
-from nnunet_nacl.evaluation._result import (
-    COUNTING,
-    CountedCase,
-    FolderPair,
-    FolderResult,
-    Origin,
-    States,
-    summary_of,
-)
+from nnunet_nacl.evaluation._origin import COUNTING, FolderPair, Origin
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult, States, summary_of
 from nnunet_nacl.files import (
     check_input,
     check_output,

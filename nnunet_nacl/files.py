@@ -19,8 +19,16 @@ _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]",
 
 
 def unresolved(path: str | Path) -> Path:
-    """Return the absolute path without ``..`` in it, where links keep their names."""
-    return Path(os.path.normpath(Path(path).absolute()))
+    """Return the absolute path without ``..`` in it, where links keep their names, also those that the shell followed.
+
+    Where ``..`` follows a link to elsewhere, only the resolved path is that of the files.
+    """
+    here = Path(os.environ.get("PWD", ""))
+    if here.resolve() != Path.cwd():  # not the shell's, but that of a process which went elsewhere
+        here = Path.cwd()
+    plain = Path(os.path.normpath(here / path))
+    resolved = (here / path).resolve()
+    return plain if plain.resolve() == resolved else resolved
 
 
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:

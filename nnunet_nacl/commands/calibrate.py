@@ -39,8 +39,8 @@ def calibrate(
     With -d -c -f, calibrate each fold of a trained model on its validation cases and write a checkpoint for
     nnUNetv2_predict -chk. With GT_FOLDER PRED_FOLDER -o FIT.json, fit without the model to predictions made with
     --save_probabilities and their ground truth, for 'nnunet_nacl apply'. Calibration changes how sure nnU-Net is, but
-    hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL
-    significantly and keep the Dice is written; if there is none, the checkpoint holds the layer as trained.
+    hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL, with a 95 %
+    interval below 0, and keep the Dice is written; if there is none, the checkpoint holds the layer as trained.
 
     Args:
         chk: file name of the checkpoint to calibrate
@@ -132,7 +132,8 @@ def _print_fit(what: str, fit: "Fit", written: object) -> None:
     print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
     if fit.method == AS_TRAINED.method:
         print(
-            "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
+            "No method lowered the held-out NLL, with a 95 % interval below 0, and kept the Dice: the logits stay as "
+            "they are."
         )
     else:
         for problem in fit.tried[fit.method].shortcomings(fit.tried[AS_TRAINED.method]):

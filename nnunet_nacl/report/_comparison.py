@@ -45,7 +45,7 @@ class Comparison:
         cases: their names.
         voxels: the shared voxel sets.
         notes: what was left out or differs between the methods.
-        patients: (cases,) the number of each case's patient, from 0.
+        by_patient: how the cases' names tell their patients, see ``patients.cases_of_patients``.
         chosen_voxels: the voxel set that the user chose for all tables and plots, in place of their usual ones.
     """
 
@@ -54,7 +54,7 @@ class Comparison:
     cases: list[str]
     voxels: list[Voxels]
     notes: list[str]
-    patients: NDArray[np.intp]
+    by_patient: bool | str = False
     chosen_voxels: Voxels | None = None
 
     def over(self, voxels: Voxels | None) -> "Comparison":
@@ -70,12 +70,17 @@ class Comparison:
         """Return the comparison of all methods on a single case."""
         row = self.cases.index(case)
         results = {name: result.take([row]) for name, result in self.results.items()}
-        return replace(self, results=results, cases=[case], patients=np.zeros(1, np.intp))
+        return replace(self, results=results, cases=[case])
 
     @property
     def names(self) -> list[str]:
         """The names of the methods, the baseline first."""
         return list(self.results)
+
+    @cached_property
+    def patients(self) -> NDArray[np.intp]:
+        """The number of each case's patient, from 0: (cases,)."""
+        return patient_numbers(self.cases, self.by_patient)
 
     @cached_property
     def choice(self) -> Choice:
@@ -219,14 +224,12 @@ def compare_methods(
         name: result.take([row for row, case in enumerate(result.cases) if case in cases])
         for name, result in results.items()
     }
-    patients = patient_numbers(cases, by_patient)
     notes = _notes(results, cases)
     notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
+    comparison = Comparison(dataset, shared, cases, voxels, notes, by_patient)
     if by_patient:
-        notes.append(
-            f"Resampled and tested are {patients.max() + 1} patients, not {len(cases)} cases."
-        )
-    comparison = Comparison(dataset, shared, cases, voxels, notes, patients)
+        num_patients = comparison.patients.max() + 1
+        notes.append(f"Resampled and tested are {num_patients} patients, not {len(cases)} cases.")
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from nnunet_nacl.files import unresolved
 from nnunet_nacl.nnunet import DECODED_NAME, Predictions, Provenance, validates_training_cases
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
@@ -116,6 +117,26 @@ def test_links_keep_their_names(model: tuple[Path, Path], tmp_path: Path, link: 
     assert found.data_set.dataset_json == expected.data_set.dataset_json == model[0] / "dataset.json"
     assert found.provenance == expected.provenance
     assert (found.provenance.trainer, found.provenance.labels) == ("nnUNetTrainerNACL", DATASET["labels"])
+
+
+def test_paths_through_links(model: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shell's own name of the folder, and ``..`` behind a link, which leads to the parent of where it leads."""
+    fold = model[0] / "fold_0"
+    (fold / "validation" / "dataset.json").unlink()
+    expected = Predictions.of_folder(None, fold / "validation").provenance
+    elsewhere = tmp_path / "elsewhere"
+    (fold / "validation").rename(elsewhere)
+    (fold / "validation").symlink_to(elsewhere)
+    monkeypatch.chdir(fold / "validation")
+    monkeypatch.setenv("PWD", str(fold / "validation"))
+    assert Predictions.of_folder(None, ".").provenance == expected
+    monkeypatch.setenv("PWD", str(tmp_path))  # of a shell that is elsewhere
+    assert unresolved(".") == elsewhere
+    (tmp_path / "shortcut").symlink_to(fold)
+    assert unresolved(tmp_path / "shortcut" / ".." / "fold_1") == model[0] / "fold_1"
+    assert unresolved(tmp_path / "shortcut" / ".." / "shortcut") != tmp_path / "shortcut"
+    assert unresolved(fold / "validation" / ".." / "validation") == tmp_path / "validation"
+    assert unresolved(fold / "new" / ".." / "validation") == fold / "validation"
 
 
 def test_a_folder_made_of_predictions_keeps_the_names_of_their_model(model: tuple[Path, Path], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from nnunet_nacl.metrics import (
     case_weights,
     ratio,
 )
+from nnunet_nacl.patients import patient_numbers
 from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, voxels_text
 from nnunet_nacl.typing import Floats
 
@@ -112,21 +113,15 @@ def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: 
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
     unranked = {name for comparison in comparisons for name in comparison.finds_nothing}
     names = [name for name in names if name not in unranked] or names
-    weights: dict[tuple[str, ...], Floats] = {}
     by_dataset = []
-    for comparison in comparisons:
-        # The models of several folds predict the same test cases, so these are drawn together
-        cases = tuple(comparison.cases)
-        if cases not in weights:
-            drawn = case_weights(comparison.patients, _RESAMPLES, seed=len(weights))
-            weights[cases] = np.vstack([np.ones(len(cases)), drawn])  # first of all cases
+    for comparison, weights in zip(comparisons, _resamples(comparisons), strict=True):
         ranks = []
         for metric in metrics:
             estimates = [comparison.estimates[metric][name] for name in names]
             if scheme == MEAN_CASE_RANK:
-                ranks.append(_means_of_ranks(metric, estimates, weights[cases]))
+                ranks.append(_means_of_ranks(metric, estimates, weights))
                 continue
-            values = [estimate.resampled(weights[cases]) for estimate in estimates]
+            values = [estimate.resampled(weights) for estimate in estimates]
             ranks.append(_ranks(metric, np.column_stack(values)))
         by_dataset.append(np.stack(ranks, axis=-1))
     combine = np.sum if scheme == SUM_RANK else np.mean
@@ -139,6 +134,28 @@ def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: 
     is_first = resampled == resampled.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
+
+
+def _resamples(comparisons: Sequence[Comparison]) -> list[Floats]:
+    """Count how often each resample drew each case, for each comparison; the first row has every case once.
+
+    Comparisons with one ground truth, such as folds whose models predict the same test cases, share the resamples of
+    its cases, even if some lack a case: (1 + resamples, cases).
+    """
+    truths = [one.results[one.names[0]].origin.folders[0].gt_folder for one in comparisons]
+    of_truths: dict[str, set[str]] = {}
+    for truth, comparison in zip(truths, comparisons, strict=True):
+        of_truths.setdefault(truth, set()).update(comparison.cases)
+    weights = {}
+    for seed, (truth, found) in enumerate(of_truths.items()):
+        cases = sorted(found)
+        patients = patient_numbers(cases, comparisons[0].by_patient)
+        drawn = case_weights(patients, _RESAMPLES, seed)
+        weights[truth] = pd.DataFrame(np.vstack([np.ones(len(cases)), drawn]), columns=cases)
+    return [
+        weights[truth][comparison.cases].to_numpy()
+        for truth, comparison in zip(truths, comparisons, strict=True)
+    ]
 
 
 def _means_of_ranks(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:

@@ -13,7 +13,7 @@ from nnunet_nacl.paper.report import PLOTS, TABLES, published
 from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report.plots import draw_panels
-from tests.report.generated import make_blurred, make_result, with_dice
+from tests.report.generated import make_blurred, make_result, with_dice, with_origin
 
 METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
 
@@ -110,10 +110,26 @@ def test_data_sets_add_up(comparison: Comparison) -> None:
     np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
 
 
-def test_folds_share_the_resamples_of_their_test_cases(comparison: Comparison) -> None:
-    """All of them predict the same cases: a second fold with the same predictions is no second witness."""
-    one, two = (rank_methods(folds, SUM_RANK).first for folds in ([comparison], [comparison] * 2))
-    np.testing.assert_array_equal(two, one)
+@pytest.mark.parametrize("by_patient", [False, True])
+def test_folds_share_the_resamples_of_their_test_cases(by_patient: bool) -> None:
+    """All of them predict the same cases: a second fold with the same predictions is no second witness.
+
+    Even if it lacks a case in which the methods do not differ.
+    """
+    names = [f"{patient}_{image}" for patient in range(4) for image in (1, 2)]
+    better = np.array([[1], [-2], [3], [-1], [2], [-1], [1], [0]]) / 16
+    methods = {"one": with_dice(0.5 + better, names), "other": with_dice(np.full((8, 1), 0.5), names)}
+    fewer = {name: result.take(range(7)) for name, result in methods.items()}
+    one, *folds = (compare_methods(own, by_patient=by_patient) for own in (methods, methods, fewer))
+    first = rank_methods([one], SUM_RANK).first
+    for fold in folds:
+        np.testing.assert_array_equal(rank_methods([one, fold], SUM_RANK).first, first)
+    elsewhere = {
+        name: with_origin(own, folders=(replace(own.origin.folders[0], gt_folder="B/labelsTs"),))
+        for name, own in methods.items()
+    }  # other cases of the same names are drawn apart
+    apart = rank_methods([one, compare_methods(elsewhere, by_patient=by_patient)], SUM_RANK).first
+    assert (apart != first).all()
 
 
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:

@@ -43,11 +43,9 @@ def test_labels_of_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": {"background": 0, "nerve": 1.5}}, "labels.nerve"),
         ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, r"without a gap; got \(0, 3\)"),
         ({"regions_class_order": None}, "regions_class_order"),
         ({"labels": {**REGIONS, "ignore": 2}}, "the ignore label must be 4, the highest; got 2"),
-        ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],
 )
 def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_structures_where_nnunet_has_cropped(tmp_path: Path, voxels: int) -> Non
 
 
 def test_images_of_a_patient_are_no_independent_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = write_folder(tmp_path / "few", [f"patient{number // 5}_{number}" for number in range(20)])
+    few = write_folder(tmp_path / "few", [f"patient{number // 2}_{number}" for number in range(8)])
     command = ["calibrate", *map(str, few), "-o", str(tmp_path / "fit.json")]
     assert main([*command, "--by_patient"]) == 1
     assert "at least 5 patients with a structure in the ground truth; 4 of 4 have one" in capsys.readouterr().err

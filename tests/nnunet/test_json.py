@@ -94,15 +94,6 @@ def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
         read_regions(tmp_path, dict(sorted(BRATS.items())), [1, 2, 3])
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"image_reader_writer": "sitk"}'])
-def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
-    described, plans = tmp_path / "dataset.json", tmp_path / "plans.json"
-    described.write_text(json.dumps({"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}))
-    plans.write_text(text)
-    with pytest.raises(ValueError, match=str(plans)):
-        DataSet.read(described)
-
-
 def test_plans_with_nan(tmp_path: Path) -> None:
     """As nnU-Net writes for the intensities of a channel without foreground."""
     file = tmp_path / "plans.json"

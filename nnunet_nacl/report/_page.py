@@ -26,8 +26,6 @@ from nnunet_nacl.typing import ByName
 
 _ALL_NAMED = 4
 """Up to so many methods are all named on the first screen; of more, the baseline, the best and the calibrated ones."""
-_SWITCHED: tuple[metrics.Voxels, ...] = ("near", "foreground", "union", "image")
-"""Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 
@@ -78,9 +76,6 @@ def write_report(
     ]
     content = {
         "sections": sections,
-        "voxel_sets": [
-            one for one in _SWITCHED if any(one in other.voxels for other in comparisons)
-        ],
         "more_of_all": parts.of_all(comparisons),
         "metrics": metrics,
         "tables": _tables,

@@ -180,7 +180,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
         == [*compare_methods(results).orders[Metric("NLL_per_foreground", "image")].names]
         != [*results]
     )
-    near = text.partition('id="d1-reliability"')[2].partition('<div class="of-set near">')[2]
+    near = text.partition('id="d1-reliability"')[2].partition("<summary>Near the structures")[2]
     assert near.partition("<details>")[0].count("<svg") == 1  # where the menu leads
 
 

@@ -1,15 +1,12 @@
 import csv
 import io
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.files import FileState, check_input, check_output, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.files import FileState, check_output, read_json, whole_file, write_csv, write_json
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -47,13 +44,6 @@ def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:
     assert [file.read_text() for file in (tmp_path / "folder").iterdir()] == ["new"]
 
 
-@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "😀" * 63])
-def test_the_longest_names(tmp_path: Path, name: str) -> None:
-    with whole_file(tmp_path / name) as partial:
-        partial.write_text("")
-    assert os.listdir(tmp_path) == [name]  # noqa: PTH208
-
-
 def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_output(str(tmp_path / "new")) == tmp_path / "new"
     with pytest.raises(PermissionError, match="nowhere does not exist or may not be written to"):
@@ -72,35 +62,6 @@ def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
     with pytest.raises(PermissionError, match=rf"{tmp_path} does not exist or may not be written to"):
         check_output(tmp_path / "new")
-
-
-@contextmanager
-def at_most(size: int) -> Iterator[None]:
-    """Within, no file gets longer than that, as if the disk were full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    with at_most(1000), pytest.raises(OSError, match="File too large"), whole_file(tmp_path / "file") as partial:
-        partial.write_bytes(bytes(5000))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_inputs_that_cannot_be_read_are_not_called_missing(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name, kind, message in (
-        ("nothing", FileNotFoundError, "nothing does not exist: no image."),
-        ("loop", OSError, "loop cannot be read: Too many levels of symbolic links."),
-        (".", OSError, "cannot be read: Is a directory."),
-    ):
-        with pytest.raises(kind, match=message) as caught:
-            check_input(tmp_path / name, ": no image.")
-        assert isinstance(caught.value, FileNotFoundError) == (kind is FileNotFoundError)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Score:
         found = []
         if self.NLL_change[1] >= 0 or self.NLL > (1 - GAIN) * as_trained.NLL:
             found.append(
-                f"does NOT lower the held-out NLL significantly, by {100 * GAIN:g} % or more"
+                f"does NOT lower the held-out NLL by {100 * GAIN:g} % or more, with a 95 % interval below 0"
             )
         keeps_dice = self.Dice >= as_trained.Dice - DICE_TOLERANCE  # NaN does not
         if not keeps_dice:
@@ -234,9 +234,9 @@ class Trials:
     def best(self, wanted: str | None) -> Calibration:
         """Return the calibration of the wanted method, or else of the best one; ``as trained`` if none qualifies.
 
-        The best is the method with the lowest NLL on held-out cases, of those that lower it significantly and by at
-        least 0.5 %, whose Dice there is at most 0.002 below the Dice as trained, and which change the label of at most
-        a tenth of the foreground.
+        The best is the method with the lowest NLL on held-out cases, of those that lower it by at least 0.5 %, with a
+        95 % interval below 0, whose Dice there is at most 0.002 below the Dice as trained, and which change the label
+        of at most a tenth of the foreground.
         """
         as_trained = self.scores[AS_TRAINED.method]
         candidates: list[str] = [AS_TRAINED.method]

@@ -8,6 +8,7 @@ An ``argparse.ArgumentError`` says that options do not go together.
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
@@ -39,6 +40,8 @@ SHARED = {
     "a choice)",
 }
 """Parameter -> its help, in all commands whose docstring does not say more of it."""
+_VALUE = re.compile(r"[A-Z]+([.=]\w+)?\b")
+"""The name of a value at the beginning of an option's help: NAME, FILE.html, NAME=T."""
 CommandLine = NewType("CommandLine", list[str])
 """The words of a command line, the first one ``nnunet_nacl``."""
 
@@ -138,11 +141,9 @@ def _add_argument(parser: argparse.ArgumentParser, parameter: inspect.Parameter,
     elif get_origin(kind) is Literal:
         declared["choices"] = get_args(kind)
     else:
-        value = text.split()[0].rstrip(",;:")
-        # Such as NAME, FILE.html, NAME=T
-        has_value = value.partition(".")[0].partition("=")[0].isupper()
+        named = _VALUE.match(text) if is_option else None
         declared["type"] = kind
-        declared["metavar"] = value if is_option and has_value else parameter.name.upper()
+        declared["metavar"] = named[0] if named else parameter.name.upper()
 
     name = parameter.name
     if is_option:

@@ -2,8 +2,7 @@
 
 import argparse
 import os
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -45,10 +44,6 @@ class Chosen:
         from nnunet_nacl.nnunet import model_folder
 
         return model_folder(self.d, self.c, trainer=self.tr, plans=self.p)
-
-    def options(self, folds: Iterable[str]) -> str:
-        """Return the options that choose these folds of the model."""
-        return shlex.join(["-d", self.d, "-c", self.c, "-tr", self.tr, "-p", self.p, "-f", *folds])
 
     def predictions(self, *, calibrated: bool = False) -> "Predictions":
         """Return the ``Predictions``; with ``calibrated`` those of the calibrated model."""

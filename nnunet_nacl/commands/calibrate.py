@@ -3,8 +3,6 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._chosen import Chosen, Device, find_device, num_processes
@@ -13,7 +11,6 @@ from nnunet_nacl.commands._output import print_skipped
 if TYPE_CHECKING:
     from nnunet_nacl.calibrate import Fit
 
-_CHECKPOINT = "checkpoint_final.pth"
 _USAGE = (
     "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER "
     "-o FIT.json"
@@ -23,7 +20,7 @@ _USAGE = (
 def calibrate(
     chosen: Chosen,
     *,
-    chk: str = _CHECKPOINT,
+    chk: str = "checkpoint_final.pth",
     device: Device = "auto",
     disable_tta: bool = False,
     method: Literal["temperature", "head"] | None = None,
@@ -39,8 +36,8 @@ def calibrate(
     With -d -c -f, calibrate each fold of a trained model on its validation cases and write a checkpoint for
     nnUNetv2_predict -chk. With GT_FOLDER PRED_FOLDER -o FIT.json, fit without the model to predictions made with
     --save_probabilities and their ground truth, for 'nnunet_nacl apply'. Calibration changes how sure nnU-Net is, but
-    hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL
-    significantly and keep the Dice is written; if there is none, the checkpoint holds the layer as trained.
+    hardly what it segments. All methods are judged on held-out cases. The best of those that lower the NLL, with a 95 %
+    interval below 0, and keep the Dice is written; if there is none, the checkpoint holds the layer as trained.
 
     Args:
         chk: file name of the checkpoint to calibrate
@@ -72,6 +69,7 @@ def calibrate(
         raise argparse.ArgumentError(None, f"expected either {_USAGE}.")
     chosen.check_model(_USAGE)
     from nnunet_nacl.calibrate import calibrate_model
+    from nnunet_nacl.nnunet import FOLD_CHECKPOINT
 
     on_device = find_device(device)
     fits = calibrate_model(
@@ -79,7 +77,7 @@ def calibrate(
         method=method, by_patient=by_patient, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
     status = 0
-    done: dict[str, Fit] = {}
+    done = []
     for fold in dict.fromkeys(chosen.f):
         try:
             fit, file = next(fits)
@@ -89,40 +87,18 @@ def calibrate(
             continue
         _print_fit(f"fold {fold}", fit, file)
         status |= print_skipped(fit.skipped)
-        done[fold] = fit
+        done.append(fold)
     if done:
+        words = ["-d", chosen.d, "-c", chosen.c, "-tr", chosen.tr, "-p", chosen.p, "-f", *done]
+        model = shlex.join(words)
         how = f"-device {on_device}{' --disable_tta' if disable_tta else ''}"
-        print("Next:", *_following(chosen, done, how, npz=npz), sep="\n    ")
+        print(
+            f"Next:\n    nnUNetv2_predict {model} -chk {FOLD_CHECKPOINT} {how} --save_probabilities -i IMAGES "
+            "-o PREDICTIONS"
+        )
+        if npz:
+            print(f"    nnunet_nacl evaluate {model} --calibrated")
     return status
-
-
-def _following(chosen: Chosen, done: Mapping[str, "Fit"], how: str, *, npz: bool) -> list[str]:
-    """Return the commands that predict with the calibrated folds; with ``npz``, also for their validation cases."""
-    from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson
-
-    selected = chosen.options(done)
-    predict = (
-        f"nnUNetv2_predict {selected} -chk {FOLD_CHECKPOINT} {how} --save_probabilities -i IMAGES "
-        "-o PREDICTIONS"
-    )
-    following = [predict]
-    plans = PlansJson.read(chosen.model / "plans.json")
-    stage = plans.resolved(chosen.c).get("previous_stage")
-    if stage is not None:  # the second stage of a cascade
-        first = replace(chosen, c=stage)
-        trained = sorted(file.parent.name for file in first.model.glob(f"fold_*/{_CHECKPOINT}"))
-        folds = [folder.removeprefix("fold_") for folder in trained]
-        following = [
-            f"nnUNetv2_predict {first.options(folds)} -i IMAGES -o FIRST_STAGE {how}",
-            f"{predict} -prev_stage_predictions FIRST_STAGE",
-        ]
-    if npz:
-        from nnunet_nacl.use import fewest_cases
-
-        following.append(f"nnunet_nacl evaluate {selected} --calibrated")
-        if sum(len(fit.provenance.cases) for fit in done.values()) >= fewest_cases():
-            following.append(f"nnunet_nacl review fit {selected} --calibrated")
-    return following
 
 
 def _print_fit(what: str, fit: "Fit", written: object) -> None:
@@ -132,7 +108,8 @@ def _print_fit(what: str, fit: "Fit", written: object) -> None:
     print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
     if fit.method == AS_TRAINED.method:
         print(
-            "No method lowered the held-out NLL significantly and kept the Dice: the logits stay as they are."
+            "No method lowered the held-out NLL, with a 95 % interval below 0, and kept the Dice: the logits stay as "
+            "they are."
         )
     else:
         for problem in fit.tried[fit.method].shortcomings(fit.tried[AS_TRAINED.method]):

@@ -9,13 +9,8 @@ from nnunet_nacl.evaluation._folder import (
     read_result,
     write_result,
 )
-from nnunet_nacl.evaluation._result import (
-    NEARLY_ALL,
-    FolderPair,
-    FolderResult,
-    Origin,
-    format_table,
-)
+from nnunet_nacl.evaluation._origin import FolderPair, Origin
+from nnunet_nacl.evaluation._result import NEARLY_ALL, FolderResult, format_table
 
 __all__ = [
     "NEARLY_ALL",

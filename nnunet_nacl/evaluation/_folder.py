@@ -13,15 +13,8 @@ from pydantic import TypeAdapter
 
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._case import SavedCase
-from nnunet_nacl.evaluation._result import (
-    COUNTING,
-    CountedCase,
-    FolderPair,
-    FolderResult,
-    Origin,
-    States,
-    summary_of,
-)
+from nnunet_nacl.evaluation._origin import COUNTING, FolderPair, Origin
+from nnunet_nacl.evaluation._result import CountedCase, FolderResult, States, summary_of
 from nnunet_nacl.files import (
     check_input,
     check_output,
@@ -290,24 +283,16 @@ def _count(
 
 
 def _read_unchanged(file: Path, files: CaseFiles, states: States) -> FolderResult | None:
-    """Read a record if it is of a case's files in these states."""
+    """Read a record if it is of a case's files in these states; the prediction may have moved with its record."""
     with suppress(OSError, ValueError):
         found = read_record(file)
-        ((recorded_files, recorded),) = found.counted
-        # Equal in name, size and time of change; they may have been moved
-        before, now = (
-            [state and (Path(state.path).name, *state[1:]) for state in map(one.get, states)]
-            for one in (recorded, states)
-        )
-        truth = recorded.get("ground_truth")
-        truth_now = states.get("ground_truth")
-        # Two raters' label maps may be equal in all three: one was not moved if it is still there
-        is_other = (
-            truth and truth_now and truth.path != truth_now.path and Path(truth.path).exists()
-        )
+        moved = _with_paths_at(files.prediction.absolute().parent, found)
+        ((recorded_files, recorded),) = moved.counted
+        # Ground truth of another path may be another rater's, though equal in size and time of change
+        is_unchanged = {what: recorded.get(what) for what in states} == states
         has_truth = found.origin.has_truth or files.ground_truth is None
         is_decoded_alike = recorded_files.thresholds == files.thresholds
-        if before == now and not is_other and has_truth and is_decoded_alike:
+        if is_unchanged and has_truth and is_decoded_alike:
             return found
     return None
 

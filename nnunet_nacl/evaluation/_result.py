@@ -1,20 +1,18 @@
-"""The result of a folder: its origin, its cases, means over them, and all their voxels together; summary and table."""
+"""The result of a folder: its cases, means over them, and all their voxels together; summary and table."""
 
-import platform
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from nnunet_nacl.case_loop import Skipped
+from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     BY_LABEL,
@@ -34,15 +32,13 @@ from nnunet_nacl.metrics import (
     Voxels,
     mean_of_known,
 )
-from nnunet_nacl.nnunet import CaseFiles, Predictions, validates_training_cases
+from nnunet_nacl.nnunet import CaseFiles, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
 
 if TYPE_CHECKING:
     import pandas
 
 
-COUNTING = 9
-"""Raise it when the same files and settings give different tables, so that the results are never mixed."""
 NEARLY_ALL = 0.95
 """The share of the images' voxels above which the voxel set near is nearly all of them."""
 _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
@@ -53,80 +49,12 @@ _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
     *((metric, voxels) for metric in PAPER_METRICS for voxels in BY_LABEL),
 )
 """Metrics and voxel sets of the table in a terminal, in its order."""
-_PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 States = dict[str, FileState | None]
 """The states of a case's files when they were read, see ``CaseFiles.states``."""
 CountedCase = tuple[CaseFiles, States]
 ColumnKey = tuple[Voxels | Literal[""], str, str]
 """The voxel set (empty for the segmentation), the label (of a class, or of a structure), if any, and the metric."""
-
-
-@dataclass(frozen=True)
-class FolderPair:
-    """A folder of predictions and the folder of their ground truth, empty without any."""
-
-    gt_folder: str
-    pred_folder: str
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The files and settings of a result; merged results have the versions of the first."""
-
-    settings: Settings
-    folders: tuple[FolderPair, ...]
-    meaning: Annotated[LabelMeaning, Field(alias="labels")]  # its name in records
-    reader: str
-    versions: dict[str, str]
-    counting: int = COUNTING
-
-    @classmethod
-    def describe(cls, predictions: Predictions, settings: Settings) -> "Origin":
-        """Return the origin of what this version counts."""
-        # Absolute: the data set's name is among the folders, and a report may be made elsewhere
-        gt_folder = predictions.gt_folder
-        truth = "" if gt_folder is None else str(gt_folder.absolute())
-        folders = tuple(
-            FolderPair(truth, str(folder.absolute())) for folder in predictions.pred_folders
-        )
-        versions = {
-            "python": platform.python_version(),
-            **{package: version(package) for package in _PACKAGES},
-        }
-        data_set = predictions.data_set
-        return cls(settings, folders, data_set.meaning, data_set.reader.name, versions)
-
-    @property
-    def pred_folders(self) -> list[Path]:
-        return [Path(pair.pred_folder) for pair in self.folders]
-
-    @property
-    def has_truth(self) -> bool:
-        return all(pair.gt_folder for pair in self.folders)
-
-    def counted_by(self, unread: Collection[str] = ()) -> ByName:
-        """Return all that changes the counts, but for some settings whose counts are not read."""
-        settings = asdict(self.settings)
-        return {
-            "counting": self.counting,
-            **{name: settings[name] for name in settings if name not in unread},
-            "labels": self.meaning.labels,
-            "regions": self.meaning.regions,
-            "regions_class_order": self.meaning.written,
-            "reader": self.reader,
-        }
-
-    def settings_json(self) -> ByName:
-        """Return settings, folders and labels, as summaries have them."""
-        folders = {
-            "gt_folder": [pair.gt_folder for pair in self.folders],
-            "pred_folder": [pair.pred_folder for pair in self.folders],
-        }
-        only = {
-            name: paths[0] if len(set(paths)) == 1 else paths for name, paths in folders.items()
-        }
-        return only | self.counted_by()
 
 
 @dataclass(frozen=True, repr=False)

@@ -85,9 +85,8 @@ def log(trainer: Any, values: Mapping[str, object]) -> None:
 def returns_features(predictor: Any, convolution: Any, *, mirrored_at_once: bool) -> Iterator[None]:
     """Let nnU-Net's predictor average what enters the last convolution, in place of logits.
 
-    Its label manager then says how many channels there are. In half precision, in which nnU-Net adds up windows, large
-    features would overflow: the name in its code stands for single precision. Windows may be predicted with all their
-    mirrorings in one batch, which is faster for small ones.
+    Its label manager then says how many channels there are. Windows may be predicted with all their mirrorings in one
+    batch, which is faster for small ones.
     """
     label_manager = predictor.label_manager
     half = torch.half
@@ -97,6 +96,7 @@ def returns_features(predictor: Any, convolution: Any, *, mirrored_at_once: bool
         predictor._internal_maybe_mirror_and_predict = partial(predict_mirrored_at_once, predictor)
     # On a GPU, nnU-Net's network computes in half precision
     hook = predictor.network.register_forward_hook(lambda _, __, output: output.float())
+    # nnU-Net adds up windows in torch.half, in which large features overflow, and has no setting for that
     torch.half = torch.float32
     try:
         yield

@@ -83,17 +83,11 @@ class CalibratedLossMixin(LiveCurvesMixin):
             default = super()._build_loss()
         inner = hooks.inner_loss(default)
         labels = self.label_manager
-        dice = getattr(inner, "dc", None)  # of nnU-Net's compound losses
-        if self.recipe.term in {"Dice", "DiceACE"} and dice is None:
-            raise ValueError(
-                f"{type(self).__name__} adds {self.recipe.term}, but the loss of the trainer below it, "
-                f"{type(inner).__name__}, has no Dice part."
-            )
         try:
             term = build_term(
                 self.recipe,
                 self.term_class,
-                dice=dice,
+                dice=getattr(inner, "dc", None),  # of nnU-Net's compound losses
                 regions=labels.has_regions,
                 batch=self.configuration_manager.batch_dice,
                 ddp=self.is_ddp,
@@ -113,6 +107,11 @@ class CalibratedLossMixin(LiveCurvesMixin):
                 f"{type(self).__name__} on {self.plans_manager.dataset_name}, with the regions "
                 f"{', '.join(self.dataset_json['labels'])}: {error}"
             ) from error
+        if self.recipe.term is not None and term is None:
+            raise ValueError(
+                f"{type(self).__name__} adds {self.recipe.term}, but the loss of the trainer below it, "
+                f"{type(inner).__name__}, has no Dice part."
+            )
         loss.warn = self.print_to_log_file
         return hooks.with_inner_loss(default, loss.to(self.device))
 

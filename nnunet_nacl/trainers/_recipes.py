@@ -74,7 +74,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Loss:
+class Component:
     """A loss or term by its short name: the class in ``nnunet_nacl.losses``, and the settings in a trainer's name."""
 
     class_name: str
@@ -88,8 +88,8 @@ _REDUCTIONS = {"classMean": "mean", "classSum": "sum"}
 _PRIORS = {"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"}
 _BORDERS = {"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"}
 
-LOSSES: Mapping[str, Loss] = {
-    "NACL": Loss(
+LOSSES: Mapping[str, Component] = {
+    "NACL": Component(
         "NACLLoss",
         "CE + weight · |class shares of the neighborhood - logits|",
         (
@@ -107,20 +107,20 @@ LOSSES: Mapping[str, Loss] = {
             Setting("border", "not stated; its code: background", words=_BORDERS),
         ),
     ),
-    "CE": Loss("CrossEntropyLoss", "cross-entropy"),
-    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "1, 2, 3", "gamma<number>"),)),
-    "ECP": Loss(
+    "CE": Component("CrossEntropyLoss", "cross-entropy"),
+    "FL": Component("FocalLoss", "focal loss", (Setting("gamma", "1, 2, 3", "gamma<number>"),)),
+    "ECP": Component(
         "ECPLoss",
         "CE - alpha · entropy of the prediction",
         (_ALPHA, Setting("class_reduction", "not stated; its code: mean", words=_REDUCTIONS)),
     ),
-    "LS": Loss("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
-    "SVLS": Loss(
+    "LS": Component("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
+    "SVLS": Component(
         "SVLSLoss",
         "spatially varying label smoothing",
         (Setting("sigma", "0.5, 1, 2", "sigma<number>"), _KERNEL_SIZE),
     ),
-    "MbLS": Loss(
+    "MbLS": Component(
         "MbLSLoss",
         "margin-based label smoothing (labels only, no regions)",
         (
@@ -128,7 +128,7 @@ LOSSES: Mapping[str, Loss] = {
             Setting("weight", "0.1", "weight<number>"),
         ),
     ),
-    "CRaC": Loss(
+    "CRaC": Component(
         "CRaCLoss",
         "CE + penalties as NACL's, with a weight for each class inside and at boundaries that adapts",
         (
@@ -136,21 +136,25 @@ LOSSES: Mapping[str, Loss] = {
             Setting("rho", "–; its authors: 0.1", "rho<number>"),
         ),
     ),
-    "FLSD": Loss("FLSDLoss", "focal loss with a gamma of 5 below a probability of 0.2, else 3"),
-    "DualFL": Loss("DualFocalLoss", "dual focal loss", (Setting("gamma", "–", "gamma<number>"),)),
-    "FCL": Loss(
+    "FLSD": Component(
+        "FLSDLoss", "focal loss with a gamma of 5 below a probability of 0.2, else 3"
+    ),
+    "DualFL": Component(
+        "DualFocalLoss", "dual focal loss", (Setting("gamma", "–", "gamma<number>"),)
+    ),
+    "FCL": Component(
         "FocalCalibrationLoss",
         "focal loss + weight · squared error",
         (Setting("gamma", "–", "gamma<number>"), Setting("weight", "–", "weight<number>")),
     ),
 }
 
-TERMS: Mapping[str, Loss] = {
-    "Dice": Loss("", "nnU-Net's Dice loss"),
-    "DicePP": Loss(
+TERMS: Mapping[str, Component] = {
+    "Dice": Component("", "nnU-Net's Dice loss"),
+    "DicePP": Component(
         "DicePlusPlus", "DSC++", (Setting("gamma", "–; its authors: 2", "gamma<number>"),)
     ),
-    "DiceACE": Loss(
+    "DiceACE": Component(
         "DiceACE",
         "nnU-Net's Dice loss + aceWeight · mL1-ACE",
         (
@@ -158,7 +162,7 @@ TERMS: Mapping[str, Loss] = {
             Setting("ace_weight", "–; MONAI: 0.3", "aceWeight<number>"),
         ),
     ),
-    "SoftDice": Loss("SoftDice", "soft-label Dice, of the target as the loss smooths it"),
+    "SoftDice": Component("SoftDice", "soft-label Dice, of the target as the loss smooths it"),
 }
 """Terms over an image that a loss can add. nnU-Net's own has no class of ours."""
 

@@ -17,7 +17,6 @@ from nnunet_nacl.use._review import (
     review_folder,
 )
 from nnunet_nacl.use._structures import (
-    Judgement,
     judge_structures,
     judgement_table,
     risk_coverage_area,
@@ -26,7 +25,6 @@ from nnunet_nacl.use._thresholds import decode_folder
 
 __all__ = [
     "REVIEW_NAME",
-    "Judgement",
     "ReviewFit",
     "TooFewCasesError",
     "decode_folder",

@@ -13,10 +13,10 @@ from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
 from nnunet_nacl.patients import cases_of_patients, shuffled, split_cases
+from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._conformal import TooFewCasesError, conformal_rank, recall_threshold
 from nnunet_nacl.use._structures import (
     ALL,
-    Judgement,
     StructureFit,
     ignored_text,
     judge_structures,
@@ -48,7 +48,7 @@ class ReviewFit:
     provenance: Provenance
     coverage: float
     structures: dict[str, StructureFit]
-    held_out: list[Judgement]
+    held_out: list[ByName]
     ignored: list[float]
     gt_folder: str
     pred_folders: list[str]
@@ -130,9 +130,9 @@ class ReviewFit:
     def quality_notes(self) -> list[str]:
         """Say how well the Dice to expect, bounds and intervals work on held-out cases."""
         ranks = [
-            one.spearman
+            one["spearman"]
             for one in self.held_out
-            if one.structure != ALL and one.spearman is not None
+            if one["structure"] != ALL and one["spearman"] is not None
         ]
         quality = "the rank correlation on other cases is unknown"
         if ranks:
@@ -146,16 +146,18 @@ class ReviewFit:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
         for judgement in self.held_out:
-            if judgement.structure == ALL:
+            if judgement["structure"] == ALL:
                 continue
-            for what, held, count in (
-                ("bound of the Dice", judgement.bound_coverage, judgement.num_bounds),
-                ("interval of the volume", judgement.interval_coverage, judgement.num_intervals),
+            for what, name in (
+                ("bound of the Dice", "bound"),
+                ("interval of the volume", "interval"),
             ):
+                held = judgement[f"{name}_coverage"]
+                count = judgement[f"num_{name}s"]
                 error = math.sqrt(self.coverage * (1 - self.coverage) / (count or 1))
                 if held is not None and held < self.coverage - 2 * error:
                     notes.append(
-                        f"Do not rely on the {what} of {judgement.structure}: it held in {100 * held:.0f} % of the "
+                        f"Do not rely on the {what} of {judgement['structure']}: it held in {100 * held:.0f} % of the "
                         f"held-out cases, not in {100 * self.coverage:.0f} %."
                     )
         return notes
@@ -236,7 +238,7 @@ def _fit_structures(counted: FolderResult, coverage: float) -> dict[str, Structu
 
 def _hold_out(
     counted: FolderResult, parts: Sequence[Sequence[str]], coverage: float
-) -> list[Judgement]:
+) -> list[ByName]:
     """Judge each part of the cases with a fit to the others; empty if any leaves too few others to fit to."""
     from pandas import concat
 

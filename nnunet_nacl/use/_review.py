@@ -22,7 +22,6 @@ from nnunet_nacl.typing import ByName, Floats, Labels
 from nnunet_nacl.use._doubt import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._structures import (
-    Judgement,
     StructureFit,
     ignored_text,
     judge_structures,
@@ -59,7 +58,7 @@ class Review:
     """
 
     table: "DataFrame"
-    judgements: list[Judgement]
+    judgements: list[ByName]
     cases: list[str]
     skipped: list[Skipped]
     notes: list[str]
@@ -288,7 +287,7 @@ def _write_list(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | N
         "format": _FORMAT,
         "version": __version__,
         "fit": None if fit is None else str(fit.file),
-        "judgements": list(map(asdict, review.judgements)),
+        "judgements": review.judgements,
         "judged": [] if outcomes is None else rows_of(outcomes),
         "notes": review.notes,
         "skipped": [asdict(case) for case in review.skipped],

@@ -152,35 +152,6 @@ def rows_of(table: "DataFrame") -> list[ByName]:
     return rows
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The quality of predictions over ``num_cases`` outcomes; None where a value is not defined.
-
-    Errors, biases, widths and what is missed are means over the outcomes, but for ``volume_bias_share``, the sum of the
-    expected volumes over that of the true ones, minus 1. The AURC is that of trust, the fitted Dice or, without a fit,
-    the Dice to expect, and of risk, 1 − Dice. By a fit, there are bounds of outcomes with something segmented, and
-    intervals of those without ignored voxels.
-    """
-
-    structure: str
-    num_cases: int
-    dice_error: float | None = None
-    dice_bias: float | None = None
-    spearman: float | None = None
-    aurc: float | None = None
-    excess_aurc: float | None = None
-    fitted_dice_error: float | None = None
-    num_bounds: int | None = None
-    bound_coverage: float | None = None
-    volume_bias_ml: float | None = None
-    volume_bias_share: float | None = None
-    volume_error_ml: float | None = None
-    num_intervals: int | None = None
-    interval_coverage: float | None = None
-    interval_width_ml: float | None = None
-    missed: float | None = None
-
-
 _LABELS = {
     "num_cases": "cases",
     "dice_error": "Dice to expect: mean absolute error",
@@ -199,6 +170,7 @@ _LABELS = {
     "interval_width_ml": "width of the interval (ml)",
     "missed": "missed by the recall masks (share)",
 }
+"""The values of a judgement, as tables call them."""
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
@@ -227,7 +199,7 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
-def _judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
+def _judge(outcomes: "DataFrame", structure: str = ALL) -> ByName:
     """Judge the Dice to expect, volumes and intervals of ``outcomes_of`` one structure, or of all structures."""
     dice_error = outcomes.dice_to_expect - outcomes.dice
     risk = 1 - outcomes.dice
@@ -251,17 +223,26 @@ def _judge(outcomes: "DataFrame", structure: str = ALL) -> Judgement:
         "interval_width_ml": (outcomes.volume_high_ml - outcomes.volume_low_ml).mean(),
         "missed": outcomes.missed.mean(),
     }
-    return Judgement(
-        structure,
-        len(outcomes),
-        num_bounds=len(bound_held) or None,
-        num_intervals=len(interval_held) or None,
-        **{name: float(value) for name, value in values.items() if not np.isnan(value)},
-    )
+    judgement: ByName = {
+        name: None if np.isnan(value) else float(value) for name, value in values.items()
+    }
+    judgement |= {
+        "structure": structure,
+        "num_cases": len(outcomes),
+        "num_bounds": len(bound_held) or None,
+        "num_intervals": len(interval_held) or None,
+    }
+    return {name: judgement[name] for name in ("structure", *_LABELS)}
 
 
-def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
-    """Judge each structure, in the order in which they appear, and all together if there are several."""
+def judge_structures(outcomes: "DataFrame") -> list[ByName]:
+    """Judge predictions of each structure, in the order in which they appear, and of all together if there are several.
+
+    Errors, biases, widths and what is missed are means over the outcomes, but for ``volume_bias_share``, the sum of the
+    expected volumes over that of the true ones, minus 1. The AURC is that of trust, the fitted Dice or, without a fit,
+    the Dice to expect, and of risk, 1 − Dice. By a fit, there are bounds of outcomes with something segmented, and
+    intervals of those without ignored voxels. Values that are not defined are None.
+    """
     judgements = [
         _judge(of_structure, name)
         for name, of_structure in outcomes.groupby("structure", sort=False)
@@ -269,11 +250,11 @@ def judge_structures(outcomes: "DataFrame") -> list[Judgement]:
     return [*judgements, _judge(outcomes)] if len(judgements) > 1 else judgements
 
 
-def judgement_table(judgements: Sequence[Judgement]) -> str:
+def judgement_table(judgements: Sequence[ByName]) -> str:
     """Return a text table: a column for each structure, a line for each value that any of them has."""
     from pandas import DataFrame
 
-    frame = DataFrame(map(vars, judgements)).set_index("structure").astype(object)
+    frame = DataFrame(judgements).set_index("structure").astype(object)
     rows = frame.rename(columns=_LABELS).T.dropna(how="all")
     text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
     return text

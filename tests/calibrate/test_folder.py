@@ -203,11 +203,11 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(
     assert main([*command, "--method", "temperature"]) == 1
     printed = capfd.readouterr().err
     assert "skipped b: " in printed
-    assert "temperature does NOT lower the held-out NLL significantly" in printed
+    assert "temperature does NOT lower the held-out NLL by 0.5 % or more" in printed
     assert Fit.read(tmp_path / "fit.json").provenance.cases == list("acdef")
     main([*command, "--overwrite"])
     printed = capfd.readouterr().out
-    assert "No method lowered the held-out NLL significantly and kept the Dice: the" in printed
+    assert "No method lowered the held-out NLL, with a 95 % interval below 0, and kept the Dice" in printed
     assert "Next:" not in printed  # there is nothing to apply
     assert Fit.read(tmp_path / "fit.json").calibration == AS_TRAINED
     new = write_folder(tmp_path / "new", "xy", first=100)[1]

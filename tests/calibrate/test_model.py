@@ -16,7 +16,7 @@ from nnunet_nacl.calibrate import AS_TRAINED, Fit, Score, apply_folder, calibrat
 from nnunet_nacl.calibrate._features import FeatureReader
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import Predictions, Provenance
+from nnunet_nacl.nnunet import Predictions
 from tests.calibrate.conftest import CASES, Copy, forward, open_fold, rewrite
 from tests.conftest import TRAINER, TRAINER_OF_REGIONS, write_summary
 
@@ -385,27 +385,3 @@ def test_a_call_checks_at_once(copy_of: Callable[..., Copy]) -> None:
         calibrate_model(model, [0], method="temprature")
     with pytest.raises(ValueError, match="images and labels go together"):
         calibrate_model(model, ["all"], images=model)
-
-
-def test_a_cascade_predicts_after_its_first_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
-    score = Score(NLL=1.0, NLL_change=(0.0, 0.0), ECE=0.1, over_confidence=0.1, Dice=0.9, changed=0.0)
-    fit = Fit(AS_TRAINED, Provenance({}, None), {"as trained": score}, {}, [])
-    done = fit, Path("fold_0", "checkpoint_calibrated.pth")
-    monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: iter([done]))
-    monkeypatch.setenv("nnUNet_results", str(tmp_path))
-    known: dict[str, object] = {"architecture": {}}
-    cascade = {"previous_stage": "3d_lowres", **known}
-    stages = {"3d_lowres": known, "3d_cascade": cascade, "mine": {"inherits_from": "3d_cascade"}}
-    for configuration, is_second in (("3d_lowres", False), ("3d_cascade", True), ("mine", True)):
-        model = tmp_path / "Dataset901_Labels" / f"nnUNetTrainer__nnUNetPlans__{configuration}"
-        for fold in (0, 1):
-            (model / f"fold_{fold}").mkdir(parents=True)
-            (model / f"fold_{fold}" / "checkpoint_final.pth").touch()
-        (model / "plans.json").write_text(json.dumps({"configurations": stages}))
-        assert main(["calibrate", "-d", "Dataset901_Labels", "-c", configuration, "-f", "0", "-device", "cpu"]) == 0
-        printed = capsys.readouterr().out
-        assert ("-c 3d_lowres -tr nnUNetTrainer -p nnUNetPlans -f 0 1 -i IMAGES -o FIRST_STAGE" in printed) == is_second
-        assert ("-i IMAGES -o PREDICTIONS -prev_stage_predictions FIRST_STAGE" in printed) == is_second

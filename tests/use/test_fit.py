@@ -76,19 +76,19 @@ def test_the_list_has_intervals(new: tuple[Path, Path], fitted: Path) -> None:
         outside = not row.volume_low_ml <= row.segmented_ml <= row.volume_high_ml
         assert any("the interval of the expected volume" in reason for reason in row.reasons) == outside
     known = ReviewFit.read(fitted).held_out  # the least: 0.9 − 2 √(0.9 · 0.1 / 24) = 0.78
-    worse = replace(ReviewFit.read(fitted), held_out=[replace(one, bound_coverage=0.77) for one in known])
+    worse = replace(ReviewFit.read(fitted), held_out=[one | {"bound_coverage": 0.77} for one in known])
     assert "the Dice of one: it held in 77 % of the held-out cases, not in 90 %." in worse.summary()
-    few = [replace(one, num_bounds=20) for one in worse.held_out]  # the least: 0.9 − 2 √(0.9 · 0.1 / 20) = 0.766
+    few = [one | {"num_bounds": 20} for one in worse.held_out]  # the least: 0.9 − 2 √(0.9 · 0.1 / 20) = 0.766
     assert "Do not rely on the bound" not in replace(worse, held_out=few).summary()
-    ranks = sorted(f"{one.spearman:.2f}" for one in known[:2])
+    ranks = sorted(f"{one['spearman']:.2f}" for one in known[:2])
     assert review.notes[-1].startswith(
         "The fit uses 24 cases; on held-out cases, the Dice to expect and the true Dice have a rank correlation"
     )
     assert all(one in review.notes[-1] for one in ranks)
     every = review.judgements[-1]
-    assert every.interval_coverage == table.true_ml.between(table.volume_low_ml, table.volume_high_ml).mean()
-    assert every.interval_width_ml == pytest.approx((table.volume_high_ml - table.volume_low_ml).mean())
-    assert every.fitted_dice_error == pytest.approx((table.fitted_dice - table.dice).abs().mean())
+    assert every["interval_coverage"] == table.true_ml.between(table.volume_low_ml, table.volume_high_ml).mean()
+    assert every["interval_width_ml"] == pytest.approx((table.volume_high_ml - table.volume_low_ml).mean())
+    assert every["fitted_dice_error"] == pytest.approx((table.fitted_dice - table.dice).abs().mean())
 
 
 def test_a_fit_to_the_working_folder(
@@ -139,10 +139,10 @@ def test_held_out_by_fold(model: tuple[Path, Path], tmp_path: Path) -> None:
         pooled += review.judgements[:-1]
     for number, found in enumerate(result.held_out[:-1]):
         both = (pooled[number], pooled[number + 2])
-        assert found.num_cases == 24
+        assert found["num_cases"] == 24
         for name in ("dice_error", "fitted_dice_error", "bound_coverage", "interval_coverage", "interval_width_ml"):
-            assert getattr(found, name) == pytest.approx(np.mean([getattr(one, name) for one in both]))
-        assert 0 < found.missed < 0.4
+            assert found[name] == pytest.approx(np.mean([one[name] for one in both]))
+        assert 0 < found["missed"] < 0.4
     assert ReviewFit.read(tmp_path / "both.json") == result
 
 
@@ -195,7 +195,7 @@ def test_one_case_of_each_patient_is_fitted(
     assert len(fit.provenance.cases) == 24  # none of them is a new one
     assert len(fit.ignored) == 12
     assert all(structure.num_present == 12 for structure in fit.structures.values())
-    assert fit.held_out[0].num_cases == 12
+    assert fit.held_out[0]["num_cases"] == 12
     assert fit == ReviewFit.read(tmp_path / "fit.json")
 
 

@@ -43,7 +43,7 @@ def test_ignored_voxels_do_not_judge(tmp_path: Path) -> None:
     assert found.volume_ml == pytest.approx(VOXEL_ML * p[counted].sum())
     assert found.dice_to_expect == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
     assert found.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
-    assert {judgement.num_cases for judgement in review.judgements if judgement.structure != "(all)"} == {3}
+    assert {one["num_cases"] for one in review.judgements if one["structure"] != "(all)"} == {3}
     assert review.table.set_index("case").loc["b", ["dice", "true_ml"]].isna().all(axis=None)
     assert "b" not in judged(predictions).index
 
@@ -60,14 +60,14 @@ def test_a_review_says_what_is_ignored_and_leaves_out_what_is_unknown(tmp_path: 
     assert np.isnan(rows.loc["a", "one"].true_ml)
     known = rows.loc["d", "one"]
     one = whole.judgements[0]
-    assert one.volume_bias_ml == pytest.approx(known.volume_ml - known.true_ml)
-    assert one.volume_bias_share == pytest.approx(known.volume_ml / known.true_ml - 1)
-    assert one.num_cases == 4
+    assert one["volume_bias_ml"] == pytest.approx(known.volume_ml - known.true_ml)
+    assert one["volume_bias_share"] == pytest.approx(known.volume_ml / known.true_ml - 1)
+    assert one["num_cases"] == 4
     every = sparse((truth, predictions), "d")
     none = review_folder(every[1], gt_folder=every[0])
     assert "volume" not in none.summary().split(WARNED)[0]
     for one in none.judgements:
-        assert {value for name, value in vars(one).items() if name.startswith(("volume", "interval"))} == {None}
+        assert {value for name, value in one.items() if name.startswith(("volume", "interval"))} == {None}
 
 
 def test_a_fit_warns_and_has_no_volumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.files import FileState, check_input, check_output, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.files import FileState, check_output, read_json, whole_file, write_csv, write_json
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -62,18 +62,6 @@ def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
     with pytest.raises(PermissionError, match=rf"{tmp_path} does not exist or may not be written to"):
         check_output(tmp_path / "new")
-
-
-def test_inputs_that_cannot_be_read_are_not_called_missing(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name, kind, message in (
-        ("nothing", FileNotFoundError, "nothing does not exist: no image."),
-        ("loop", OSError, "loop cannot be read: Too many levels of symbolic links."),
-        (".", OSError, "cannot be read: Is a directory."),
-    ):
-        with pytest.raises(kind, match=message) as caught:
-            check_input(tmp_path / name, ": no image.")
-        assert isinstance(caught.value, FileNotFoundError) == (kind is FileNotFoundError)
 
 
 @dataclass(frozen=True)

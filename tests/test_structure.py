@@ -143,16 +143,6 @@ def test_nnunet_is_imported_in_few_places(part: str) -> None:
         assert not any(name.startswith("nnunetv2") for name in imported(file)), file
 
 
-def test_one_step_a_statement() -> None:
-    """``a, b = x, y`` only where one needs the other's old value."""
-    packed = []
-    for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-                packed += [f"{file.name}:{node.lineno}"] * isinstance(node.targets[0], ast.Tuple)
-    assert len(packed) <= 3, packed
-
-
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)
 def test_what_a_benchmark_imports_is_there(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(script.parent)

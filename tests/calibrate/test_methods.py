@@ -19,9 +19,7 @@ from nnunet_nacl.calibrate import (
     compare,
 )
 from nnunet_nacl.calibrate._methods import penalized_nll
-from nnunet_nacl.calibrate._sample import check_enough
 from nnunet_nacl.calibrate._trials import Trials, calibrated_logits, judge, nll_of_cases, try_methods
-from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Provenance
 from nnunet_nacl.patients import split_cases
@@ -364,18 +362,6 @@ def test_drawn_voxels_stand_for_all() -> None:
     everything, ones = drawn_from(near, 20_000)
     assert (everything == np.flatnonzero(counted)).all()
     assert (ones == 1).all()
-
-
-def test_too_little_to_fit_to() -> None:
-    found = {f"patient{number // 2}_{number}": number < 5 for number in range(10)}
-    check_enough(found, [])
-    with pytest.raises(
-        ValueError, match=r"at least 5 patients with a structure in the ground truth; 3 of 5 have one\.$"
-    ):
-        check_enough(found, [], by_patient=True)
-    skipped = [Skipped("x", "torn"), Skipped("y", "NaN")]
-    with pytest.raises(ValueError, match=r"^fold_1: .*; 4 of 6 have one\. These cannot be used:\n  x: torn\n  y: NaN$"):
-        check_enough(dict.fromkeys("abcd", True), skipped, "fold_1: ")
 
 
 def test_each_label_of_a_case_is_drawn_without_a_bias() -> None:

@@ -105,15 +105,6 @@ def test_scores_of_the_truth(regions: bool) -> None:
     assert found["Brier_per_foreground", "image"] == pytest.approx(variance / foreground)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("regions", [False, True])
-@pytest.mark.parametrize("classes", [2, 3, 4, 5])
-@pytest.mark.parametrize("axes", [2, 3])
-@pytest.mark.parametrize("uncertain", UNCERTAIN)
-def test_no_distortion_beats_the_truth_at_length(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
-    check_law(uncertain, axes, classes, regions, volumes=4, draws=40)
-
-
 # The generator, without which the law would show nothing
 
 

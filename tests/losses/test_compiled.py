@@ -1,6 +1,5 @@
 """Value and gradient compiled as one, as on a GPU, here on the CPU: the same values, few compilations, a way back."""
 
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile
 from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, SegmentationLoss, SoftDice, _base, _compiled, _target
 from tests.losses.test_laws import (
-    CLASSES,
     NoDice,
     draw,
     each_kind,
@@ -148,19 +146,6 @@ def test_dice_is_part_of_the_code() -> None:
         loss(logits.float(), target)
         assert dice.calls == waits
         assert loss.compiled
-
-
-@pytest.mark.usefixtures("tracing")
-def test_ignored_voxels_and_second_derivatives() -> None:
-    logits, labels = draw((3, 2), ignore=True)
-    loss = make("NACL l2 gaussian", ignore=True)
-    loss.compiled = True
-    assert torch.autograd.gradgradcheck(lambda x: 5 * loss(x, labels), logits.clone().requires_grad_())
-    logits = torch.where(labels == CLASSES, math.nan, logits)
-    value, gradient = value_and_gradient(loss, logits, labels)
-    assert torch.isfinite(value)
-    assert torch.isfinite(gradient).all()
-    assert loss.compiled
 
 
 @pytest.mark.usefixtures("tracing")

@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from nnunet_nacl import losses
 from nnunet_nacl.losses import _base
 from nnunet_nacl.losses._base import at_once
-from tests.losses.test_laws import assert_same, draw, nnunets_dice, value_and_gradient
+from tests.losses.test_laws import assert_same, draw, value_and_gradient
 
 
 @pytest.mark.parametrize("prior", ["mean", "gaussian", "plain_gaussian"])
@@ -135,25 +135,6 @@ def test_while_compiling(pair: tuple[Tensor, Tensor], monkeypatch: pytest.Monkey
     torch.testing.assert_close(torch.compile(losses.NACLLoss(), backend="eager")(*pair), expected)
     with pytest.raises(TypeError):
         losses.NACLLoss()(*pair)
-
-
-class OfOnesOwn(losses.SegmentationLoss):
-    """With attributes of any name."""
-
-    def __init__(self, **shared: Unpack[losses.Shared]) -> None:
-        super().__init__(**shared)
-        for name in ("at_once", "mean", "prepare_target", "neighbor_shares", "image_term"):
-            setattr(self, name, 1.0)
-
-    def voxel_loss(self, logits: Tensor, target: losses.Target) -> Tensor:
-        return losses.cross_entropy(logits, target.map)
-
-
-def test_a_loss_of_ones_own_has_names_to_itself() -> None:
-    logits, labels = draw()
-    own, ours = (kind(term=nnunets_dice()) for kind in (OfOnesOwn, losses.CrossEntropyLoss))
-    assert torch.equal(own(logits, labels), ours(logits, labels))
-    torch.testing.assert_close(torch.func.grad(own)(logits, labels), torch.func.grad(ours)(logits, labels))
 
 
 class Learned(losses.SegmentationLoss):

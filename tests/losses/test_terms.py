@@ -1,4 +1,4 @@
-"""Image-level terms: what all of them must do, values by hand, and other implementations."""
+"""Image-level terms: values by hand, and other implementations. Laws that hold for all of them: test_laws.py."""
 
 import itertools
 from collections.abc import Callable
@@ -11,46 +11,9 @@ from typing_extensions import Unpack
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import DiceACE, DicePlusPlus, ImageTerm, SoftDice
-from tests.losses.test_laws import CLASSES, IGNORE, TERMS, ace, draw, nnunets_dice, value_and_gradient
+from tests.losses.test_laws import CLASSES, ace, draw, nnunets_dice, value_and_gradient
 
-each_term = pytest.mark.parametrize("name", TERMS)
 each_kind = pytest.mark.parametrize("regions", [False, True], ids=["classes", "regions"])
-
-
-@each_term
-@each_kind
-def test_gradients_of_a_batch(name: str, regions: bool) -> None:
-    logits, target = draw(regions=regions, ignore=True)
-    loss = losses.CrossEntropyLoss(regions=regions, ignore_label=IGNORE, term=TERMS[name](regions=regions, batch=True))
-    assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
-
-
-@each_term
-def test_classes_in_another_order(name: str) -> None:
-    """The background stays first."""
-    logits, labels = draw()
-    order = torch.tensor([0, 2, 1])
-    torch.testing.assert_close(TERMS[name]()(logits[:, order], order[labels]), TERMS[name]()(logits, labels))
-
-
-@each_term
-@pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
-def test_a_class_that_an_image_lacks(name: str, batch: bool) -> None:
-    logits, _ = draw()
-    value, gradient = value_and_gradient(TERMS[name](batch=batch), logits, torch.zeros(2, 1, 6, 5))
-    assert torch.isfinite(value)
-    assert torch.isfinite(gradient).all()
-
-
-@each_term
-@each_kind
-def test_sums_over_the_batch(name: str, regions: bool) -> None:
-    """Are those of one image that holds all of them; mL1-ACE is of each image."""
-    logits, target = draw(regions=regions)
-    target = target.long()
-    as_one = (torch.cat(list(each), 1)[None] for each in (logits, target))
-    found, expected = TERMS[name](regions=regions, batch=True)(logits, target), TERMS[name](regions=regions)(*as_one)
-    assert torch.allclose(found, expected) != ("ACE" in name)
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["images", "batch"])
@@ -91,16 +54,10 @@ def test_soft_dice_is_monais(name: str, batch: bool, regions: bool) -> None:
 
 
 def test_the_minimum_of_soft_dice_is_the_soft_target() -> None:
-    """With a Dice of hard labels it is not."""
     _, labels = draw()
-    loss = losses.LabelSmoothingLoss(term=SoftDice())
     soft = torch.nn.functional.one_hot(labels[:, 0], CLASSES).movedim(-1, 1) * 0.9 + 0.1 / CLASSES
-    at_target = loss(soft.log().double(), labels)
-    for step in (0.8, 1.25):
-        assert loss(step * soft.log().double(), labels) > at_target
     assert SoftDice()(soft.log(), soft).item() == pytest.approx(0, abs=1e-6)
-    hard = losses.LabelSmoothingLoss(term=nnunets_dice())
-    assert hard(1.1 * soft.log(), labels) < hard(soft.log(), labels)
+    assert min(SoftDice()(step * soft.log(), soft).item() for step in (0.8, 1.25)) > 0.01
 
 
 def dice_plus_plus(p: Tensor, hot: Tensor) -> float:
@@ -186,7 +143,7 @@ def test_hard_bins_have_gradients_through_the_mean_probability_alone() -> None:
 def test_dice_and_ace_are_added() -> None:
     logits, labels = draw()
     logits = logits.float()
-    both = DiceACE(nnunets_dice(), ace_weight=0.7)(logits, labels)
+    both = DiceACE(nnunets_dice(), ace_weight=0.7, batch=True)(logits, labels)  # mL1-ACE is of each image all the same
     torch.testing.assert_close(both, nnunets_dice()(logits, labels) + 0.7 * ace()(logits, labels))
 
 

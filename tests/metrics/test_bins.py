@@ -50,14 +50,6 @@ def test_tables_and_errors_by_hand() -> None:
     assert average_calibration_error(table) == pytest.approx((0.4 + 0.5) / 2)
 
 
-@pytest.mark.parametrize("error", ERRORS.values())
-def test_perfect_and_worst(error: object) -> None:
-    sure = np.ones(4)
-    assert error(BinCounts.fill(sure, np.ones(4, bool))) == 0
-    assert error(BinCounts.fill(sure, np.zeros(4, bool))) == 1
-    assert np.isnan(error(BinCounts.fill(np.zeros(0), np.zeros(0, bool))))
-
-
 @pytest.mark.parametrize("name", ERRORS)
 def test_equals_netcal(name: str) -> None:
     generator = np.random.default_rng(0)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
@@ -12,6 +11,7 @@ from nnunet_nacl.metrics import Activation, LabelMeaning, segment
 BRATS = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "enhancing": [3]}
 APART = {"background": 0, "A": [1, 4], "B": [2, 3]}
 OVERLAPPING = {"background": 0, "A": [1, 3], "B": [2, 3]}
+MANY = {str(label): [label] for label in range(1, 8193)}
 
 
 def meaning_of(labels: dict[str, object], order: list[int]) -> LabelMeaning:
@@ -25,6 +25,9 @@ def meaning_of(labels: dict[str, object], order: list[int]) -> LabelMeaning:
     (OVERLAPPING, [1, 2], False),
     ({"background": 0, "core": [2], "whole": [1, 2]}, [2, 1], False),  # nested, in the wrong order
     (APART, [2, 4], False),  # each writes a label of the other
+    ({"background": 0, "kidney": [1, 2, 3], "mass": [2, 3], "tumor": [2]}, [1, 3, 2], True),  # as in KiTS
+    ({"background": 0, "all": list(range(1, 8194)), **MANY}, [8193, *range(1, 8193)], True),
+    ({"background": 0, "all": list(range(1, 8193)), **MANY}, [1, *range(1, 8193)], False),  # nothing is left for all
     ({"background": 0, "whole": [1, 2], "core": [2]}, [1, 7], False),  # of no region
     ({"background": 0, "whole": [1, 2], "core": [2]}, [2, 2], False),
 ])  # fmt: skip
@@ -53,14 +56,6 @@ def test_what_is_held_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple
     np.testing.assert_array_equal(segment(masks.astype(np.float32), meaning), written)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_of_equal_probabilities_the_first_class_wins_as_in_nnunet(dtype: type[np.floating]) -> None:
-    p = np.random.default_rng(0).integers(0, 3, (4, 3, 5, 7)).astype(dtype) / 4
-    found = segment(p, LabelMeaning(tuple(range(4))))
-    np.testing.assert_array_equal(found, p.argmax(0))
-    assert found.dtype == np.uint8
-
-
 CLASSES, REGIONS = Activation.SOFTMAX, Activation.SIGMOID
 
 
@@ -87,10 +82,3 @@ def test_confidences_and_members_by_hand() -> None:
         np.testing.assert_allclose(REGIONS.lowest_confidence(channels), [0.7, 0.5])
     np.testing.assert_allclose(CLASSES.lowest_confidence(iter(p)), [0.7, 0.5])
     assert CLASSES.members(np.array([1, 0]), 3).tolist() == [[False, True], [True, False], [False, False]]
-
-
-@pytest.mark.parametrize("activation", Activation)
-def test_tensors_as_arrays(activation: Activation) -> None:
-    logits = np.random.default_rng(0).normal(size=(3, 7))
-    found = activation.probabilities(torch.from_numpy(logits))
-    np.testing.assert_allclose(found.numpy(), activation.probabilities(logits), rtol=1e-9, atol=1e-14)

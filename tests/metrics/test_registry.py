@@ -85,17 +85,6 @@ def test_resamples_are_sums_of_cases() -> None:
         np.testing.assert_allclose(mean_of_known(metric.from_tables(resampled)), expected, rtol=1e-12, err_msg=name)
 
 
-def test_tables_of_cases_are_shown_as_their_sum() -> None:
-    """A single case is a table of cases, too."""
-    counts = make_result(0.4, cases=NAMED[:2]).counts
-    tables = counts.calibration["image"]
-    assert repr(tables) == repr(tables.sum()) == repr(counts["image"])
-    assert tables.sum().metrics()["ECE"] == tables.sum().ECE
-    none = counts.take([])
-    assert repr(none.calibration["image"]).startswith("ECE nan")
-    assert repr(none).startswith("Dice nan")
-
-
 def test_docs_list_every_metric() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name, metric in METRICS.items():

@@ -1,7 +1,6 @@
 """Which cases nnU-Net has: of a fold, of raw data in each of the ways that it reads, and as the network sees them."""
 
 import json
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -102,15 +101,6 @@ def test_files_that_macos_leaves_are_no_cases(raw: Path) -> None:
     folder = write_raw(raw / "Dataset005_A", ["a_0000.nii.gz"], ["a.nii.gz"])
     (folder / "imagesTr" / "._a_0000.nii.gz").write_bytes(b"")
     assert list(raw_cases(folder.name)[1]) == ["a"]
-
-
-def test_published_photos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RGB images of blood cells, where the published data sets are."""
-    data = Path(os.environ.get("NNUNET_NACL_DATA", Path(__file__).parents[3] / "shared" / "datasets"))
-    if not (data / "Dataset052_WBC").is_dir():
-        pytest.skip("no published data sets here")
-    monkeypatch.setenv("nnUNet_raw", str(data))
-    assert len(raw_cases(52)[1]) == 240
 
 
 def predictor_of(stage: str | None) -> SimpleNamespace:

@@ -6,7 +6,7 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from nnunet_nacl.metrics import Activation, LabelMeaning, region_of
 from nnunet_nacl.nnunet import DataSet, PlansJson, dataset_in, model_folder, read_dataset_json
-from nnunet_nacl.nnunet._names import attributed_to, names_in
+from nnunet_nacl.nnunet._names import names_in
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
 CONTENT = {"labels": REGIONS, "file_ending": ".nii.gz", "regions_class_order": [1, 2, 3]}
@@ -96,33 +96,6 @@ def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
         read_regions(tmp_path, dict(sorted(BRATS.items())), [1, 2, 3])
 
 
-MANY = {str(label): [label] for label in range(1, 8193)}
-
-
-@pytest.mark.parametrize(
-    ("labels", "order", "is_held"),
-    [
-        (BRATS, [1, 2, 3], True),
-        ({"ET": [3], "TC": [2, 3], "WT": [1, 2, 3]}, [3, 2, 1], False),  # the smallest first
-        ({"kidney": [1, 2, 3], "mass": [2, 3], "tumor": [2]}, [1, 3, 2], True),  # as in KiTS
-        ({"kidney": [1, 2, 3], "mass": [2, 3], "tumor": [2]}, [3, 2, 2], False),
-        ({"A": [1, 3], "B": [2, 3]}, [1, 2], False),
-        ({"A": [1, 3], "B": [2]}, [3, 2], True),
-        ({"all": list(range(1, 8193)), **MANY}, [1, *range(1, 8193)], False),  # nothing is left for all
-        ({"all": list(range(1, 8194)), **MANY}, [8193, *range(1, 8193)], True),
-    ],
-)
-def test_whether_a_label_map_can_hold_the_regions(
-    tmp_path: Path, labels: dict[str, object], order: list[int], is_held: bool
-) -> None:
-    found = read_regions(tmp_path, {"background": 0, **labels}, order)
-    if is_held:
-        found.check_regions()
-    else:
-        with pytest.raises(ValueError, match=r"A label map cannot hold the regions .* nested or disjoint regions"):
-            found.check_regions()
-
-
 @pytest.mark.parametrize("text", ["{", "{}", '{"image_reader_writer": "sitk"}'])
 def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
     described, plans = tmp_path / "dataset.json", tmp_path / "plans.json"
@@ -130,21 +103,6 @@ def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
     plans.write_text(text)
     with pytest.raises(ValueError, match=str(plans)):
         DataSet.read(described)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (KeyError("labels"), "KeyError: 'labels'"),
-        (TypeError("no iterable"), "TypeError: no iterable"),
-        (OSError("broken"), "broken"),
-        (ValueError("too short"), "too short"),
-    ],
-)
-def test_errors_that_name_the_file_name_their_type(error: Exception, expected: str) -> None:
-    """Unless their text says enough: of others, such as our own mistakes, it may be just a key."""
-    with pytest.raises(ValueError, match=f"^file is odd: {expected}$"), attributed_to(Path("file"), " is odd"):
-        raise error
 
 
 def test_plans_with_nan(tmp_path: Path) -> None:

@@ -162,19 +162,6 @@ def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path
     assert [case.name for case in validation_of(model, [0]).cases] == ["a", "b"]
 
 
-def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) -> None:
-    """nnU-Net draws one of three."""
-    write_splits(model[1], ("bc", "a"))
-    trained = np.random.RandomState(12345 + 2).choice(3, 2, replace=False)
-    assert trained.tolist() == [2, 1]
-    with pytest.raises(ValueError, match=r"has training cases of fold 2, by the splits in .*: c"):
-        validation_of(model, [2])
-    (model[0] / "fold_2" / "validation").rename(model[0] / "fold_2" / "validation_of_c")
-    fill(model[0] / "fold_2" / "validation", "a")
-    found = validation_of(model, [2])
-    assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True)]
-
-
 def test_a_training_that_was_not_validated(model: tuple[Path, Path]) -> None:
     with pytest.raises(FileNotFoundError, match=r"fold_1/validation does not .* nnUNetv2_train ... 1 --val --npz"):
         validation_of(model, [1])

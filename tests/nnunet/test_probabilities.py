@@ -2,7 +2,6 @@ import io
 import math
 import struct
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +68,6 @@ def test_isal_inflates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert np.array_equal(values_of(NpzChannels(tmp_path / "a.npz")), P)
     assert len(started) == 2  # for the header and for the array
-
-
-def test_zipfile_still_lets_us_choose_what_inflates() -> None:
-    """By an attribute that it does not promise to keep."""
-    with zipfile.ZipFile(io.BytesIO(zip_of(npy(P)))) as archive, archive.open("probabilities.npy") as stream:
-        assert isinstance(stream._decompressor, type(zlib.decompressobj()))
 
 
 def header(shape: str, descr: str = "'<f4'") -> bytes:

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -123,16 +122,6 @@ def test_divergence_and_a_region_that_is_not_seen(regions: bool, unseen: bool) -
     epoch.add(logits, torch.ones(1, 1 + regions, 4, 4, dtype=torch.bool if regions else torch.int64))
     assert epoch.values()["ece"] == pytest.approx(0.5)
     assert math.isnan(epoch.values()["max_logit_p50"])
-
-
-def test_the_picture_keeps_its_style_beside_nnunets(tmp_path: Path) -> None:
-    logged = {name: [0.1, 0.3] for name in _live.VALUES}
-    (tmp_path / "beside").mkdir()
-    _live.plot_progress(logged, tmp_path)
-    with mpl.rc_context({"font.size": 27, "axes.facecolor": "gray"}):  # as nnU-Net's plot leaves it
-        _live.plot_progress(logged, tmp_path / "beside")
-    expected = (tmp_path / _live.PICTURE_NAME).read_bytes()
-    assert (tmp_path / "beside" / _live.PICTURE_NAME).read_bytes() == expected
 
 
 def test_watching_a_loss() -> None:

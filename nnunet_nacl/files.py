@@ -97,16 +97,11 @@ class FileState(NamedTuple):
             return None
         return cls(str(file.absolute()), status.st_size, status.st_mtime_ns)
 
-    def is_of(self, file: Path) -> bool:
-        """Whether a file, perhaps moved, has kept its size and its time of change."""
-        now = FileState.of(file)
-        return now is not None and now[1:] == self[1:]
-
     @property
     def has_changed(self) -> bool:
         """Whether another file is there now; a missing one has not changed."""
-        file = Path(self.path)
-        return file.exists() and not self.is_of(file)
+        now = FileState.of(Path(self.path))
+        return now is not None and now != self
 
 
 def reason_of(error: Exception) -> str:

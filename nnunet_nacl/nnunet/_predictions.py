@@ -147,8 +147,9 @@ def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) 
     applied = folder / CALIBRATED_NAME
     state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
     if state:
-        checkpoint = folder.parent / Path(state[0]).name  # the model may have moved
-        if checkpoint.is_file() and not FileState(*state[:3]).is_of(checkpoint):
+        name, size, changed = state[:3]
+        checkpoint = folder.parent / Path(name).name  # the model may have moved
+        if FileState(str(checkpoint.absolute()), size, changed).has_changed:
             raise ValueError(
                 f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. "
                 "Calibrate it again, with --npz --overwrite."

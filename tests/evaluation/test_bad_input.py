@@ -83,10 +83,3 @@ def test_other_places_can_be_ignored(folders: Folders) -> None:
     assert summary_of(folders)["settings"]["ignore_geometry"] is True
     assert summary_of(folders)["metric_per_case"] == expected
     assert run_evaluate(folders) == 1  # what was finished with the option is not taken up without it
-
-
-def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders) -> None:
-    """Without plans.json the reader is found by trying label maps."""
-    (folders[0] / "case_0.nii.gz").write_bytes(b"")
-    assert run_evaluate(folders) == 1
-    assert list(reasons(folders)) == ["case_0"]

@@ -1,6 +1,4 @@
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -62,16 +60,6 @@ def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
         StructureFit.fitted(replace(counts, voxel_ml=np.full(20, np.nan)), 0.9)
     with pytest.raises(ValueError, match="alpha must be above 0 and below 1; got 10"):
         recall_threshold(fit.missed, fit.num_present, 10)
-
-
-@pytest.mark.parametrize("fit", [partial(fit_volume, epsilon_ml=1.0), fit_dice])
-def test_what_cannot_be_fitted(fit: Callable[..., object]) -> None:
-    known = np.linspace(0.1, 0.9, 40)
-    unknown = known.copy()
-    unknown[3] = np.nan
-    for given in ((known, unknown), (unknown, known), (known, known[:1])):
-        with pytest.raises(ValueError, match="expected finite numbers, a predicted and a true one for each case"):
-            fit(*given)
 
 
 def test_same_as_mapie() -> None:

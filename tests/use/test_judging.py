@@ -22,11 +22,6 @@ def benchmark_area(confidence: np.ndarray, risk: np.ndarray) -> float:
     return sum((a + b) / 2 / risk.size for a, b in pairwise(kept))
 
 
-def test_area_by_hand() -> None:
-    assert risk_coverage_area([0.5, 0.9, 0.8], [0.5, 0.1, 0.3]) == pytest.approx((0.15 + 0.25) / 3)
-    assert np.isnan(risk_coverage_area([0.5], [0.5]))
-
-
 @given(confidence=arrays(np.float64, 5, elements=FEW), risk=arrays(np.float64, 5, elements=FEW))
 @settings(max_examples=30, deadline=None)
 def test_area_equals_the_benchmarks(confidence: np.ndarray, risk: np.ndarray) -> None:

@@ -169,7 +169,7 @@ def measure(options: argparse.Namespace) -> None:
         mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)
         first = opened[0]
         activation = first.data_set.meaning.activation
-        p = activation.probabilities(mean)[: first.data_set.meaning.num_tops]
+        p = activation.probabilities(mean)[: first.data_set.meaning.num_predictions]
         sample = Sample.draw(
             name,
             first.data_set.meaning,

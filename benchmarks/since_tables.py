@@ -13,13 +13,17 @@ PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 
 
 def since_rows(
-    data_set: str = "Dataset004_Hippocampus", steps: int = 6000, configuration: str = "2d_bs8"
+    data_set: str = "Dataset004_Hippocampus",
+    steps: int = 6000,
+    configuration: str = "2d_bs8",
+    optimizer: str = "Adam",
 ) -> pd.DataFrame:
-    """The losses of the study ``since``, trained with Adam on fold 0: means over trainings, and the verdict."""
+    """The losses of the study ``since`` and NACL as in the paper, fold 0: means over trainings, and the verdict."""
     methods = [loss_name(method.trainer) for method in read_study("since").methods]
+    methods.insert(methods.index("CE") + 1, "NACL")
     rows = read(
         "losses",
-        f"data_set == '{data_set}' and configuration == '{configuration}' and optimizer == 'Adam' "
+        f"data_set == '{data_set}' and configuration == '{configuration}' and optimizer == '{optimizer}' "
         f"and steps == {steps} and fold == '0'",
     )
     grouped = rows.groupby("method")

@@ -92,7 +92,7 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "n
         files.name,
         meaning,
         labels,
-        foreground=meaning.activation.foreground(p[: meaning.num_tops]),
+        foreground=meaning.activation.foreground(p[: meaning.num_predictions]),
         spacing_mm=geometry.spacing,
         most=most,
         values=lambda index: (_logits(flat[:, index], meaning.activation, np.float32), None),

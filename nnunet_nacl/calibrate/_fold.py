@@ -145,9 +145,9 @@ class TrainedFold:
         activation = meaning.activation
         layer = self.reader.output_layer
         flat = features.flatten(1)
-        foreground = np.empty((meaning.num_tops, flat.shape[1]))
+        foreground = np.empty((meaning.num_predictions, flat.shape[1]))
         for voxels, logits in logits_in_blocks(features, layer):
-            p = activation.probabilities(logits)[: meaning.num_tops]
+            p = activation.probabilities(logits)[: meaning.num_predictions]
             foreground[:, voxels] = activation.foreground(p.cpu().numpy())
         if not np.isfinite(foreground).all():
             raise ValueError("the network's output is not finite.")

@@ -113,8 +113,8 @@ def judge(sample: Sample, logits: Floats) -> Score:
     hits = np.atleast_2d(labels == sample.truth)
     confidence = activation.confidences(p).clip(0, 1)
     tables = [
-        BinCounts.fill(confidence[top, near], hits[top, near], weights=sample.weights[near])
-        for top, near in enumerate(sample.near)
+        BinCounts.fill(confidence[row, near], hits[row, near], weights=sample.weights[near])
+        for row, near in enumerate(sample.near)
     ]
     changed = _sum_by_case(sample, (predicted != as_trained).max(0)).sum()
     if sample.meaning.written:  # of overlapping regions, the last one gets the voxel

@@ -27,7 +27,7 @@ from nnunet_nacl.metrics._loops import (
     IMAGE,
     NEAR,
     PREDICTED,
-    TOP,
+    SEGMENTED,
     Bytes,
     confusion_matrix,
     update_argmax,
@@ -279,7 +279,7 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
     for channel, part, p in chain(background, blocks):
         for taker in takers:
             taker.add(channel, part, p)
-        of_class = _cells({TOP: segmentation[part] == channel, HIT: truth[part] == channel})
+        of_class = _cells({SEGMENTED: segmentation[part] == channel, HIT: truth[part] == channel})
         sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         takers[-1].check(case.channels.name)
@@ -317,7 +317,7 @@ def count_regions(case: CaseArrays) -> CellSums:
                     FOREGROUND: is_within,
                     PREDICTED: p > 0.5,
                     NEAR: near[part],
-                    TOP: meaning.mask(segmentation[part], number),
+                    SEGMENTED: meaning.mask(segmentation[part], number),
                     HIT: is_within,
                 }
             )

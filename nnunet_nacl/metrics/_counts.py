@@ -29,8 +29,8 @@ from nnunet_nacl.metrics._loops import (
     NUM_CELLS,
     PREDICTED,
     PRODUCTS,
+    SEGMENTED,
     SQUARES,
-    TOP,
     Bytes,
     add_to_bins,
     count_reached,
@@ -213,7 +213,7 @@ class Counts:
 _CELLS = np.arange(NUM_CELLS)
 _COUNTED = _CELLS & IMAGE > 0
 _HIT = _CELLS & HIT > 0
-_TOP = _CELLS & TOP > 0
+_SEGMENTED = _CELLS & SEGMENTED > 0
 _PREDICTED = _COUNTED & (_CELLS & PREDICTED > 0)
 _MEMBERS: dict[Voxels, int] = {
     "foreground": FOREGROUND,
@@ -297,7 +297,7 @@ class CellSums:
             ignored=np.array(1 - of_image[_COUNTED].sum() / max(of_image.sum(), 1)),
             sums=self._structure_sums(_COUNTED, self.highest[1]),
             voxels=of_structures[:, _HIT].sum(1),
-            found=of_structures[:, _HIT & _TOP].sum(1),
+            found=of_structures[:, _HIT & _SEGMENTED].sum(1),
             missed=self.missed[self._first :][:, :-1].cumsum(1),
         )
         case = Counts(
@@ -318,7 +318,7 @@ class CellSums:
 
     def _top(self) -> Floats:
         """Return the sums of the confidence, the probability of what is predicted: (T, NUM_CELLS, M + 1, COLUMNS)."""
-        chosen = _CELLS & (TOP if self._meaning.activation.exclusive else PREDICTED) > 0
+        chosen = _CELLS & (SEGMENTED if self._meaning.activation.exclusive else PREDICTED) > 0
         return self._by_prediction(
             np.where(chosen[:, np.newaxis, np.newaxis], self.channels, self.rests)
         )
@@ -327,8 +327,8 @@ class CellSums:
         sums = self.channels[self._first :].sum(2)
         return StructureSums(
             probability=sums[:, cells, CONFIDENCE].sum(1),
-            segmented=sums[:, cells & _TOP, COUNT].sum(1).astype(np.int64),
-            overlap=sums[:, cells & _TOP, CONFIDENCE].sum(1),
+            segmented=sums[:, cells & _SEGMENTED, COUNT].sum(1).astype(np.int64),
+            overlap=sums[:, cells & _SEGMENTED, CONFIDENCE].sum(1),
             max_probability=highest[self._first :],
         )
 

@@ -126,7 +126,7 @@ class LabelMeaning:
         return Activation.SOFTMAX if self.regions is None else Activation.SIGMOID
 
     @property
-    def num_tops(self) -> int:
+    def num_predictions(self) -> int:
         """The number of predictions of a voxel: one class, or inside or outside each region."""
         return 1 if self.regions is None else len(self.regions)
 

@@ -12,13 +12,13 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 Bytes = NDArray[np.uint8]
 
 # Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. IMAGE: it is not ignored.
-# FOREGROUND, NEAR: it belongs to that voxel set. PREDICTED: p gives it a structure, or the channel's region. TOP: the
-# segmentation has the channel's class or region there. HIT: the ground truth has.
+# FOREGROUND, NEAR: it belongs to that voxel set. PREDICTED: p gives it a structure, or the channel's region.
+# SEGMENTED: the segmentation has the channel's class or region there. HIT: the ground truth has.
 IMAGE = 1
 FOREGROUND = 2
 NEAR = 4
 PREDICTED = 8
-TOP = 16
+SEGMENTED = 16
 HIT = 32
 NUM_CELLS = 64
 

@@ -59,6 +59,7 @@ class Choice:
 
     Attributes:
         main: the voxel set of what is shown over one set: the user's, else near, else the first that was evaluated.
+        error: the ECE over it.
         judging_set: the set whose ECE judges calibration: the user's, else near, else the image, else none.
         segmentation: Dice, and HD95 if surfaces were measured: in voxels where images have no spacing.
         scores: NLL and Brier per foreground voxel, if they were counted.
@@ -70,6 +71,7 @@ class Choice:
     """
 
     main: Voxels
+    error: Metric
     judging_set: Voxels | None
     segmentation: list[Metric]
     scores: list[Metric]
@@ -97,8 +99,10 @@ def choose(
     if judging_set is not None:
         errors = [Metric("ECE", judging_set)]
         judging = [*scores[:1], *errors]
+    main = asked or ("near" if "near" in evaluated else evaluated[0])
     return Choice(
-        main=asked or ("near" if "near" in evaluated else evaluated[0]),
+        main=main,
+        error=Metric("ECE", main),
         judging_set=judging_set,
         segmentation=segmentation,
         scores=scores,

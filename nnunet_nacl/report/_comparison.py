@@ -25,9 +25,9 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.nnunet import calibration_of
 from nnunet_nacl.patients import patient_numbers
-from nnunet_nacl.report._choice import Choice, Metric, choose
+from nnunet_nacl.report._choice import DICE, Choice, Metric, choose
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report._statistics import Order, order
+from nnunet_nacl.report._statistics import Difference, Order, differences, order
 
 Results = Mapping[str, FolderResult]
 """Method -> result."""
@@ -96,10 +96,13 @@ class Comparison:
         }
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
-    def file_states(self, case: str) -> dict[str, dict[str, FileState | None]]:
-        """Return the states of a case's files when each method was evaluated."""
-        row = self.cases.index(case)
-        return {name: result.counted[row][1] for name, result in self.results.items()}
+    @cached_property
+    def file_states(self) -> dict[str, dict[str, dict[str, FileState | None]]]:
+        """Case -> method -> the states of its files when they were evaluated."""
+        return {
+            case: {name: result.counted[row][1] for name, result in self.results.items()}
+            for row, case in enumerate(self.cases)
+        }
 
     @cached_property
     def estimates(self) -> dict[Metric, dict[str, Estimate]]:
@@ -130,11 +133,24 @@ class Comparison:
                     found.setdefault(name, {})[structure] = missed.size
         return found
 
-    def order(self, metric: Metric) -> Order:
-        """Sort the methods by a metric, but for those that find nothing of a structure: none of these is best."""
-        estimates = self.estimates[metric]
-        found = {name: own for name, own in estimates.items() if name not in self.finds_nothing}
-        return order(found, metric.definition.higher_is_better)
+    @cached_property
+    def differences(self) -> dict[Metric, dict[str, Difference]]:
+        """Metric that is shown -> other method -> its difference to the baseline."""
+        shown = self.choice.leading + self.choice.paper
+        return {metric: differences(self.estimates[metric]) for metric in shown}
+
+    @cached_property
+    def orders(self) -> dict[Metric, Order]:
+        """Metric that is shown -> the methods' order, but for those that find nothing of a structure."""
+        orders = {}
+        for metric in [*self.choice.leading, *self.choice.paper, Metric("HD95_voxels")]:
+            found = {
+                name: estimate
+                for name, estimate in self.estimates[metric].items()
+                if name not in self.finds_nothing
+            }
+            orders[metric] = order(found, metric.definition.higher_is_better)
+        return orders
 
     @cached_property
     def reliability(self) -> dict[Voxels, dict[str, Reliability]]:
@@ -150,24 +166,33 @@ class Comparison:
             for voxels in self.voxels
         }
 
-    def by_case(self, metric: Metric) -> pd.DataFrame:
-        """Return the metric of each case, (cases, methods); for a segmentation, the mean over its structures."""
-        values = {
-            name: result.values(metric.name, metric.voxels) for name, result in self.results.items()
-        }
-        return pd.DataFrame(values, self.cases)
+    @cached_property
+    def by_case(self) -> dict[Metric, pd.DataFrame]:
+        """Dice, the mean over structures, and ECE -> the values of each case, (cases, methods)."""
+        frames = {}
+        for metric in (DICE, self.choice.error):
+            values = {
+                name: result.values(metric.name, metric.voxels)
+                for name, result in self.results.items()
+            }
+            frames[metric] = pd.DataFrame(values, self.cases)
+        return frames
 
-    def by_structure(self, metric: Metric) -> pd.DataFrame:
-        """Return the metric of each structure, (structures, methods): a mean over cases, or of all their voxels."""
+    @cached_property
+    def by_structure(self) -> dict[Metric, pd.DataFrame]:
+        """Dice, HD95 and ECE -> (structures, methods): means over cases, or ECE of all their voxels."""
         meaning = self.results[self.names[0]].meaning
-        values = {
-            name: [
-                result.estimate(metric.name, metric.voxels, label=structure).value
-                for structure in meaning.structures
-            ]
-            for name, result in self.results.items()
-        }
-        return pd.DataFrame(values, meaning.names)
+        frames = {}
+        for metric in [*self.choice.segmentation, self.choice.error]:
+            values = {
+                name: [
+                    result.estimate(metric.name, metric.voxels, label=structure).value
+                    for structure in meaning.structures
+                ]
+                for name, result in self.results.items()
+            }
+            frames[metric] = pd.DataFrame(values, meaning.names)
+        return frames
 
 
 Comparable = Mapping[str, Results] | Sequence[Comparison]

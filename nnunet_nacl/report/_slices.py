@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import FileState
 from nnunet_nacl.nnunet import LabelMap, NpzChannels, Reader, first_channel, training_image
 from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
-from nnunet_nacl.report._choice import Metric
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import ByName, Floats, Labels, Singles
 
@@ -35,7 +34,7 @@ _NUM_SLICES = 6  # of each case, and the one with the largest structures
 
 def chosen_cases(comparison: Comparison) -> dict[str, str]:
     """Return case -> why it is shown: chosen by the mean of the methods' ECE, and by how much the methods differ."""
-    errors = comparison.by_case(Metric("ECE", comparison.choice.main))
+    errors = comparison.by_case[comparison.choice.error]
     means = errors.mean(axis=1, skipna=False).dropna()
     order = list(means.sort_values(kind="stable").index)
     if len(order) < 2:
@@ -86,7 +85,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         case: its name.
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
-    states = comparison.file_states(case)
+    states = comparison.file_states[case]
     baseline = comparison.names[0]  # the others' ground truth, labels and reader are the same
     origin = comparison.results[baseline].origin
     reader = Reader(origin.reader)

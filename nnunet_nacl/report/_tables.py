@@ -11,9 +11,9 @@ import pandas as pd
 
 from nnunet_nacl.files import csv_text, printable
 from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Interval, Voxels
-from nnunet_nacl.report._choice import DICE, Metric, voxels_text
+from nnunet_nacl.report._choice import Metric, voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all, of_each
-from nnunet_nacl.report._statistics import LEVEL, differences
+from nnunet_nacl.report._statistics import LEVEL
 
 _BOLD = "Bold: significantly better than all others on these cases."
 _EXPECTED = (
@@ -185,7 +185,7 @@ def metric_columns(
     columns = {}
     for metric in metrics:
         estimates = comparison.estimates[metric]
-        best = comparison.order(metric).best
+        best = comparison.orders[metric].best
         digits = metric.definition.digits
         columns[metric.head] = [
             Cell(own.value, own.interval, digits=digits, is_bold=name == best)
@@ -202,7 +202,7 @@ def metric_columns(
 def methods_table(comparison: Comparison) -> Table:
     """Make the table of segmentation, scores and ECE, ordered by the metric that judges calibration."""
     metrics = comparison.choice.leading
-    ordered = comparison.order((comparison.choice.judging or metrics)[0]).names
+    ordered = comparison.orders[(comparison.choice.judging or metrics)[0]].names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=True)
     notes = [f"Cases: {len(comparison.cases)}."]
@@ -243,9 +243,9 @@ def differences_table(comparison: Comparison) -> Table:
     columns = {
         metric.head: [
             Cell(gap.value, gap.interval, gap.p_holm, metric.definition.digits, signed=True)
-            for gap in differences(comparison.estimates[metric]).values()
+            for gap in gaps.values()
         ]
-        for metric in comparison.choice.leading + comparison.choice.paper
+        for metric, gaps in comparison.differences.items()
     }
     note = (
         f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
@@ -258,12 +258,11 @@ def differences_table(comparison: Comparison) -> Table:
 
 def structures_table(comparison: Comparison) -> Table:
     """Make the table of Dice, HD95 and class ECE of each structure."""
-    error = Metric("ECE", comparison.choice.main)
+    error = comparison.choice.error
     columns = {}
-    for metric in [*comparison.choice.segmentation, error]:
+    for metric, values in comparison.by_structure.items():
         head, arrow = metric.head.rsplit(maxsplit=1)
         title = f"class {head}" if metric.voxels else head
-        values = comparison.by_structure(metric)
         for name in values:
             columns[f"{title} {name} {arrow}"] = column(
                 values[name], digits=metric.definition.digits
@@ -274,9 +273,9 @@ def structures_table(comparison: Comparison) -> Table:
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 
-def scores_table(comparison: Comparison) -> Table:
+def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Make the table of further metrics: pooled ones, means over cases, and the two parts of NLL and Brier."""
-    voxels = comparison.choice.main
+    voxels = voxels or comparison.choice.main
     methods = comparison.reliability[voxels].values()
     columns = {}
     for metric in sorted(CALIBRATION_METRICS.values(), key=lambda one: one.further == "mean"):
@@ -304,11 +303,10 @@ def scores_table(comparison: Comparison) -> Table:
 
 def cases_table(comparison: Comparison) -> Table:
     """Make the table of Dice and ECE of every case and method."""
-    metrics = (DICE, Metric("ECE", comparison.choice.main))
     columns = {
-        f"{metric.name} {name}": column(comparison.by_case(metric)[name])
+        f"{metric.name} {name}": column(values[name])
         for name in comparison.names
-        for metric in metrics
+        for metric, values in comparison.by_case.items()
     }
     note = f"Dice: mean over the structures. ECE: {voxels_text(comparison.choice.main)}."
     return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")

@@ -177,7 +177,7 @@ def to_svg(figure: Figure) -> str:
 
 
 def reliability_curves(
-    comparison: Comparison, curves: Sequence[Curve], title: str, ax: Axes
+    names: Sequence[str], curves: Sequence[Curve], voxels: Voxels, title: str, ax: Axes
 ) -> None:
     """Curves of methods in one diagram, and each bin's share of the voxels below.
 
@@ -191,7 +191,7 @@ def reliability_curves(
     if any(curve.expected is None for curve in curves):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in curves:
-        style: Any = {**style_of(comparison.names, curve.name), "markersize": 3.5, "linewidth": 1.2}
+        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         color = style["color"]
         solid = ~curve.is_faint
         if curve.expected is not None:
@@ -219,7 +219,7 @@ def reliability_curves(
         xlim=(0, 1),
         ylim=(0, 1),
         yticks=(0, 1),
-        xlabel=f"confidence, {voxels_text(comparison.choice.main)}",
+        xlabel=f"confidence, {voxels_text(voxels)}",
         ylabel="share of\nvoxels",
     )
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
@@ -257,16 +257,19 @@ def reach(estimate: Estimate) -> Floats:
 
 
 def reliability_panels(
-    comparison: Comparison, *, overlaid: bool = False, title: str | None = None
+    comparison: Comparison,
+    voxels: Voxels | None = None,
+    *,
+    overlaid: bool = False,
+    title: str | None = None,
 ) -> list[Panel]:
     """Return a diagram for each method, or one of all of them; with regions, for each region."""
-    of_methods = [
-        method.curves for method in comparison.reliability[comparison.choice.main].values()
-    ]
+    voxels = voxels or comparison.choice.main
+    of_methods = [method.curves for method in comparison.reliability[voxels].values()]
     alone = ([curve] for curves in of_methods for curve in curves)
     title = comparison.dataset if title is None else title
     return [
-        partial(reliability_curves, comparison, curves, title)
+        partial(reliability_curves, comparison.names, curves, voxels, title)
         for curves in (zip(*of_methods, strict=True) if overlaid else alone)
     ]
 

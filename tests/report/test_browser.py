@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results, write_report
 from tests.conftest import opened
 from tests.generated import write_folder
-from tests.report.generated import NAMED, make_result
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +49,8 @@ def test_it_fits_and_says_nothing(show: Open, page_file: Path, width: int, heigh
     sizes = page.evaluate(
         "[...document.querySelectorAll('svg')].filter(s => s.clientWidth).map(s => [s.clientWidth, s.clientHeight])"
     )
-    # On top, curves; of one voxel set, curves and 3 methods; 2 trade-offs, radar, 3 rankings; 4 cases with reliability.
-    assert len(sizes) == 1 + 1 + 3 + 2 + 1 + 3 + 4 * (1 + 2 + 2 * 3)
+    # On top, curves; of 3 voxel sets, curves and 3 methods; 2 trade-offs, radar, 3 rankings; 4 cases with reliability.
+    assert len(sizes) == 1 + 3 * (1 + 3) + 2 + 1 + 3 + 4 * (1 + 2 + 2 * 3)
     assert all(100 < one_width <= width and one_height > 100 for one_width, one_height in sizes)
     ink, paper = (
         page.evaluate(f"getComputedStyle(document.body).{one}").removeprefix("rgb(").removesuffix(")").split(", ")
@@ -78,28 +76,12 @@ def test_sorting(show: Open, page_file: Path) -> None:
     assert head.get_attribute("aria-sort") == "descending"
 
 
-def test_one_switch(show: Open, page_file: Path) -> None:
-    """Near at first; then the set that is chosen, by mouse or keyboard; the first screen stays near."""
+def test_one_voxel_set_is_open_at_first(show: Open, page_file: Path) -> None:
     page = show(page_file)
-    shown = "[...document.querySelectorAll('.of-set')].filter(s => s.clientHeight).map(s => s.className)"
-    assert page.evaluate(shown) == ["of-set near"]
-    page.locator("#set-union").check()
-    assert page.evaluate(shown) == ["of-set union"]
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate(shown) == ["of-set image"]
-    assert page.locator(".first svg").is_visible()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_data_set_without_the_chosen_voxels_shows_those_it_has(show: Open, tmp_path: Path) -> None:
-    result = {"x": make_result(cases=NAMED[:2])}
-    without = {"x": make_result(cases=NAMED[:2], settings=Settings(voxels=("foreground", "union")))}
-    write_report({"Dataset001_A": result, "Dataset002_B": without}, tmp_path / "report.html")
-    page = show(tmp_path / "report.html")
-    shown = "[...document.querySelectorAll('.of-set')].filter(s => s.clientHeight).map(s => s.className)"
-    assert page.evaluate(shown) == ["of-set near", "of-set foreground", "of-set union"]
-    page.locator("#set-union").check()
-    assert page.evaluate(shown) == ["of-set union", "of-set union"]
+    opened_sets = "[...document.querySelectorAll('[id$=-reliability] ~ details[open] > summary')].map(s => s.innerText)"
+    assert page.evaluate(opened_sets)[0] == "Near the structures"
+    page.get_by_text("Over the union", exact=True).click()
+    assert page.evaluate(opened_sets)[:2] == ["Near the structures", "Over the union"]
 
 
 def test_pictures(show: Open, deep_page_file: Path) -> None:

@@ -28,7 +28,7 @@ def test_shared_cases() -> None:
     assert comparison.notes == [
         "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
-    errors = comparison.by_case(Metric("ECE", "foreground"))["one"]
+    errors = comparison.over("foreground").by_case[Metric("ECE", "foreground")]["one"]
     assert errors.tolist() == one.values("ECE", "foreground")[2:].tolist()
 
 

@@ -15,7 +15,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import Metric, compare_methods, read_results, write_report
-from nnunet_nacl.report._page import first_screen
+from nnunet_nacl.report._page import Section
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
@@ -93,6 +93,10 @@ def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -
     return page_of(file)
 
 
+def section_of(results: dict[str, FolderResult]) -> Section:
+    return Section("d1", compare_methods(results), Path(), None, None)
+
+
 def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     page = page_of(page_file)
     comparison = compare_methods(read_results([*runs.values()])["Dataset004_Demo"])
@@ -112,19 +116,16 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     # Each case has its own reliability, as in the paper's figure 11, whose legend has the ECE of that case
     (worst,) = [case for case, title in chosen_cases(comparison).items() if title == "Worst calibrated case"]
     (label,) = [one for one in page.svg_labels if one.startswith(f"{worst}. accuracy")]
-    assert f"soft ({comparison.by_case(Metric('ECE', 'near')).loc[worst, 'soft']:.3f})" in label
+    assert f"soft ({comparison.by_case[Metric('ECE', 'near')].loc[worst, 'soft']:.3f})" in label
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
-    told = first_screen(compare_methods(results))
-    assert {one.name: one.verdict.value for one in told.assessed} == {
-        "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
-    }  # fmt: skip
-    assert told.assessed[0].name == "true"
-    assert told.order.leaders == ["true"]
+    assert [(one.name, one.verdict.value) for one in section_of(results).assessed][::2] == [
+        ("true", "as sure as it should be"), ("soft", "not sure enough"),
+    ]  # fmt: skip
     first = write(tmp_path, results).text.partition("Further tables")[0]
     assert "Near is more than 95" not in first
     for who, verdict, right in (
@@ -154,7 +155,7 @@ def test_a_method_that_finds_nothing_is_named_first_and_never_best(tmp_path: Pat
         results["true"] = replace(results["true"], counts=replace(counts, segmentation_metrics=measured))
         comparison = compare_methods(results)
         assert comparison.finds_nothing == found
-        order, table = comparison.order(Metric("NLL_per_foreground", "image")), table_of("methods", comparison)
+        order, table = comparison.orders[Metric("NLL_per_foreground", "image")], table_of("methods", comparison)
         is_bold = any(cells[table.rows.index("true")].is_bold for cells in table.columns.values())
         assert (order.best == "true", table.rows[-1] == "true", is_bold) == ((not found), bool(found), not found)
     text = re.sub(r"\s+", " ", write(tmp_path, results).text).partition("Further tables")[0]
@@ -176,10 +177,10 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     assert (
         rows[0]
         == rows[1]
-        == [*compare_methods(results).order(Metric("NLL_per_foreground", "image")).names]
+        == [*compare_methods(results).orders[Metric("NLL_per_foreground", "image")].names]
         != [*results]
     )
-    near = text.partition('id="d1-reliability"')[2].partition('<div class="of-set near">')[2]
+    near = text.partition('id="d1-reliability"')[2].partition("<summary>Near the structures")[2]
     assert near.partition("<details>")[0].count("<svg") == 1  # where the menu leads
 
 
@@ -192,9 +193,14 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     applied = '{"calibration": {"method": "temperature"}, "applied": {"pred_folder": "predictions/0.4"}}'
     (folder / "calibration_applied.json").write_text(applied)
     results["m3"] = placed_in(results["m3"], folder)
-    told = first_screen(compare_methods(results))
-    names = told.order.names
-    assert [one.name for one in told.assessed] == [name for name in names if name in {"m0", names[0], "m3"}] != names
+    section = section_of(results)
+    names = section.comparison.orders[Metric("NLL_per_foreground", "image")].names
+    assert (
+        [one.name for one in section.assessed]
+        == section.named
+        == [name for name in names if name in {"m0", names[0], "m3"}]
+        != names
+    )
     page = re.sub(r"\s+", " ", write(tmp_path, results).text)
     assert "m3 (calibrated by temperature)" in page
 

@@ -47,7 +47,7 @@ def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
 
 def test_chosen_cases(runs: dict[str, Path]) -> None:
     comparison = read(*runs.values())
-    values = comparison.by_case(Metric("ECE", "foreground"))
+    values = comparison.over("foreground").by_case[Metric("ECE", "foreground")]
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]

@@ -9,8 +9,8 @@ from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods, metric_columns
-from nnunet_nacl.report._statistics import Difference, differences
+from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
+from nnunet_nacl.report._statistics import Difference, differences, order
 from tests.report.generated import make_blurred, make_result, twice, with_dice
 
 ECE = Metric("ECE", "foreground")
@@ -80,7 +80,8 @@ def test_a_pooled_difference_equals_scipys_t_test_where_it_is_a_mean() -> None:
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     found = differences_in(comparison, ECE)
     assert list(found) == ["right", "soft"]
-    base, right = (comparison.by_case(ECE)[name] for name in ("sharp", "right"))
+    by_case = comparison.over("foreground").by_case[ECE]
+    base, right = (by_case[name] for name in ("sharp", "right"))
     assert found["right"].value == pytest.approx(np.mean(right - base), abs=1e-12)
     p = stats.wilcoxon(right, base).pvalue
     assert p == 2 / 2**8
@@ -101,13 +102,13 @@ def test_means_over_structures_of_means_over_cases() -> None:
 
 def test_who_is_told_apart() -> None:
     nll = Metric("NLL_per_foreground", "image")
-    order = compare_methods({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}).order(nll)
-    assert set(order.leaders) == {"one", "other"}
-    assert order.behind == ["far"]
+    found = compare_methods({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}).orders[nll]
+    assert set(found.leaders) == {"one", "other"}
+    assert found.behind == ["far"]
     few = [f"case_0{number}" for number in range(4)]  # p is at least 2 / 2^4
-    order = compare_methods({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}).order(nll)
-    assert (order.leaders, order.behind) == (["one", "other"], [])
-    assert compare_methods({"one": make_result(empty=few, cases=few)}).order(nll).names == []
+    found = compare_methods({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}).orders[nll]
+    assert (found.leaders, found.behind) == (["one", "other"], [])
+    assert compare_methods({"one": make_result(empty=few, cases=few)}).orders[nll].names == []
     # A lower sum because of one case, while most are higher: significant, but the interval holds 0.
     (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
     assert one_case.value < 0
@@ -128,8 +129,8 @@ def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value(
         {name: with_dice(np.array(own)[:, None]) for name, own in (("a", careful), ("b", empty))}
     )
     assert differences_in(comparison, DICE)["b"].is_significant()
-    order = comparison.order(DICE)
-    assert (order.names, order.behind) == (["a", "b"], [])
+    found = comparison.orders[DICE]
+    assert (found.names, found.behind) == (["a", "b"], [])
 
 
 @pytest.mark.parametrize("name", ["over_confidence", "share"])
@@ -140,10 +141,8 @@ def test_where_neither_direction_is_better_none_is_best(name: str) -> None:
         comparison = compare_methods(dict(reversed(comparison.results.items())))
     metric = Metric(name, "near")
     assert any(one.is_significant() for one in differences_in(comparison, metric).values())
-    order = comparison.order(metric)
-    assert (order.names, order.leaders, order.behind) == (comparison.names, comparison.names, [])
-    (cells,) = metric_columns(comparison, [metric]).values()
-    assert not any(cell.is_bold for cell in cells)
+    found = order(comparison.estimates[metric], None)
+    assert (found.names, found.leaders, found.behind, found.best) == (comparison.names, comparison.names, [], None)
 
 
 def test_choosing_the_best_costs_significance() -> None:
@@ -172,7 +171,7 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
                 [difference.value, *difference.interval, difference.p_holm],
                 atol=1e-9,
             )
-        assert by_patient.order(metric) == one.order(metric)
+    assert by_patient.orders == one.orders
     narrow, wide = (differences_in(there, DICE)["other"] for there in (naive, by_patient))
     assert narrow.interval[1] - narrow.interval[0] < 0.8 * (wide.interval[1] - wide.interval[0])
     assert narrow.p_holm < wide.p_holm

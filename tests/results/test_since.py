@@ -35,6 +35,13 @@ def test_who_keeps_the_promise(data: str) -> None:
     stated(PAGE, *(one[metric] for one in (best, dice_ce) for metric in ("Dice", "NLL")), ce["NLL"])
 
 
+@pytest.mark.parametrize("data", list(ROWS))
+def test_nacl_of_the_paper_is_under_confident(data: str) -> None:
+    nacl, ce = (ROWS[data].loc[name] for name in ("NACL", "CE"))
+    assert nacl["over_confidence"] < -PROMISE["ECE_near"]
+    assert nacl["NLL"] > ce["NLL"] + PROMISE["NLL"]
+
+
 def test_the_promise() -> None:
     assert PROMISE == {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 

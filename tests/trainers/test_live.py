@@ -65,12 +65,12 @@ def test_figures(regions: bool, ignore: bool) -> None:
         hits = ((value > 0.5) if regions else value.argmax(0)) == truth
         over.append((confidence - hits).mean())
         errors.append(ece(confidence, hits))
-    figures, top = epoch.values(), np.concatenate(maxima)
+    figures, highest = epoch.values(), np.concatenate(maxima)
     assert figures["ece"] == pytest.approx(np.mean(errors), abs=1e-6)
     assert figures["over_confidence"] == pytest.approx(np.mean(over), abs=1e-6)
     quantiles = [figures[name] for name in MAX_LOGIT_QUANTILES]
-    assert quantiles == pytest.approx(np.percentile(top, [5, 25, 50, 75, 95]), abs=0.07)
-    assert figures[MAX_LOGIT_HISTOGRAM] == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
+    assert quantiles == pytest.approx(np.percentile(highest, [5, 25, 50, 75, 95]), abs=0.07)
+    assert figures[MAX_LOGIT_HISTOGRAM] == np.histogram(np.clip(highest, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
 
 
 def test_many_voxels_keep_their_digits() -> None:

@@ -34,7 +34,7 @@ _LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
     """Return the paper's radar plot."""
-    return [partial(radar, comparison, Metric("ECE", comparison.choice.main))]
+    return [partial(radar, comparison, comparison.choice.error)]
 
 
 def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:

@@ -116,8 +116,7 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     metrics = [DICE]
     if len(comparison.choice.segmentation) > 1:
         metrics.append(Metric("HD95_voxels"))
-    if voxels in comparison.voxels:
-        metrics += comparison.over(voxels).choice.paper
+    metrics += [metric for metric in comparison.choice.paper if metric.voxels == voxels]
     columns = metric_columns(comparison, metrics)
     means = published().query("structure == ''")
     # Several tables have some values

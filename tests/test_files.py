@@ -82,8 +82,6 @@ def test_json(tmp_path: Path) -> None:
     file.write_text('{"bins": 15, "voxels": [1, 2, 3, 4, 5]}')  # say, by another version: a page of errors helps nobody
     with pytest.raises(ValueError, match=rf"{file} is not as expected: voxels\.0: [^;]*; voxels\.1: [^;]*; [^;]*$"):
         read_json(file, Settings)
-    with pytest.raises(FileNotFoundError, match=r"b\.json does not exist\."):
-        read_json(tmp_path / "b.json", Settings)
 
 
 def test_formulas_are_text_in_csv(tmp_path: Path) -> None:

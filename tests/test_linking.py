@@ -1,6 +1,5 @@
 """link and unlink in a Python environment made for it; nnU-Net finds the trainers by the variable that it then has."""
 
-import errno
 import os
 import subprocess
 import sysconfig
@@ -74,10 +73,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "site-packages" / linking.PTH_NAME
 
 
-def test_site_packages_that_cannot_be_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_only(path: Path, **_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", str(path))
-
+def test_site_packages_that_cannot_be_written(file: Path) -> None:
     with pytest.raises(OSError, match=r"site-packages.* export nnUNet_extTrainer=") as raised:
         linking.link()
     line = str(raised.value).partition("start-up file: ")[2]
@@ -87,10 +83,6 @@ def test_site_packages_that_cannot_be_written(file: Path, monkeypatch: pytest.Mo
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert shown.stdout == f"{after}{trainers_path()}"
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", read_only)  # Linux says so of a missing file, too
-        with pytest.raises(OSError, match=r"Read-only.* export nnUNet_extTrainer="):
-            linking.link()
     file.parent.mkdir()
     file.symlink_to(file.with_name("precious"))
     linking.link()

@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterable
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -46,6 +47,7 @@ IMPORTS = {
 }
 """What each part imports of the others, no more and no less."""
 ALL_PARTS = sorted({*IMPORTS, "commands", "cli"})
+projects_of_modules = cache(packages_distributions)
 
 
 def files_of(part: str) -> list[Path]:
@@ -86,7 +88,7 @@ def test_the_table_has_no_circle() -> None:
 def distributions(files: Iterable[Path]) -> set[str]:
     """The projects whose modules the files import, as pyproject.toml spells them."""
     names = {name.partition(".")[0] for file in files for name in imported(file)}
-    found = packages_distributions()
+    found = projects_of_modules()
     return {canonical(project) for name in names - sys.stdlib_module_names for project in found.get(name, [])}
 
 

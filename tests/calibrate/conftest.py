@@ -14,7 +14,7 @@ from nnunet_nacl.calibrate import _head
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet import read_checkpoint
-from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set, load_predictor
+from tests.conftest import KINDS, TRAINER, NNUNet, Planned, Trained, copy_data_set, load_predictor
 
 CASES = [f"toy_{number}" for number in range(6)]
 
@@ -51,6 +51,12 @@ def copy_of(
         return Copy(nnunet, model, raw, preprocessed)
 
     return make
+
+
+@pytest.fixture
+def copy(copy_of: Callable[[str, str, str], Copy]) -> Copy:
+    """Of the model that most tests share."""
+    return copy_of("labels", "2d_small", TRAINER)
 
 
 def open_fold(model: Path, *, mirroring: bool = False) -> TrainedFold:

@@ -37,15 +37,6 @@ def test_arrays_tensors_and_rows_agree() -> None:
     assert of_tensor.numpy() == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_fit_where_torch_records_no_gradients() -> None:
-    logits, labels = drawn()
-    layer = (np.eye(3, dtype=np.float32), np.zeros(3, np.float32))
-    expected = Temperature.fit(logits, labels), Head.fit(logits, labels, layer)
-    with torch.inference_mode():
-        given = torch.from_numpy(logits)
-        assert (Temperature.fit(given, labels), Head.fit(given, labels, layer)) == expected
-
-
 def test_comparison_has_the_scores_of_an_evaluation() -> None:
     logits, labels = drawn()
     frame = compare(logits, labels)

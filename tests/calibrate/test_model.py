@@ -57,10 +57,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
     assert kept.items() <= files_of(copy.model).items()
 
 
-def test_a_stock_nnunet_predicts_with_it(
-    copy_of: Callable[..., Copy], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_a_stock_nnunet_predicts_with_it(copy: Copy, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = export_model(copy.model).rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     before = {file for file in model.rglob("*") if file.is_file()}
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "-f", "0"]
@@ -110,8 +107,7 @@ def files_of(model: Path) -> dict[str, bytes]:
     return {str(file.relative_to(model)): file.read_bytes() for file in model.rglob("*") if file.is_file()}
 
 
-def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_each_run_leaves_its_own_files(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     fold = copy.model / "fold_0"
     calibrate(copy.model, 0, method="temperature", save_probabilities=True)
     assert (fold / "validation_calibrated").is_dir()
@@ -133,8 +129,7 @@ def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch
         calibrate(copy.model, 0, checkpoint="checkpoint_mine.pth")
 
 
-def test_a_fold_that_was_trained_again(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_a_fold_that_was_trained_again(copy: Copy, tmp_path: Path) -> None:
     calibrate(copy.model, 0, method="temperature", save_probabilities=True)
     preprocessed = copy.preprocessed
     moved = shutil.copytree(copy.model, tmp_path / copy.model.name)
@@ -149,10 +144,7 @@ def test_a_fold_that_was_trained_again(copy_of: Callable[..., Copy], tmp_path: P
             Predictions.of_model(model, [0], validation="validation_calibrated", preprocessed=preprocessed)
 
 
-def test_a_run_that_is_stopped_leaves_the_earlier_calibration(
-    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_a_run_that_is_stopped_leaves_the_earlier_calibration(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     fold = copy.model / "fold_0"
     calibrate(copy.model, 0, method="head", save_probabilities=True)
     earlier = files_of(copy.model)
@@ -176,12 +168,11 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(
 
 
 def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
-    copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    copy: Copy, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out_of_memory(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    copy = copy_of("labels", "2d_small", TRAINER)
     model = copy.model.rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     shutil.copytree(model / "fold_0", model / "fold_1")
     rewrite(model, lambda weights: {key: value * torch.nan for key, value in weights.items()})
@@ -214,9 +205,8 @@ def spoil(copy: Copy, case: str) -> None:
 
 
 def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
-    copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    copy: Copy, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
     (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": [], "val": CASES}]))
     spoil(copy, "toy_0")
     predicted: list[object] = []
@@ -249,8 +239,7 @@ def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
         assert np.array_equal(again, expected)
 
 
-def test_unseen_cases(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_unseen_cases(copy: Copy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (copy.model / "fold_0").rename(copy.model / "fold_all")
     with pytest.raises(ValueError, match=r"with -i IMAGES -gt LABELS, or .* calibrate LABELS PREDICTIONS -o FIT\.json"):
         calibrate(copy.model, "all")
@@ -286,9 +275,8 @@ def test_unseen_cases(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPa
     calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
 
 
-def test_folds_of_few_cases_share_a_temperature(copy_of: Callable[..., Copy]) -> None:
+def test_folds_of_few_cases_share_a_temperature(copy: Copy) -> None:
     """Fitted to the cases of all folds, each as the fold predicts it that has not seen it."""
-    copy = copy_of("labels", "2d_small", TRAINER)
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
     splits = [{"train": CASES[3:], "val": CASES[:3]}, {"train": CASES[:3], "val": CASES[3:]}]
     (copy.preprocessed / "splits_final.json").write_text(json.dumps(splits))
@@ -320,8 +308,7 @@ def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
-def test_nnunets_own_commands_in_a_calibrated_model(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_nnunets_own_commands_in_a_calibrated_model(copy: Copy, tmp_path: Path) -> None:
     calibrate(copy.model, 0, method="temperature")
     ours = {name: data for name, data in files_of(copy.model).items() if "calibrat" in name}
     run = copy.nnunet.run
@@ -358,8 +345,7 @@ def test_nnunets_own_commands_in_a_calibrated_model(copy_of: Callable[..., Copy]
         assert np.array_equal(*saved)
 
 
-def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("labels", "2d_small", TRAINER)
+def test_data_that_changed_since_the_training(copy: Copy) -> None:
     write_summary(copy.model / "fold_0", CASES[1:5])
     with pytest.raises(ValueError, match=r"s_final\.json has changed since fold 0 was trained: toy_0 is a validat"):
         calibrate(copy.model, 0)
@@ -374,14 +360,3 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
     plans.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json has changed since .* spacing is \[3\.0, 3\.0\], and \[1"):
         calibrate(copy.model, 0, overwrite=True)
-
-
-def test_a_call_checks_at_once(copy_of: Callable[..., Copy]) -> None:
-    """What is missing is found before the first fold is asked for, as by a generator it would not."""
-    model = copy_of("labels", "2d_small", TRAINER).model
-    with pytest.raises(FileNotFoundError, match=r"fold_2/checkpoint_final\.pth does not exist"):
-        calibrate_model(model, [0, 2])
-    with pytest.raises(ValueError, match="method: expected temperature or head; got 'temprature'"):
-        calibrate_model(model, [0], method="temprature")
-    with pytest.raises(ValueError, match="images and labels go together"):
-        calibrate_model(model, ["all"], images=model)

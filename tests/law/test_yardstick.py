@@ -88,23 +88,6 @@ def test_no_distortion_beats_the_truth(uncertain: Uncertain, axes: int, classes:
     check_law(uncertain, axes, classes, regions, volumes=2, draws=5)
 
 
-@pytest.mark.parametrize("regions", [False, True])
-def test_scores_of_the_truth(regions: bool) -> None:
-    """NLL and Brier per foreground voxel are the posterior's entropy and variance over its expected foreground."""
-    volumes = draw("outlines", 2, 3, volumes=2)
-    cases = evaluate(volumes, distort(volumes, TRUTH, regions=regions), settings=Settings(voxels=SETS), regions=regions)
-    entropy = variance = foreground = 0.0
-    for volume in volumes:
-        events = [volume.tails, 1 - volume.tails] if regions else [volume.posterior]
-        entropy -= sum(float((p * np.log(np.where(p > 0, p, 1))).sum()) for p in events)
-        q = volume.tails if regions else volume.posterior
-        variance += float((q * (1 - q)).sum())
-        foreground += float(volume.tails.sum() if regions else volume.tails[0].sum())
-    found = figures(cases)
-    assert found["NLL_per_foreground", "image"] == pytest.approx(entropy / foreground)
-    assert found["Brier_per_foreground", "image"] == pytest.approx(variance / foreground)
-
-
 # The generator, without which the law would show nothing
 
 

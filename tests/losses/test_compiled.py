@@ -10,8 +10,6 @@ from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
-from torch._inductor import metrics
-from torch._inductor.utils import run_and_get_code
 from torch.profiler import ProfilerActivity, profile
 
 from nnunet_nacl import losses
@@ -190,17 +188,6 @@ def test_full_resolution_keeps_its_own_code() -> None:
     assert {*regions_run(loss, smaller[0])}.isdisjoint(before)
 
 
-@pytest.mark.usefixtures("tracing")
-def test_many_losses_in_one_process() -> None:
-    """torch compiles a function at most eight times; here, two."""
-    logits, labels = draw()
-    with torch._dynamo.config.patch(cache_size_limit=2):
-        for number in range(4):
-            loss = losses.FocalLoss(gamma=1.5 + number, compiled=True)
-            loss(logits.float(), labels)
-            assert loss.compiled
-
-
 @pytest.mark.usefixtures("compiling")
 def test_without_a_compiler_it_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -236,21 +223,6 @@ def test_with_inductor(name: str, regions: bool) -> None:
     for logits, target in of_scales("2d", regions=regions, ignore=regions):
         check(loss, logits, target, rtol=3e-6)  # on a CPU, what it compiles adds up one by one, in single precision
     assert counters["stats"]["unique_graphs"] <= MOST
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("compiling")
-def test_few_kernels_and_labels_are_checked_in_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not anew for each class and neighbor: wherever a label is checked, the code holds what stands for a wrong one."""
-    monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
-    metrics.reset()
-    logits, labels = draw((20, 20, 20))
-    loss = losses.NACLLoss(compiled=True)
-    _, codes = run_and_get_code(value_and_gradient, loss, logits.float(), labels.float())
-    code = "".join(codes)
-    assert 0 < code.count(str(abs(_target._NOT_WHOLE))) <= 6
-    assert "atomic_add" not in code  # as of a gather's gradient
-    assert 0 < metrics.generated_kernel_count <= 8
 
 
 SCALED = 2.0**16

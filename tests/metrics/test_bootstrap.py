@@ -2,23 +2,13 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.metrics import Estimate, mean_of_known, ratio
-from nnunet_nacl.metrics._estimate import resample_weights
+from nnunet_nacl.metrics import Estimate
 
 NAN = float("nan")
 
 
 def mean_interval(values: list[float]) -> tuple[float, float]:
     return Estimate.of_means(np.array(values)[:, None]).interval
-
-
-def test_weights_are_those_of_an_ordinary_bootstrap() -> None:
-    weights = resample_weights(5)
-    assert weights.shape == (2000, 5)
-    drawn = np.random.default_rng(0).integers(0, 5, (2000, 5))
-    assert weights.tolist() == [np.bincount(cases, minlength=5).tolist() for cases in drawn]
-    assert weights is resample_weights(5)  # every metric and method has the same resamples
-    assert not np.array_equal(weights, resample_weights(5, seed=1))
 
 
 def test_interval_of_a_mean_equals_scipys() -> None:
@@ -42,13 +32,6 @@ def test_percentiles_by_hand_of_two_cases_or_more() -> None:
     assert Estimate(lambda _: drawn, np.arange(2), np.ones(2, bool)).interval == (5, 195)
     assert mean_interval([0.25, NAN, 0.75]) == (0.25, 0.75)
     assert np.isnan([mean_interval([0.5]), mean_interval([0.5, NAN]), mean_interval([NAN, NAN])]).all()
-
-
-def test_ratios_and_means_leave_out_what_is_not_defined() -> None:
-    assert ratio(np.array([1.0, 3]), np.array([0.5, 0])).tolist() == pytest.approx([2, NAN], nan_ok=True)
-    values = np.array([[1, 2, NAN], [NAN, NAN, NAN], [NAN, 3, NAN]])
-    assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN, 3], nan_ok=True)
-    assert mean_of_known(np.stack([values, values + 1]))[:, 0].tolist() == [1.5, 2.5]
 
 
 def test_rounding_errors_are_no_differences() -> None:

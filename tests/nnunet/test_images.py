@@ -14,7 +14,8 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.spatial.transform import Rotation
 from skimage import io
 
-from nnunet_nacl.nnunet import Geometry, LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet import LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet._reader import Geometry
 
 LABELS = np.random.default_rng(0).integers(0, 3, (5, 8, 12), np.uint8).repeat(2, 1)
 SITK = Reader("SimpleITKIO")
@@ -137,22 +138,6 @@ def test_the_reader_decides_whether_a_file_must_be_compressed(tmp_path: Path, ve
         file.write_bytes(whole[:-1])
         with pytest.raises(ValueError, match=f"{file} cannot be read: it holds .* bytes, and its header declares"):
             SITK.read_labels(file)
-
-
-@pytest.mark.parametrize("ending", [".nrrd", ".mha"])
-def test_labels_of_one_volume_in_four_dimensions(tmp_path: Path, ending: str) -> None:
-    """As nnU-Net reads them."""
-    labels = np.random.default_rng(0).integers(0, 3, (3, 4, 5)).astype(np.uint8)
-    image = sitk.GetImageFromArray(labels)
-    image.SetSpacing((0.5, 0.6, 2.0))
-    image.SetOrigin((1.0, 2.0, 3.0))
-    for number, written in enumerate((image, sitk.JoinSeries([image]))):
-        sitk.WriteImage(written, str(tmp_path / f"{number}{ending}"))
-    flat, joined = (Reader("SimpleITKIO").read_labels(tmp_path / f"{number}{ending}") for number in (0, 1))
-    np.testing.assert_array_equal(joined.labels, labels)
-    joined.geometry.check_same(flat.geometry)
-    theirs, _ = SimpleITKIO().read_seg(str(tmp_path / f"1{ending}"))
-    np.testing.assert_array_equal(theirs[0], labels)
 
 
 @pytest.mark.parametrize("name", ["SimpleITKIO", "NibabelIO"])

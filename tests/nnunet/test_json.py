@@ -43,11 +43,9 @@ def test_labels_of_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": {"background": 0, "nerve": 1.5}}, "labels.nerve"),
         ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, r"without a gap; got \(0, 3\)"),
         ({"regions_class_order": None}, "regions_class_order"),
         ({"labels": {**REGIONS, "ignore": 2}}, "the ignore label must be 4, the highest; got 2"),
-        ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],
 )
 def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -94,15 +92,6 @@ def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
     message = r"dataset\.json: regions_class_order writes label 1 for ET, which has the labels 3\. .* sorting the keys"
     with pytest.raises(ValueError, match=message):
         read_regions(tmp_path, dict(sorted(BRATS.items())), [1, 2, 3])
-
-
-@pytest.mark.parametrize("text", ["{", "{}", '{"image_reader_writer": "sitk"}'])
-def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
-    described, plans = tmp_path / "dataset.json", tmp_path / "plans.json"
-    described.write_text(json.dumps({"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}))
-    plans.write_text(text)
-    with pytest.raises(ValueError, match=str(plans)):
-        DataSet.read(described)
 
 
 def test_plans_with_nan(tmp_path: Path) -> None:

@@ -18,11 +18,10 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.training.nnUNetTrainer.primus.primus_trainers import nnUNet_Primus_S_Trainer
 from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find
 from torch import nn
-from typing_extensions import Unpack
 
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Shared, Target, _base, _compiled, _target
+from nnunet_nacl.losses import FocalLoss, NACLLoss, _base, _compiled, _target
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, Trained, trainer_on_cpu
@@ -214,23 +213,6 @@ def test_other_trainers(make: Make) -> None:
         make(mixed(find("nnUNetTrainerCELoss"), Recipe("NACL", "Dice")))
 
 
-class Brier(SegmentationLoss):
-    """``Σ_k (p_k - y_k)²`` times a setting of its own."""
-
-    def __init__(self, *, factor: float = 1.0, **shared: Unpack[Shared]) -> None:
-        super().__init__(**shared)
-        self.factor = factor
-        self.sent: torch.device | None = None
-
-    def to(self, device: torch.device) -> "Brier":
-        self.sent = device
-        return self
-
-    def voxel_loss(self, logits: torch.Tensor, target: Target) -> torch.Tensor:
-        p = logits.sigmoid() if target.regions else logits.softmax(1)
-        return self.factor * (p - target.one_hot(p.dtype)).square().sum(1)
-
-
 def of_ones_own(**attributes: object) -> type[nnUNetTrainer]:
     return type("nnUNetTrainerMine", (CalibratedLossMixin, nnUNetTrainer), attributes)
 
@@ -238,16 +220,14 @@ def of_ones_own(**attributes: object) -> type[nnUNetTrainer]:
 @pytest.mark.parametrize("kind", ["labels", "regions_ignore"])
 def test_a_loss_and_a_term_of_ones_own(make: Make, kind: str) -> None:
     """In place of those of a recipe, which gives their settings and the rest."""
-    trainer = make(of_ones_own(loss_class=Brier), kind)
+    assert type(make(of_ones_own(loss_class=FocalLoss), kind).loss.loss) is FocalLoss
+    recipe = Recipe("NACL", "Dice", settings={"gamma": 2.0}, num_epochs=7)
+    trainer = make(of_ones_own(loss_class=FocalLoss, recipe=recipe), kind)
     loss = trainer.loss.loss
-    assert isinstance(loss, Brier)
+    assert (type(loss), loss.gamma, trainer.num_epochs) == (FocalLoss, 2.0, 7)
+    assert isinstance(loss.term, MemoryEfficientSoftDiceLoss)
     assert (loss.regions, loss.ignore_label) == ((True, 3) if kind == "regions_ignore" else (False, None))
-    assert loss.sent == trainer.device
     assert np.isfinite(step(trainer))
-    recipe = Recipe("NACL", "Dice", settings={"factor": 2.0}, num_epochs=7)
-    trainer = make(of_ones_own(loss_class=Brier, recipe=recipe), kind)
-    assert (trainer.loss.loss.factor, trainer.num_epochs) == (2.0, 7)
-    assert isinstance(trainer.loss.loss.term, MemoryEfficientSoftDiceLoss)
     recipe = Recipe("NACL", "DicePP", term_settings={"beta": 0.7})
     trainer = make(of_ones_own(term_class=Tversky, recipe=recipe), kind)
     term = trainer.loss.loss.term

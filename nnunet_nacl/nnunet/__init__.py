@@ -45,7 +45,7 @@ from nnunet_nacl.nnunet._provenance import (
     Provenance,
     calibration_of,
 )
-from nnunet_nacl.nnunet._reader import Geometry, LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet._reader import LabelMap, MisplacedError, Reader
 
 __all__ = [
     "CALIBRATED_NAME",
@@ -57,7 +57,6 @@ __all__ = [
     "SPLITS_NAME",
     "CaseFiles",
     "DataSet",
-    "Geometry",
     "LabelMap",
     "LabelledImages",
     "MisplacedError",

@@ -52,17 +52,6 @@ def recall_threshold(
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
-def fewest_cases(coverage: float = 0.9, *, tails: int = 2) -> int:
-    """Return the fewest calibration cases for ``fit_review`` and ``fit_volume``: 2/α − 1, with α = 1 − coverage.
-
-    A bound, which has one tail, needs 1/α − 1.
-
-    >>> fewest_cases()
-    19
-    """
-    return math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
-
-
 def conformal_rank(num_cases: int, alpha: float, what: str, *, tails: int = 1) -> int:
     """Return the rank of a lower bound among the sorted scores of n calibration cases: ⌊(n + 1) α / tails⌋.
 
@@ -71,7 +60,7 @@ def conformal_rank(num_cases: int, alpha: float, what: str, *, tails: int = 1) -
     """
     rank = math.floor((num_cases + 1) * alpha / tails + _ROUNDING)
     if rank < 1:
-        needed = fewest_cases(1 - alpha, tails=tails)
+        needed = math.ceil(tails / alpha - 1 - _ROUNDING)
         raise TooFewCasesError(
             f"{num_cases} calibration cases are too few: {what} needs at least {needed}."
         )

@@ -35,7 +35,6 @@ from nnunet_nacl.use._structures import (
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
 
-REVIEW_NAME = "review.csv"
 _FORMAT = "review of nnunet_nacl"
 _NUM_LISTED = 10  # cases in the terminal
 _NUM_SLICES = 3  # of each case on the page
@@ -111,7 +110,7 @@ def review_folder(
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     data_set = predictions.data_set
-    file = Path(output or predictions.home / REVIEW_NAME)
+    file = Path(output or predictions.home / "review.csv")
     page = None if html is None else Path(html)
     data_set.check_regions()
     described = file.with_suffix(".json")

@@ -9,33 +9,11 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult, _result, evaluate, format_table, read_result
-from nnunet_nacl.metrics import Settings, evaluate_case
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
 from tests.generated import overlapping_case, read, true_dice, write_overlapping
 from tests.report.generated import make_result
-
-
-def test_by_hand() -> None:
-    # Four voxels of 1 mm in a row; only the first may be a structure, with 0.4, and it is one.
-    p = np.array([[0.6, 1.0, 1.0, 1.0], [0.4, 0.0, 0.0, 0.0]])
-    found = evaluate_case(p, np.array([1, 0, 0, 0]), spacing_mm=[1], settings=Settings(margin_mm=2))
-    near = found["near"].metrics()
-    assert near["share"] == 3 / 4
-    assert near["ECE"] == pytest.approx(0.6 / 3)  # 0.6 sure of background and wrong; two that are sure and right
-    assert near["over_confidence"] == pytest.approx(0.6 / 3)
-    assert "ECE_expected" not in near
-    scores = found["image"].per_foreground()
-    assert scores["NLL_per_foreground"] == pytest.approx(-np.log(0.4))
-    assert scores["Brier_per_foreground"] == pytest.approx(0.6**2 + 0.6**2)
-    # 0.4 of a voxel is expected in the foreground, called background with 0.6, and so never a hit.
-    foreground = found["foreground"].metrics()
-    assert foreground["ECE"] == foreground["ECE_expected"] == pytest.approx(0.6)
-    expected = found["foreground"].expected_classwise
-    assert expected is not None
-    assert expected.count.sum(-1) == pytest.approx([0.4, 0.4])
-    assert expected.hits.sum(-1) == pytest.approx([0, 0.4])
-    assert expected.confidence.sum(-1) == pytest.approx([0.6 * 0.4, 0.4 * 0.4])
 
 
 def test_summary(folders: Folders) -> None:

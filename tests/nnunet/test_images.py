@@ -14,7 +14,8 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.spatial.transform import Rotation
 from skimage import io
 
-from nnunet_nacl.nnunet import Geometry, LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet import LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet._reader import Geometry
 
 LABELS = np.random.default_rng(0).integers(0, 3, (5, 8, 12), np.uint8).repeat(2, 1)
 SITK = Reader("SimpleITKIO")

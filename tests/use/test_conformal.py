@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
 from nnunet_nacl.metrics import THRESHOLDS, Counts, evaluate_case
-from nnunet_nacl.use import TooFewCasesError, fewest_cases, fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use import TooFewCasesError, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._structures import StructureFit
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
@@ -28,18 +29,21 @@ def test_recall_threshold_by_hand() -> None:
     assert recall_threshold([0, 1], 1, 0.5, np.array([0, 0.5])) == 0
 
 
-def test_too_few_cases_are_refused() -> None:
-    assert (fewest_cases(), fewest_cases(0.5), fewest_cases(0.95)) == (19, 3, 39)
-    for needed, fit in (
-        (19, lambda n: recall_threshold(np.zeros(4), n, 0.05, GRID)),
-        (19, lambda n: fit_volume(np.ones(n), np.ones(n), epsilon_ml=1)),
-        (17, lambda n: fit_dice(np.ones(n), np.ones(n))),  # 9 in the half that checks the fit
-        (2, lambda n: fit_dice(np.ones(n), np.ones(n), coverage=0.5)),
-    ):
-        fit(needed)
-        for few in (needed - 1, 0):
-            with pytest.raises(TooFewCasesError, match=r"calibration cases are too few: .* needs at least \d+\.$"):
-                fit(few)
+@pytest.mark.parametrize(
+    ("needed", "said", "fit"),
+    [
+        (19, 19, lambda n: recall_threshold(np.zeros(4), n, 0.05, GRID)),
+        (19, 19, lambda n: fit_volume(np.ones(n), np.ones(n), epsilon_ml=1)),
+        (39, 39, lambda n: fit_volume(np.ones(n), np.ones(n), epsilon_ml=1, coverage=0.95)),
+        (17, 9, lambda n: fit_dice(np.ones(n), np.ones(n))),  # in the half that checks the fit
+        (2, 1, lambda n: fit_dice(np.ones(n), np.ones(n), coverage=0.5)),
+    ],
+)
+def test_too_few_cases_are_refused(needed: int, said: int, fit: Callable[[int], object]) -> None:
+    fit(needed)
+    for few in (needed - 1, 0):
+        with pytest.raises(TooFewCasesError, match=rf"calibration cases are too few: .* needs at least {said}\.$"):
+            fit(few)
 
 
 def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:

@@ -233,7 +233,7 @@ def test_bad_cases_are_named_and_a_structure_that_is_hardly_segmented_has_no_dic
     assert "the quality of the fit is unknown" in stored.summary()  # 17 or 18 cases are too few
 
 
-def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, tmp_path: Path) -> None:
+def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path) -> None:
     dataset_json = new[1] / "dataset.json"
     content = json.loads(dataset_json.read_text())
     dataset_json.write_text(json.dumps({**content, "labels": {"background": 0, "one": 2, "two": 1}}))
@@ -243,9 +243,6 @@ def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, tmp_pa
     (new[1] / f"new_x{ENDING}").rename(new[1] / f"c{ENDING}")
     with pytest.raises(ValueError, match=r"it was fitted to 1 of its cases, such as c, which would look better"):
         review_folder(new[1], fit=fitted)
-    (tmp_path / "changed.json").write_text(json.dumps({**json.loads(fitted.read_text()), "coverage": "high"}))
-    with pytest.raises(ValueError, match=r"changed\.json is not as expected: coverage: "):
-        review_folder(new[1], fit=tmp_path / "changed.json")
 
 
 def test_a_fit_to_argmax_is_not_for_decoded_segmentations(new: tuple[Path, Path], fitted: Path, tmp_path: Path) -> None:

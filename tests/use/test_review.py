@@ -13,7 +13,8 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
-from nnunet_nacl.use import REVIEW_NAME, fit_review, mean_pairwise_dice, ranked_cases, review_folder
+from nnunet_nacl.use import fit_review, review_folder
+from nnunet_nacl.use._review import mean_pairwise_dice, ranked_cases
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -65,7 +66,7 @@ def by_loop(folder: Path, name: str, *, regions: bool) -> dict[str, dict[str, fl
 def test_the_csv_is_what_a_loop_computes(tmp_path: Path, regions: bool) -> None:
     truth, predictions = write_folder(tmp_path, "abc", structure=True, regions=regions)
     review = review_folder(predictions, gt_folder=truth)
-    with (predictions / REVIEW_NAME).open(newline="") as stream:
+    with (predictions / "review.csv").open(newline="") as stream:
         rows = {(row["case"], row["structure"]): row for row in csv.DictReader(stream)}
     errors = []
     for case in "abc":
@@ -213,7 +214,7 @@ def test_bad_cases_are_named_and_the_others_are_written(
     np.savez_compressed(predictions / "c.npz", probabilities=7 * probabilities(predictions, "c"))
     shutil.copy(predictions / f"a{ENDING}", predictions / f"d{ENDING}")
     assert main(["review", str(predictions)]) == 1
-    with (predictions / REVIEW_NAME).open(newline="") as stream:
+    with (predictions / "review.csv").open(newline="") as stream:
         assert {row["case"] for row in csv.DictReader(stream)} == {"a"}
     error = capsys.readouterr().err
     for said in (

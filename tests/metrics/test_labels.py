@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
@@ -66,6 +67,9 @@ def test_a_region_is_a_problem_of_two_classes() -> None:
     truth = generator.random((1, 50)) > 0.5
     p, q = CLASSES.probabilities(both), REGIONS.probabilities(inside)
     np.testing.assert_allclose(p[1:], q, rtol=1e-9, atol=1e-14)
+    for activation, logits, expected in ((CLASSES, both, p), (REGIONS, inside, q)):
+        of_tensor = activation.probabilities(torch.from_numpy(logits)).numpy()
+        np.testing.assert_allclose(of_tensor, expected, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(CLASSES.confidences(p), REGIONS.confidences(q), rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(CLASSES.lowest_confidence(p), REGIONS.lowest_confidence(q), rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(CLASSES.nll(both, truth[0]), REGIONS.nll(inside, truth), rtol=1e-9, atol=1e-14)

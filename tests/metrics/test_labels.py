@@ -57,6 +57,13 @@ def test_what_is_held_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple
     np.testing.assert_array_equal(segment(masks.astype(np.float32), meaning), written)
 
 
+def test_of_equal_probabilities_the_first_class_wins_as_in_nnunet() -> None:
+    p = np.random.default_rng(0).integers(0, 3, (4, 3, 5, 7)) / 4
+    found = segment(p, LabelMeaning(tuple(range(4))))
+    np.testing.assert_array_equal(found, p.argmax(0))
+    assert found.dtype == np.uint8
+
+
 CLASSES, REGIONS = Activation.SOFTMAX, Activation.SIGMOID
 
 

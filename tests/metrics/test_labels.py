@@ -57,11 +57,13 @@ def test_what_is_held_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple
     np.testing.assert_array_equal(segment(masks.astype(np.float32), meaning), written)
 
 
-def test_of_equal_probabilities_the_first_class_wins_as_in_nnunet() -> None:
-    p = np.random.default_rng(0).integers(0, 3, (4, 3, 5, 7)) / 4
+def test_the_first_of_equal_classes_wins_and_a_region_needs_more_than_a_half_as_in_nnunet() -> None:
+    p = np.random.default_rng(0).integers(0, 5, (4, 3, 5, 7)).astype(np.float32) / 4
     found = segment(p, LabelMeaning(tuple(range(4))))
     np.testing.assert_array_equal(found, p.argmax(0))
     assert found.dtype == np.uint8
+    of_regions = LabelManager(BRATS, [1, 2, 3]).convert_probabilities_to_segmentation(p[1:])
+    np.testing.assert_array_equal(segment(p[1:], meaning_of(BRATS, [1, 2, 3])), of_regions)
 
 
 CLASSES, REGIONS = Activation.SOFTMAX, Activation.SIGMOID

@@ -62,19 +62,18 @@ class Choice:
         error: the ECE over it.
         judging_set: the set whose ECE judges calibration: the user's, else near, else the image, else none.
         segmentation: Dice, and HD95 if surfaces were measured: in voxels where images have no spacing.
-        scores: NLL and Brier per foreground voxel, if they were counted.
         judging: NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a
             set. A perfectly calibrated model has the lowest, but not of an ECE over a set that the user chose and that
             labels choose: see the value beside it, if perfectly calibrated.
         paper: the paper's ECE and CECE over each set that labels choose, or over the user's.
-        leading: the columns of the table of methods; without a judging set, the paper's metrics are among them.
+        leading: the columns of the table of methods: NLL and Brier per foreground voxel if they were counted, and
+            without a judging set the paper's metrics.
     """
 
     main: Voxels
     error: Metric
     judging_set: Voxels | None
     segmentation: list[Metric]
-    scores: list[Metric]
     judging: list[Metric]
     paper: list[Metric]
     leading: list[Metric]
@@ -105,7 +104,6 @@ def choose(
         error=Metric("ECE", main),
         judging_set=judging_set,
         segmentation=segmentation,
-        scores=scores,
         judging=judging,
         paper=paper,
         leading=[*segmentation, *scores, *errors],

@@ -20,7 +20,6 @@ from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _reliability, _slices, _tables, plots
 from nnunet_nacl.report._choice import voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all
-from nnunet_nacl.report._statistics import LEVEL
 from nnunet_nacl.report.plots import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
 
@@ -82,7 +81,6 @@ def write_report(
         "plots": plots,
         "slices": _slices,
         "limits": _reliability,
-        "level": LEVEL,
         "nearly_all": NEARLY_ALL,
     }
     with tqdm(desc="drawing", unit=" plots") as progress:

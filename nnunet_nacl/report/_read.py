@@ -30,7 +30,15 @@ def read_results(
     if isinstance(summaries, (str, Path)):
         summaries = [summaries]
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
-    results = [_read(file) for file in files]
+    results = []
+    for file in files:
+        if not file.is_file():
+            expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
+            raise FileNotFoundError(f"{file} does not exist; {expected}.")
+        results.append(read_result(file))
+        if stale := results[-1].stale_cases():
+            changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
+            raise ValueError(f"{changed}. Evaluate again.")
     given = _default_names(files, results) if names is None else names
     if len(given) != len(files):
         raise ValueError(
@@ -57,18 +65,6 @@ def read_results(
             f"{name}: {error} Give methods names of their own with --names."
         ) from error
     return dict(merged)
-
-
-def _read(summary: Path) -> FolderResult:
-    """Read a summary whose predictions and ground truth are still those that were evaluated."""
-    if not summary.is_file():
-        expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
-        raise FileNotFoundError(f"{summary} does not exist; {expected}.")
-    result = read_result(summary)
-    if stale := result.stale_cases():
-        changed = f"{summary}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
-        raise ValueError(f"{changed}. Evaluate again.")
-    return result
 
 
 def _default_names(files: Sequence[Path], results: Sequence[FolderResult]) -> list[str]:

@@ -39,26 +39,23 @@ _WIDE = 0.02  # if chance alone gives a perfectly calibrated model a larger ECE,
 class Curve:
     """A curve with M bins. Its error is ``Σ_m share_m |accuracy_m - confidence_m|``, the pooled ECE.
 
-    ``what`` is the region, if any. Arrays are (M,), ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high``
-    are the ends of the accuracy's 95 % bootstrap interval over cases. Expected are confidence and accuracy of a
-    perfectly calibrated model with the same probabilities; None where they lie on the diagonal, or are not known.
+    ``what`` is the region, if any. Arrays are (M,), ``edges`` (M + 1,), with NaN for empty bins. ``is_faint``: hardly
+    any voxels. ``low`` and ``high`` are the ends of the accuracy's 95 % bootstrap interval over cases. Expected are
+    confidence and accuracy of a perfectly calibrated model with the same probabilities; None where they lie on the
+    diagonal, or are not known.
     """
 
     name: str
     what: str
     edges: Floats
     share: Floats
+    is_faint: Mask
     confidence: Floats
     accuracy: Floats
     low: Floats
     high: Floats
     error: float
     expected: tuple[Floats, Floats] | None
-
-    @property
-    def is_faint(self) -> Mask:
-        """Mark the bins with hardly any voxels: (M,)."""
-        return np.asarray(self.share < FAINT)
 
     @cached_property
     def accuracy_where_stated(self) -> Floats:
@@ -122,11 +119,13 @@ class Reliability:
             filled = (tables.count > 0).sum(0) > 1  # no interval from a single case
             resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
             ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+            share = pooled.count / max(float(pooled.total), 1)
             curve = Curve(
                 name=self.name,
                 what=what,
                 edges=np.linspace(0, 1, num_bins + 1),
-                share=pooled.count / max(float(pooled.total), 1),
+                share=share,
+                is_faint=share < FAINT,
                 confidence=ratio(pooled.confidence, pooled.count),
                 accuracy=ratio(pooled.hits, pooled.count),
                 low=ends[0],

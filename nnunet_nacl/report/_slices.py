@@ -54,13 +54,12 @@ def chosen_cases(comparison: Comparison) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices of a case as all methods see them: arrays (S, Y, X).
+    """Slices of a case as all methods see them, cropped to what lies around the structures: arrays (S, Y, X).
 
     Attributes:
         numbers: (S,) of the slices, among ``num_slices``.
         num_slices: of the case.
         aspect: height of a voxel over its width, in the predictions as in the evaluation.
-        window: rows and columns that are shown, around the structures.
         ground_truth: labels; ignored voxels have ``IGNORED``.
         image: the mean of the first file's channels, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
@@ -70,7 +69,6 @@ class Slices:
     numbers: list[int]
     num_slices: int
     aspect: float
-    window: tuple[slice, slice]
     ground_truth: Labels
     image: NDArray[Any] | None
     methods: dict[str, tuple[Labels, Floats]]
@@ -124,15 +122,15 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")
-    shown = [truth[numbers], *(segmentation for segmentation, _ in methods.values())]
+    segmentations = [truth[numbers], *(segmentation for segmentation, _ in methods.values())]
+    window = (..., *window_around(np.any(np.stack(segmentations) > 0, axis=(0, 1))))
     return Slices(
         numbers=numbers,
         num_slices=len(truth),
         aspect=geometry.aspect,
-        window=window_around(np.any(np.stack(shown) > 0, axis=(0, 1))),
-        ground_truth=truth[numbers],
-        image=image,
-        methods=methods,
+        ground_truth=truth[numbers][window],
+        image=None if image is None else image[window],
+        methods={name: (labels[window], p[window]) for name, (labels, p) in methods.items()},
         missing=missing,
     )
 
@@ -180,19 +178,14 @@ def slice_layers(data: Slices, row: int) -> ByName:
 
     ``methods`` has the layers of each, and the share of voxels of which it is sure and wrong.
     """
-
-    def cropped(values: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(values[row][data.window])
-
-    truth = cropped(data.ground_truth)
-    counted = truth != IGNORED
-    truth = np.where(counted, truth, 0)
+    counted = data.ground_truth[row] != IGNORED
+    truth = np.where(counted, data.ground_truth[row], 0)
     every = slice(None, None, reduction(truth.shape))
     small = (every, every)
     methods = {}
     for name, (segmentations, confidences) in data.methods.items():
-        segmentation = cropped(segmentations)
-        confidence = cropped(confidences)
+        segmentation = segmentations[row]
+        confidence = confidences[row]
         wrong = (segmentation != truth) & counted & (confidence >= SURE)
         steps = np.interp(confidence, [LOWEST_CONFIDENCE, 1], [0, _STEPS - 1]).round()
         shown = np.where(wrong, _STEPS, steps)[small]
@@ -204,7 +197,7 @@ def slice_layers(data: Slices, row: int) -> ByName:
     return {
         "number": data.numbers[row] + 1,
         "aspect": data.aspect,
-        "picture": Picture.of(truth, None if data.image is None else cropped(data.image)),
+        "picture": Picture.of(truth, None if data.image is None else data.image[row]),
         "ground_truth": _label_layer(truth[small]),
         "methods": methods,
     }

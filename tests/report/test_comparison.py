@@ -64,8 +64,7 @@ def test_what_is_not_alike_is_said() -> None:
     other = with_origin(other, folders=(FolderPair("labelsTr", "model/fold_all/validation"),))
     other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare_methods({"one": one, "other": other})
-    assert comparison.choice.scores == []  # the paper's protocol drops voxels
-    assert comparison.choice.segmentation == [DICE]
+    assert comparison.choice.leading == [DICE, Metric("ECE", "near")]  # the paper's protocol drops voxels
     assert comparison.notes == [
         "other: fold all is validated on the cases that it was trained with: unseen cases will score worse.",
         "other: cases that could not be evaluated (1): x.",

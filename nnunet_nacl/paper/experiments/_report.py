@@ -25,31 +25,25 @@ def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
     written = []
     for name in dict.fromkeys(experiment.study.name for experiment in experiments):
         own = [experiment for experiment in experiments if experiment.study.name == name]
-        written += _write_pages(own)
-    return written
-
-
-def _write_pages(experiments: Sequence[Experiment]) -> list[Path]:
-    """Write the pages of one study."""
-    # Some methods cannot be trained on every data set
-    study = max((one.study for one in experiments), key=lambda study: len(study.methods))
-    options = experiments[0].options
-    folder = options.output if len(experiments) > 1 else options.folder_of(experiments[0].data)
-    is_best = options.checkpoint == "best"
-    pages = {
-        folder / study.name / f"test{'_best' * is_best}.html": _test_results(experiments),
-        folder / study.name / "validation.html": _validation_results(experiments),
-    }
-    written = [page for page, results in pages.items() if results]
-    for page in written:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        comparisons = compare_all(pages[page], by_patient=options.by_patient)
-        write_report(comparisons, page, parts=page_parts(study), overwrite=True)
-        for data_set, results in pages[page].items():
-            print(f"\n{data_set}\n{format_table(results)}")
-            if missing := [one.name for one in study.methods if one.name not in results]:
-                print(f"Without results of their present models: {', '.join(missing)}.")
-        print(f"\nOpen {page.resolve().as_uri()} in a browser")
+        # Some methods cannot be trained on every data set
+        study = max((one.study for one in own), key=lambda study: len(study.methods))
+        options = own[0].options
+        folder = options.output if len(own) > 1 else options.folder_of(own[0].data)
+        test = "test_best.html" if options.checkpoint == "best" else "test.html"
+        pages = {test: _test_results(own), "validation.html": _validation_results(own)}
+        for file, of_data_sets in pages.items():
+            if not of_data_sets:
+                continue
+            page = folder / name / file
+            page.parent.mkdir(parents=True, exist_ok=True)
+            comparisons = compare_all(of_data_sets, by_patient=options.by_patient)
+            write_report(comparisons, page, parts=page_parts(study), overwrite=True)
+            for data_set, results in of_data_sets.items():
+                print(f"\n{data_set}\n{format_table(results)}")
+                if missing := [one.name for one in study.methods if one.name not in results]:
+                    print(f"Without results of their present models: {', '.join(missing)}.")
+            print(f"\nOpen {page.resolve().as_uri()} in a browser")
+            written.append(page)
     return written
 
 

@@ -27,14 +27,6 @@ class Network:
     dimensions: tuple[int, ...] = (2, 3)
     imported: tuple[str, ...] = ()
 
-    def architecture(self, patch_size: Sequence[int]) -> dict[str, Any]:
-        """Return the entry ``architecture`` of a configuration."""
-        return {
-            "network_class_name": self.class_name,
-            "arch_kwargs": self.arguments(patch_size),
-            "_kw_requires_import": list(self.imported),
-        }
-
 
 def _full_resolution(size: Sequence[int], scales: int = 3) -> list[list[int]]:
     return [[1] * len(size)] * scales
@@ -141,7 +133,11 @@ def add_network(
         )
     content: dict[str, Any] = {
         "inherits_from": configuration,
-        "architecture": chosen.architecture(size),
+        "architecture": {
+            "network_class_name": chosen.class_name,
+            "arch_kwargs": chosen.arguments(size),
+            "_kw_requires_import": list(chosen.imported),
+        },
         "patch_size": size,
     }
     if batch_size is not None:

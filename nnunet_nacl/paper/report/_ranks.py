@@ -1,6 +1,6 @@
 """The paper's rankings of methods, over one or several data sets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,26 +136,21 @@ def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: 
     return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
 
 
-def _resamples(comparisons: Sequence[Comparison]) -> list[Floats]:
+def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:
     """Count how often each resample drew each case, for each comparison; the first row has every case once.
 
     Comparisons with one ground truth, such as folds whose models predict the same test cases, share the resamples of
     its cases, even if some lack a case: (1 + resamples, cases).
     """
     truths = [one.results[one.names[0]].origin.folders[0].gt_folder for one in comparisons]
-    of_truths: dict[str, set[str]] = {}
-    for truth, comparison in zip(truths, comparisons, strict=True):
-        of_truths.setdefault(truth, set()).update(comparison.cases)
-    weights = {}
-    for seed, (truth, found) in enumerate(of_truths.items()):
-        cases = sorted(found)
-        patients = patient_numbers(cases, comparisons[0].by_patient)
-        drawn = case_weights(patients, _RESAMPLES, seed)
-        weights[truth] = pd.DataFrame(np.vstack([np.ones(len(cases)), drawn]), columns=cases)
-    return [
-        weights[truth][comparison.cases].to_numpy()
-        for truth, comparison in zip(truths, comparisons, strict=True)
-    ]
+    seeds = list(dict.fromkeys(truths))
+    for comparison, truth in zip(comparisons, truths, strict=True):
+        same = [one.cases for one, other in zip(comparisons, truths, strict=True) if other == truth]
+        cases = sorted(set().union(*same))
+        patients = patient_numbers(cases, comparison.by_patient)
+        drawn = case_weights(patients, _RESAMPLES, seeds.index(truth))
+        own = drawn[:, np.isin(cases, comparison.cases)]
+        yield np.vstack([np.ones(len(comparison.cases)), own])
 
 
 def _means_of_ranks(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:

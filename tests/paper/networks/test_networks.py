@@ -25,11 +25,12 @@ CLASSES = 3
 
 def build(network: str, dims: int, *, deep_supervision: bool = True) -> nn.Module:
     """The small network, as nnU-Net builds it from the plans."""
-    plan = json.loads(json.dumps(NETWORKS[network].architecture(patch_size(network, dims))))
-    arguments = {**plan["arch_kwargs"], **SMALL[network]}
+    planned = NETWORKS[network]
+    arguments = {**json.loads(json.dumps(planned.arguments(patch_size(network, dims)))), **SMALL[network]}
     torch.manual_seed(0)
-    name, imported = plan["network_class_name"], plan["_kw_requires_import"]
-    return get_network_from_plans(name, arguments, imported, 2, CLASSES, deep_supervision=deep_supervision)
+    return get_network_from_plans(
+        planned.class_name, arguments, list(planned.imported), 2, CLASSES, deep_supervision=deep_supervision
+    )
 
 
 def images(network: str, dims: int) -> torch.Tensor:
@@ -39,7 +40,7 @@ def images(network: str, dims: int) -> torch.Tensor:
 @pytest.mark.parametrize(("network", "dims"), IN_2D_AND_3D)
 def test_outputs_are_as_the_strides_say_and_gradients_reach_every_parameter(network: str, dims: int) -> None:
     size, built = patch_size(network, dims), build(network, dims)
-    strides = NETWORKS[network].architecture(size)["arch_kwargs"]["strides"]
+    strides = NETWORKS[network].arguments(size)["strides"]
     outputs = built(images(network, dims))
     expected, scale = [], [1] * dims
     for stride in strides[:-1]:
@@ -77,8 +78,8 @@ def test_outputs_are_as_the_strides_say_and_gradients_reach_every_parameter(netw
 def test_as_many_parameters_as_published(
     network: str, channels: int, classes: int, size: tuple[int, ...], published: float, tolerance: float
 ) -> None:
-    plan = NETWORKS[network].architecture(size)
-    built = get_network_from_plans(plan["network_class_name"], plan["arch_kwargs"], [], channels, classes)
+    planned = NETWORKS[network]
+    built = get_network_from_plans(planned.class_name, planned.arguments(size), [], channels, classes)
     assert sum(one.numel() for one in built.parameters()) == pytest.approx(published, rel=tolerance)
 
 

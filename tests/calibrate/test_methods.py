@@ -281,6 +281,14 @@ def test_scores_by_hand() -> None:
     assert score.changed == pytest.approx(1 / 4)
 
 
+def test_dice_of_regions_is_that_of_the_labels_that_are_written() -> None:
+    p = np.array([[0.9, 0.2, 0.4], [0.3, 0.1, 0.8]])  # whole, core
+    truth = np.array([[True, False, True], [False, False, True]])
+    sample = sample_of(SIGMOID, np.log(p / (1 - p)), truth, cases=1)
+    sample = replace(sample, meaning=LabelMeaning((0, 1, 2), ((1, 2), (2,)), (1, 2)))
+    assert judge(sample, sample.logits).Dice == pytest.approx(1)  # the last voxel's label is 2, which is in both
+
+
 def test_patients_are_held_out_and_resampled_as_a_whole(features: np.ndarray) -> None:
     sample, _ = trained_badly(SOFTMAX, features[:, :4000])
     sample = replace(sample, names=tuple(f"patient{number // 2}_{number}" for number in range(10)))

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -23,13 +24,14 @@ each_kind = pytest.mark.parametrize("regions", [False, True], ids=["classes", "r
 )
 def test_of_hard_labels_it_is_nnunets_dice(term: Callable[..., ImageTerm], batch: bool, ignore: bool) -> None:
     logits, labels = draw()
-    logits = logits.float()
     mask = labels != 1 if ignore else None
     dice = nnunets_dice()
     dice.batch_dice = batch
-    torch.testing.assert_close(
-        term(batch=batch)(logits, labels, loss_mask=mask), 1 + dice(logits, labels, loss_mask=mask)
+    (found, gradient), (expected, slope) = (
+        value_and_gradient(partial(one, loss_mask=mask), logits.float(), labels) for one in (term(batch=batch), dice)
     )
+    torch.testing.assert_close(found, 1 + expected)
+    torch.testing.assert_close(gradient, slope)
 
 
 @pytest.mark.parametrize("name", ["LS", "SVLS"])

@@ -2,6 +2,7 @@ import io
 import math
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,8 @@ def test_isal_inflates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert np.array_equal(values_of(NpzChannels(tmp_path / "a.npz")), P)
     assert len(started) == 2  # for the header and for the array
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive, archive.open("probabilities.npy") as stream:
+        assert isinstance(stream._decompressor, type(zlib.decompressobj()))  # which zipfile does not promise to keep
 
 
 def header(shape: str, descr: str = "'<f4'") -> bytes:

@@ -1,12 +1,11 @@
 """The tables of README and the docs are those of docs/results/data, and so are the numbers in the text beside them."""
 
-import math
 import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from cells import crossed, fill, read, table
+from cells import read
 from models import loss_name
 from tables import MARKED, TABLES, pages, written
 
@@ -27,23 +26,6 @@ def test_tables_are_those_of_the_data(page: Path) -> None:
 
 def test_every_table_is_in_a_page() -> None:
     assert {name for page in MARKED_PAGES for _, name, _ in MARKED.findall(page.read_text("utf-8"))} == set(TABLES)
-
-
-def test_a_table() -> None:
-    rows = pd.DataFrame({"loss": ["CE", "NACL"], "steps": [500, 1500], "gap": [0.0126, -0.5], "low": [math.nan, 1]})
-    assert table(rows, {"loss": "{loss}", "gap, steps": "{gap:+.2f}, {steps:,}", "low": "{low:.1f}"}) == (
-        "| loss | gap, steps | low |\n|---|---|---|\n| CE | +0.01, 500 | – |\n| NACL | −0.50, 1,500 | 1.0 |\n"
-    )
-    columns = {"short": "steps == 500", "long": "steps == 1500"}
-    assert crossed(rows, columns, "{gap}", by="loss") == (
-        "| loss | short | long |\n|---|---|---|\n| CE | 0.0126 | – |\n| NACL | – | −0.5 |\n"
-    )
-    assert fill("2026-11-22", {}) == "2026-11-22"
-
-
-def test_a_page() -> None:
-    page = "a\n<!-- table losses-usgra -->\nold\n<!-- end -->\nb\n"
-    assert written(page) == "a\n<!-- table losses-usgra -->\n" + TABLES["losses-usgra"]() + "<!-- end -->\nb\n"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.paper.report._ranks import Ranking
+from nnunet_nacl.paper.report._ranks import FIRST
 from nnunet_nacl.paper.studies import FigureKind, Method, Study
-from nnunet_nacl.report import DICE, Comparison, Metric
+from nnunet_nacl.report import DICE, Comparison, Metric, Table
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
@@ -81,9 +81,9 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     return polar, angles
 
 
-def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
-    """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
-    ranks = ranking.ranks.sort_values("overall", kind="stable")
+def rank_heatmap(ranking: Table, ax: Axes) -> None:
+    """Ranks by metric and overall, the best method first; the darker the gray, the better."""
+    ranks = ranking.values().drop(columns=FIRST).sort_values("overall", kind="stable")
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
@@ -100,7 +100,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(ranking.scheme)
+    ax.set_title(ranking.title.partition(" by ")[0])
 
 
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:

@@ -34,23 +34,20 @@ _LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
     """Return the paper's radar plot."""
-    return [partial(radar, comparison, comparison.choice.error)]
+    return [partial(radar, comparison)]
 
 
-def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
+def radar(comparison: Comparison, ax: Axes) -> None:
     """Dice (outer) and calibration error (inner) of each method: the wider the ring between them, the better.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
-
-    def closed_line(of: Metric) -> list[float]:
-        values = [estimate.value for estimate in comparison.estimates[of].values()]
-        return [*values, values[0]]
-
-    dice = closed_line(DICE)
-    error = closed_line(metric)
+    metric = comparison.choice.error
+    closed = [*comparison.names, comparison.names[0]]
+    dice = [comparison.estimates[DICE][name].value for name in closed]
+    error = [comparison.estimates[metric][name].value for name in closed]
     ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **_LINE)
     ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **_LINE)
     ax.fill_between(angles, error, dice, color="#0072B2", alpha=0.12)

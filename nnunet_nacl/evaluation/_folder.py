@@ -4,8 +4,7 @@ import json
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -138,13 +137,13 @@ def evaluate(
     for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
     origin = Origin.describe(predictions, settings)
-    results, skipped = _count_folder(
-        predictions,
-        origin,
+    counting = _Counting(
+        data_set=predictions.data_set,
+        origin=origin,
         output=None if is_default else summary,
-        num_processes=num_processes,
         overwrite=overwrite,
     )
+    results, skipped = counting.count_all(predictions.cases, num_processes)
     result = replace(FolderResult.merged(results), skipped=skipped, origin=origin, file=summary)
     write_result(result, summary)
     return result
@@ -164,13 +163,10 @@ def count_for_review(
         Sums, doubt and truth of the cases, without tables and metrics.
     """
     origin = Origin.describe(predictions, USUAL_SETTINGS)
-    results, skipped = _count_folder(
-        predictions,
-        origin,
-        output=output,
-        num_processes=num_processes,
-        unread=_UNREAD_IN_REVIEWS,
+    counting = _Counting(
+        data_set=predictions.data_set, origin=origin, output=output, unread=_UNREAD_IN_REVIEWS
     )
+    results, skipped = counting.count_all(predictions.cases, num_processes)
     # What an evaluation has counted may differ in what a review does not read
     unread: ByName = {"calibration": {}, "segmentation_metrics": {}}
     if not origin.has_truth:
@@ -179,107 +175,98 @@ def count_for_review(
     return replace(FolderResult.merged(read), skipped=skipped, origin=origin)
 
 
-def _count_folder(
-    predictions: Predictions,
-    origin: Origin,
-    *,
-    output: Path | None,
-    num_processes: int,
-    overwrite: bool = False,
-    unread: frozenset[str] = frozenset(),
-) -> tuple[list[FolderResult], list[Skipped]]:
-    """Take the records that there are, count the other cases; also return the cases that cannot be counted.
+@dataclass(frozen=True, kw_only=True)
+class _Counting:
+    """How cases are counted, and where their records lie.
 
-    Records may have been counted in other settings than those of the ``origin`` if the caller does not read what these
-    change: ``unread``. Raises a ValueError with the reasons if no case can be used.
+    Attributes:
+        data_set: that of the predictions.
+        origin: all cases', with the settings to count in.
+        output: the file beside which records lie; None for their default places.
+        unread: settings in which a record may differ, since the caller does not read what they change.
+        overwrite: count every case again.
     """
-    cases = {case.name: case for case in predictions.cases}
-    take = partial(_take_record, origin=origin, output=output, unread=unread)
-    taken: dict[str, FolderResult] = {}
-    if not overwrite:
-        taken = {name: found for name, case in cases.items() if (found := take(case))}
-    left = sorted(cases.keys() - taken.keys())
-    counted, skipped = each_case(
-        # In any order, so that machines that work side by side seldom count the same case
-        {name: cases[name] for name in random.sample(left, len(left))},
-        partial(
-            _count,
-            data_set=predictions.data_set,
-            origin=origin,
-            output=output,
-            unread=unread,
-            overwrite=overwrite,
-        ),
-        doing="counting",
-        num_processes=num_processes,
-    )
-    results = [*taken.values(), *counted.values()]
-    check_any_used(results, skipped)
-    return results, skipped
 
+    data_set: DataSet
+    origin: Origin
+    output: Path | None
+    unread: frozenset[str] = frozenset()
+    overwrite: bool = False
 
-def _take_record(
-    files: CaseFiles, *, origin: Origin, output: Path | None, unread: frozenset[str]
-) -> FolderResult | None:
-    """Return a case's record if there is one of its files as they are, counted alike but for ``unread``."""
-    states = files.states()
-    own = record_file(files, output)
-    for file in dict.fromkeys([own, record_file(files)]):
-        found = _read_unchanged(file, files, states)
-        if found is None or found.origin.counted_by(unread) != origin.counted_by(unread):
-            continue
-        ((recorded, _),) = found.counted
-        found = replace(found, counted=[(files, states)], origin=_origin_of_case(files, origin))
-        if not unread and (file != own or recorded != files):  # copied or moved
-            write_record(found, own)
-        return found
-    return None
+    def count_all(
+        self, cases: Sequence[CaseFiles], num_processes: int
+    ) -> tuple[list[FolderResult], list[Skipped]]:
+        """Take the records that there are, count the other cases; also return the cases that cannot be counted.
 
+        Raises a ValueError with the reasons if no case can be used.
+        """
+        taken = {case.name: found for case in cases if (found := self.take(case))}
+        left = [case for case in cases if case.name not in taken]
+        counted, skipped = each_case(
+            # In any order, so that machines that work side by side seldom count the same case
+            {case.name: case for case in random.sample(left, len(left))},
+            self.count,
+            doing="counting",
+            num_processes=num_processes,
+        )
+        results = [*taken.values(), *counted.values()]
+        check_any_used(results, skipped)
+        return results, skipped
 
-def _count(
-    files: CaseFiles,
-    *,
-    data_set: DataSet,
-    origin: Origin,
-    output: Path | None,
-    unread: frozenset[str],
-    overwrite: bool,
-) -> FolderResult:
-    """Count a case and write its record, unless another process has done so; errors as for ``SavedCase``."""
-    if not overwrite:
-        found = _take_record(files, origin=origin, output=output, unread=unread)
-        if found is not None:
+    def take(self, files: CaseFiles) -> FolderResult | None:
+        """Return a case's record if there is one of its files as they are, counted alike but for ``unread``."""
+        if self.overwrite:
+            return None
+        states = files.states()
+        own = record_file(files, self.output)
+        counted_by = self.origin.counted_by(self.unread)
+        for file in dict.fromkeys([own, record_file(files)]):
+            found = _read_unchanged(file, files, states)
+            if found is None or found.origin.counted_by(self.unread) != counted_by:
+                continue
+            ((recorded, _),) = found.counted
+            found = replace(
+                found, counted=[(files, states)], origin=_origin_of_case(files, self.origin)
+            )
+            if not self.unread and (file != own or recorded != files):  # copied or moved
+                write_record(found, own)
             return found
-    settings = origin.settings
-    states = files.states()  # before the files are read
-    saved = SavedCase(files, data_set)
-    truth = None
-    geometry = saved.geometry
-    if origin.has_truth:
-        try:
-            truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
-        except MisplacedError as error:
-            raise ValueError(
-                f"{error} Only evaluate takes them as they are, with --ignore_geometry."
-            ) from error
-    arrays = CaseArrays(
-        channels=saved.channels,
-        truth=truth,
-        segmentation=saved.labels,
-        meaning=data_set.meaning,
-        spacing=geometry.spacing,
-        voxel_ml=geometry.voxel_ml,
-        settings=settings,
-        must_agree=True,
-        thresholds=files.thresholds,
-    )
-    counts = evaluate_arrays(arrays)
-    result = FolderResult([(files, states)], counts, [], _origin_of_case(files, origin))
-    file = record_file(files, output)
-    # A review does not replace an evaluation's record of the same files
-    if not unread or _read_unchanged(file, files, states) is None:
-        write_record(result, file)
-    return result
+        return None
+
+    def count(self, files: CaseFiles) -> FolderResult:
+        """Count a case and write its record, unless another process has done so; errors as for ``SavedCase``."""
+        if found := self.take(files):
+            return found
+        settings = self.origin.settings
+        states = files.states()  # before the files are read
+        saved = SavedCase(files, self.data_set)
+        truth = None
+        geometry = saved.geometry
+        if self.origin.has_truth:
+            try:
+                truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
+            except MisplacedError as error:
+                raise ValueError(
+                    f"{error} Only evaluate takes them as they are, with --ignore_geometry."
+                ) from error
+        arrays = CaseArrays(
+            channels=saved.channels,
+            truth=truth,
+            segmentation=saved.labels,
+            meaning=self.data_set.meaning,
+            spacing=geometry.spacing,
+            voxel_ml=geometry.voxel_ml,
+            settings=settings,
+            must_agree=True,
+            thresholds=files.thresholds,
+        )
+        counts = evaluate_arrays(arrays)
+        result = FolderResult([(files, states)], counts, [], _origin_of_case(files, self.origin))
+        file = record_file(files, self.output)
+        # A review does not replace an evaluation's record of the same files
+        if not self.unread or _read_unchanged(file, files, states) is None:
+            write_record(result, file)
+        return result
 
 
 def _read_unchanged(file: Path, files: CaseFiles, states: States) -> FolderResult | None:

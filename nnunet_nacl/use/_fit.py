@@ -77,16 +77,16 @@ class ReviewFit:
         return threshold
 
     def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
-        """Raise a ValueError if the fit must not be used for a folder of predictions.
+        """Raise a ValueError if the fit must not be used for a folder of predictions; return notes for users.
 
-        ``segmented`` says whether it is used for segmentations or for probabilities alone. Returns warnings to print,
-        where the folder does not say how it was made.
+        ``segmented`` says whether it is used for segmentations or for probabilities alone. A note warns if the folder
+        does not say how it was made.
         """
         fitted_to = self.provenance
         made = predictions.provenance
         if not segmented:
             fitted_to = replace(fitted_to, decoded=made.decoded)
-        warnings: list[str] = []
+        notes = [*(self.quality_notes() if segmented else []), *self.ignored_notes()]
         # nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder
         has_both = fitted_to.has_own_fits or (
             not fitted_to.calibration
@@ -96,7 +96,7 @@ class ReviewFit:
         )
         if not made.calibration and has_both:
             one = "calibrated one" if fitted_to.calibration else "one as trained"
-            warnings.append(
+            notes.append(
                 f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
                 f"checkpoint made it: the fit is valid only for the {one}."
             )
@@ -105,7 +105,7 @@ class ReviewFit:
             raise ValueError(
                 f"{self.file} cannot be used for {predictions.home}: it was fitted to {mismatch}."
             )
-        return warnings
+        return notes
 
     def ignored_notes(self) -> list[str]:
         """Return a warning, if the ground truth of the cases ignores voxels."""

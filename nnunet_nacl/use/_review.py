@@ -130,11 +130,7 @@ def review_folder(
     review_fit = None
     if fit is not None:
         review_fit = ReviewFit.read(fit)
-        fit_notes = [
-            *review_fit.quality_notes(),
-            *review_fit.ignored_notes(),
-            *review_fit.check(predictions),
-        ]
+        fit_notes = review_fit.check(predictions)
     counted = count_for_review(
         predictions,
         output=None if output is None else file,
@@ -160,7 +156,7 @@ def review_folder(
     fits = review_fit.structures if review_fit else {}
     agreement = np.full((len(counted.cases), len(counted.meaning.structures)), np.nan)
     if views:
-        agreement[:] = [views[case].agreement for case in counted.cases]
+        agreement = np.array([views[case].agreement for case in counted.cases])
     table = ranked_structures(counted, fits, agreement)
     outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
     review = Review(

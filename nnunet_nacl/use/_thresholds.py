@@ -81,7 +81,7 @@ def decode_folder(
         metric = "recall"
         alpha = 0.1 if alpha is None else alpha
         review_fit = ReviewFit.read(fit)
-        notes += [*review_fit.ignored_notes(), *review_fit.check(predictions, segmented=False)]
+        notes += review_fit.check(predictions, segmented=False)
         of_names = [review_fit.recall_threshold(name, alpha) for name in names]
     elif thresholds:
         if unknown := set(thresholds) - set(names):

@@ -11,14 +11,8 @@ from nnunet_nacl import report
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import DICE, Comparison, Metric, compare_all, compare_methods, table_text
+from nnunet_nacl.report import DICE, Metric, compare_all, compare_methods, table_text
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
-
-
-def test_the_voxel_set_that_is_asked_for_stays(comparison: Comparison) -> None:
-    assert comparison.over("union").choice.main == "union"
-    with pytest.raises(ValueError, match=r"voxels: expected one of foreground, union, near, image; got all\."):
-        comparison.over("all")
 
 
 def test_shared_cases() -> None:

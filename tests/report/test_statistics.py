@@ -8,7 +8,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, rank_methods
+from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, rank_methods
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report._statistics import Difference, differences, order
 from tests.report.generated import make_blurred, make_result, twice, with_dice
@@ -180,7 +180,7 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
             own = by_patient.reliability[voxels][name]
             np.testing.assert_allclose(own.by_chance, expected.by_chance, atol=1e-9)
             np.testing.assert_allclose(own.curves[0].low, expected.curves[0].low, atol=1e-9)
-    firsts = [rank_methods([there], MEAN_CASE_RANK).first for there in (one, by_patient)]
+    firsts = [rank_methods([there], MEAN_CASE_RANK).values()[FIRST] for there in (one, by_patient)]
     np.testing.assert_array_equal(*firsts)
 
 

@@ -3,7 +3,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -132,13 +131,14 @@ def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases that were counted, while the test runs."""
-    names, count = list[str](), _folder._count
+    names = list[str]()
 
-    def spy(files: CaseFiles, **options: Any) -> FolderResult:
-        names.append(files.name)
-        return count(files, **options)
+    class Spy(_folder._Counting):
+        def count(self, files: CaseFiles) -> FolderResult:
+            names.append(files.name)
+            return super().count(files)
 
-    monkeypatch.setattr(_folder, "_count", spy)
+    monkeypatch.setattr(_folder, "_Counting", Spy)
     return names
 
 

@@ -13,9 +13,9 @@ from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
-from nnunet_nacl.paper.report._ranks import Ranking
+from nnunet_nacl.paper.report._ranks import FIRST
 from nnunet_nacl.paper.studies import FigureKind, Method, Study
-from nnunet_nacl.report import DICE, Comparison, Metric
+from nnunet_nacl.report import DICE, Comparison, Metric, Table
 from nnunet_nacl.report.plots import (
     INK,
     Panel,
@@ -34,23 +34,20 @@ _LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
     """Return the paper's radar plot."""
-    return [partial(radar, comparison, comparison.choice.error)]
+    return [partial(radar, comparison)]
 
 
-def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
+def radar(comparison: Comparison, ax: Axes) -> None:
     """Dice (outer) and calibration error (inner) of each method: the wider the ring between them, the better.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
     ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
-
-    def closed_line(of: Metric) -> list[float]:
-        values = [estimate.value for estimate in comparison.estimates[of].values()]
-        return [*values, values[0]]
-
-    dice = closed_line(DICE)
-    error = closed_line(metric)
+    metric = comparison.choice.error
+    closed = [*comparison.names, comparison.names[0]]
+    dice = [comparison.estimates[DICE][name].value for name in closed]
+    error = [comparison.estimates[metric][name].value for name in closed]
     ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **_LINE)
     ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **_LINE)
     ax.fill_between(angles, error, dice, color="#0072B2", alpha=0.12)
@@ -81,9 +78,9 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     return polar, angles
 
 
-def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
-    """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
-    ranks = ranking.ranks.sort_values("overall", kind="stable")
+def rank_heatmap(ranking: Table, ax: Axes) -> None:
+    """Ranks by metric and overall, the best method first; the darker the gray, the better."""
+    ranks = ranking.values().drop(columns=FIRST).sort_values("overall", kind="stable")
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
@@ -100,7 +97,7 @@ def rank_heatmap(ranking: Ranking, ax: Axes) -> None:
     ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(ranking.scheme)
+    ax.set_title(ranking.title.partition(" by ")[0])
 
 
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:

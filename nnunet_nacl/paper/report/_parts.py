@@ -26,14 +26,14 @@ from nnunet_nacl.typing import ByName
 
 def _ranks(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
     """Rank over one or several data sets; return each ranking as a table and a heat map."""
-    return [(one.table(), partial(rank_heatmap, one)) for one in all_rankings(comparisons)]
+    return [(table, partial(rank_heatmap, table)) for table in all_rankings(comparisons)]
 
 
 TABLES = report.TABLES | {
     "published": of_each(published_table),
-    "ranks": lambda comparisons: [one.table() for one in rank_by_scores(comparisons)],
-    SUM_RANK: lambda comparisons: [rank_methods(comparisons, SUM_RANK).table()],
-    MEAN_CASE_RANK: lambda comparisons: [rank_methods(comparisons, MEAN_CASE_RANK).table()],
+    "ranks": rank_by_scores,
+    SUM_RANK: lambda comparisons: [rank_methods(comparisons, SUM_RANK)],
+    MEAN_CASE_RANK: lambda comparisons: [rank_methods(comparisons, MEAN_CASE_RANK)],
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {

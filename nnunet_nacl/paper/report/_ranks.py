@@ -1,7 +1,6 @@
 """The paper's rankings of methods, over one or several data sets."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -27,49 +26,11 @@ SUM_RANK: Scheme = "sum-rank"
 """Methods are ranked by each metric's value, and the ranks added up."""
 MEAN_CASE_RANK: Scheme = "mean-case-rank"
 """Methods are ranked in each case, and the ranks averaged."""
+FIRST = "first in resamples (%)"
+"""The last column of a ranking: a method's share of the resamples of the cases in which it is first."""
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Ranks of methods, low ones for the best.
-
-    Attributes:
-        scheme: how the ranks were made.
-        ranks: a row for each method, a column for each metric, and one for ``overall``.
-        first: (methods,) share of the cases' bootstrap resamples in which a method is first; ties share the count.
-        datasets: their names.
-    """
-
-    scheme: Scheme
-    ranks: pd.DataFrame
-    first: Floats
-    datasets: Sequence[str]
-
-    def table(self) -> Table:
-        """Return the ranks, and how often a method comes first when cases are resampled."""
-        digits = 2
-        how = "ranks in each case, averaged"
-        if self.scheme == SUM_RANK:
-            digits = 1
-            how = "ranks by the value of each metric, added up"
-        columns = {title: column(ranks, digits=digits) for title, ranks in self.ranks.items()}
-        columns["first in resamples (%)"] = column(100 * self.first, digits=0)
-        *metrics, _ = self.ranks.columns
-        name = self.scheme.capitalize()
-        note = (
-            f"Low is good. {name}: {how}. First in resamples: how often a method is first when "
-            "cases are resampled; ties share the count. Methods that find nothing of a structure have no rank."
-        )
-        return Table(
-            f"{name} by {', '.join(metrics)}",
-            ", ".join(filter(None, self.datasets)),
-            note,
-            list(self.ranks.index),
-            columns,
-        )
-
-
-def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
+def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Table]:
     """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
     judging = comparisons[0].choice.judging
     if not judging or any(other.choice.judging != judging for other in comparisons):
@@ -77,7 +38,7 @@ def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Ranking]:
     return [_rank(comparisons, [DICE, *judging], SUM_RANK)]
 
 
-def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
+def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = _paper_voxels(comparisons)
     metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
@@ -86,7 +47,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Ranking:
     return _rank(comparisons, metrics, scheme)
 
 
-def all_rankings(comparisons: Sequence[Comparison]) -> list[Ranking]:
+def all_rankings(comparisons: Sequence[Comparison]) -> list[Table]:
     """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
     if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
@@ -105,7 +66,8 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
     return comparisons[0].chosen_voxels or shared[0]
 
 
-def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Ranking:
+def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:
+    """Rank the methods by each metric and overall, and count how often each is first when cases are resampled."""
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):
@@ -127,13 +89,28 @@ def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: 
     combine = np.sum if scheme == SUM_RANK else np.mean
     combined = combine(by_dataset, axis=0)  # (1 + resamples, methods, metrics)
     overall = combine(combined, axis=-1)
-    table = pd.DataFrame(combined[0], names, [metric.title for metric in metrics])
-    table["overall"] = overall[0]
     # Sums of the same ranks in another order may differ in their last bit
     resampled = overall[1:].round(9)
     is_first = resampled == resampled.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    return Ranking(scheme, table, first, [comparison.dataset for comparison in comparisons])
+    digits = 2
+    how = "ranks in each case, averaged"
+    if scheme == SUM_RANK:
+        digits = 1
+        how = "ranks by the value of each metric, added up"
+    titles = [metric.title for metric in metrics]
+    columns = {
+        title: column(ranks, digits=digits)
+        for title, ranks in zip([*titles, "overall"], [*combined[0].T, overall[0]], strict=True)
+    }
+    columns[FIRST] = column(100 * first, digits=0)
+    name = scheme.capitalize()
+    note = (
+        f"Low is good. {name}: {how}. First in resamples: how often a method is first when "
+        "cases are resampled; ties share the count. Methods that find nothing of a structure have no rank."
+    )
+    dataset = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
+    return Table(f"{name} by {', '.join(titles)}", dataset, note, names, columns)
 
 
 def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:

@@ -60,28 +60,21 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_results_of_an_earlier_model_are_left_out(job: Job) -> None:
-    """NACL l1 was trained anew, and its test cases are not predicted yet."""
-    one = evaluated(job, *METHODS)
-    anew = (one.jobs[0].test / SUMMARY_NAME).stat().st_mtime + 60
-    os.utime(one.jobs[0].checkpoint, (anew, anew))
-    (page,) = report_experiments([one])
-    assert "NACL l2" in page.read_text()
-    assert "NACL l1" not in page.read_text()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_results_of_files_that_have_changed_are_left_out(
-    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_trained_anew", [True, False])
+def test_results_that_are_not_of_the_present_files_are_left_out(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_trained_anew: bool
 ) -> None:
-    """The predictions of NACL l1 could not be evaluated again."""
+    """NACL l1 was trained anew, and its test cases are not predicted yet; or its predictions have changed."""
     one = evaluated(job, *METHODS)
-    (tmp_path / "changed").touch()
-    result = result_of("NACL l1")
-    files, states = result.counted[0]
-    counted = (files, {**states, "prediction": FileState(str(tmp_path / "changed"), 1, 1)})
-    changed = replace(result, counted=[counted, *result.counted[1:]])
-    write_summary(changed, one.jobs[0].test / SUMMARY_NAME)
+    summary = one.jobs[0].test / SUMMARY_NAME
+    if is_trained_anew:
+        os.utime(one.jobs[0].checkpoint, (summary.stat().st_mtime + 60,) * 2)
+    else:
+        (tmp_path / "changed").touch()
+        result = result_of("NACL l1")
+        files, states = result.counted[0]
+        counted = (files, {**states, "prediction": FileState(str(tmp_path / "changed"), 1, 1)})
+        write_summary(replace(result, counted=[counted, *result.counted[1:]]), summary)
     (page,) = report_experiments([one])
     assert "NACL l2" in page.read_text()
     assert "NACL l1" not in page.read_text()
@@ -89,18 +82,12 @@ def test_results_of_files_that_have_changed_are_left_out(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_page_by_patient(job: Job) -> None:
-    one = evaluated(job, *METHODS)
-    (page,) = report_experiments([replace(one, options=replace(one.options, by_patient="(.)$"))])
-    assert "Resampled and tested are 8 patients, not 8 cases." in page.read_text()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_pages_of_the_best_checkpoint(job: Job) -> None:
+def test_pages_of_the_best_checkpoint_by_patient(job: Job) -> None:
     one = evaluated(job, *METHODS, checkpoint="best")
-    (page,) = report_experiments([one])
+    (page,) = report_experiments([replace(one, options=replace(one.options, by_patient="(.)$"))])
     assert page == one.options.folder_of(one.data) / "penalty" / "test_best.html"
     assert "Dataset901_Labels, best checkpoint" in page.read_text()
+    assert "Resampled and tested are 8 patients, not 8 cases." in page.read_text()
 
 
 def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from scipy import stats
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, Voxels
 from nnunet_nacl.paper.report import PLOTS, TABLES, published
-from nnunet_nacl.paper.report._ranks import MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
+from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice, with_origin
@@ -43,7 +43,7 @@ def ranks_by_scipy(values: Sequence[float], higher_is_better: bool) -> np.ndarra
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)
     data_sets = [ranked(row if higher_is_better else -row) for row in values]
-    sums = rank_methods(data_sets, SUM_RANK).ranks["Dice"].to_numpy()
+    sums = rank_methods(data_sets, SUM_RANK).values()["Dice"].to_numpy()
     np.testing.assert_array_equal(sums, np.sum([ranks_by_scipy(row, higher_is_better) for row in values], axis=0))
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
     assert (sums == nacl).sum() == 1
@@ -51,7 +51,7 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 
 def test_mean_case_rank_by_hand() -> None:
     def ranks(*dice: list[float]) -> list[float]:
-        return rank_methods([ranked(*dice)], MEAN_CASE_RANK).ranks["Dice"].tolist()
+        return rank_methods([ranked(*dice)], MEAN_CASE_RANK).values()["Dice"].tolist()
 
     first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
     assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
@@ -60,22 +60,22 @@ def test_mean_case_rank_by_hand() -> None:
 
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
-    ranking = rank_methods([comparison.over("union")], MEAN_CASE_RANK)
-    assert list(ranking.ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall"]
+    ranks = rank_methods([comparison.over("union")], MEAN_CASE_RANK).values()
+    assert list(ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall", FIRST]
     for metric in (DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")):
         values = np.stack([one.by_case for one in comparison.estimates[metric].values()], axis=1)
         rows = [ranks_by_scipy(row, metric.definition.higher_is_better) for row in values]
-        np.testing.assert_allclose(ranking.ranks[metric.title], np.mean(rows, axis=0))
-    np.testing.assert_allclose(ranking.ranks["overall"], ranking.ranks.iloc[:, :-1].mean(axis=1))
+        np.testing.assert_allclose(ranks[metric.title], np.mean(rows, axis=0))
+    np.testing.assert_allclose(ranks["overall"], ranks.iloc[:, :-2].mean(axis=1))
 
 
 def test_the_rankings_differ() -> None:
     """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
     comparison = compare_methods({"soft": make_blurred(2.0), "true": make_blurred()})
-    ranking = all_rankings([comparison])[0]
-    assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
-    assert ranking.first.tolist() == [0, 1]
-    assert rank_methods([comparison.over("union")], SUM_RANK).ranks["ECE union"].tolist() == [1, 2]
+    ranks = all_rankings([comparison])[0].values()
+    assert ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
+    assert ranks[FIRST].tolist() == [0, 100]
+    assert rank_methods([comparison.over("union")], SUM_RANK).values()["ECE union"].tolist() == [1, 2]
 
 
 def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None:
@@ -84,7 +84,7 @@ def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None
     nothing = replace(right, counts=replace(right.counts, segmentation_metrics=measured))
     for results, ranked in (({"right": nothing}, ["sharp", "soft"]), (dict.fromkeys(comparison.names, nothing), None)):
         rankings = all_rankings([compare_methods({**comparison.results, **results})])
-        assert all([*one.ranks.index] == (ranked or comparison.names) for one in rankings)
+        assert all(one.rows == (ranked or comparison.names) for one in rankings)
 
 
 def test_how_often_a_method_is_first(comparison: Comparison) -> None:
@@ -95,10 +95,11 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     total = sum(ranks_by_scipy(row, m.definition.higher_is_better) for row, m in zip(values, metrics, strict=True))
     first = total == total.min(0)
     expected = (first / first.sum(0)).mean(1)
-    np.testing.assert_allclose(rank_methods([comparison], SUM_RANK).first, expected, atol=0.06)
+    np.testing.assert_allclose(rank_methods([comparison], SUM_RANK).values()[FIRST] / 100, expected, atol=0.06)
     one = make_result(0.4)  # equal methods share it
     ranking = rank_methods([compare_methods({"one": one, "copy": one, "far": make_result(0.1)})], SUM_RANK)
-    assert ranking.first[0] == ranking.first[1] > 0.4
+    first = ranking.values()[FIRST]
+    assert first["one"] == first["copy"] > 40
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:
@@ -106,8 +107,8 @@ def test_data_sets_add_up(comparison: Comparison) -> None:
         {name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B"
     )
     one, two = comparison, other
-    both, *alone = (rank_methods(sets, SUM_RANK) for sets in ([one, two], [one], [two]))
-    np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
+    both, *alone = (rank_methods(sets, SUM_RANK).values().drop(columns=FIRST) for sets in ([one, two], [one], [two]))
+    np.testing.assert_array_equal(both, alone[0] + alone[1].loc[both.index])
 
 
 @pytest.mark.parametrize("by_patient", [False, True])
@@ -121,14 +122,14 @@ def test_folds_share_the_resamples_of_their_test_cases(by_patient: bool) -> None
     methods = {"one": with_dice(0.5 + better, names), "other": with_dice(np.full((8, 1), 0.5), names)}
     fewer = {name: result.take(range(7)) for name, result in methods.items()}
     one, *folds = (compare_methods(own, by_patient=by_patient) for own in (methods, methods, fewer))
-    first = rank_methods([one], SUM_RANK).first
+    first = rank_methods([one], SUM_RANK).values()[FIRST]
     for fold in folds:
-        np.testing.assert_array_equal(rank_methods([one, fold], SUM_RANK).first, first)
+        np.testing.assert_array_equal(rank_methods([one, fold], SUM_RANK).values()[FIRST], first)
     elsewhere = {
         name: with_origin(own, folders=(replace(own.origin.folders[0], gt_folder="B/labelsTs"),))
         for name, own in methods.items()
     }  # other cases of the same names are drawn apart
-    apart = rank_methods([one, compare_methods(elsewhere, by_patient=by_patient)], SUM_RANK).first
+    apart = rank_methods([one, compare_methods(elsewhere, by_patient=by_patient)], SUM_RANK).values()[FIRST]
     assert (apart != first).all()
 
 
@@ -141,9 +142,9 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     union, image = (
         compare_methods({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image")
     )
-    assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    assert [one.title.split()[0] for one in all_rankings([union])] == ["Sum-rank", "Mean-case-rank"]
     (only,) = all_rankings([image])
-    assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]
+    assert list(only.columns) == ["Dice", "NLL per foreground voxel", "ECE image", "overall", FIRST]
 
 
 @pytest.mark.parametrize("voxels", [None, "union", "near"])

@@ -24,7 +24,7 @@ from nnunet_nacl.report.plots import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
 
 _ALL_NAMED = 4
-"""Up to so many methods are all named on the first screen; of more, the baseline, the best and the calibrated ones."""
+"""Up to so many methods have a sentence each on the first screen; of more, see ``Section.named``."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 
@@ -126,25 +126,34 @@ class Section:
 
     @cached_property
     def named(self) -> list[str]:
-        """The methods that the first screen names: of many, the baseline, the best and the calibrated ones."""
+        """The methods with a sentence on the first screen: of many, the baseline, the calibrated and the best ones.
+
+        The best are those by each metric that judges calibration.
+        """
         comparison = self.comparison
+        judging = comparison.choice.judging
         names = [name for name in comparison.names if name not in comparison.finds_nothing]
-        if judging := comparison.choice.judging:
+        if judging:
             names = comparison.orders[judging[0]].names or names
         if len(names) > _ALL_NAMED:
-            kept = {comparison.names[0], names[0], *comparison.calibrated}
+            best = {name for one in judging for name in comparison.orders[one].names[:1]}
+            kept = best | {comparison.names[0], *comparison.calibrated}
             names = [name for name in names if name in kept]
         return names
 
     @cached_property
     def assessed(self) -> list[_reliability.Reliability]:
-        """The reliability of the methods that are named; none if no voxel set judges it."""
+        """The reliability of all methods that find something, the named ones first; none if no voxel set judges it."""
         judging_set = self.comparison.choice.judging_set
         if judging_set is None:
             return []
         of_methods = self.comparison.reliability[judging_set]
+        names = dict.fromkeys([*self.named, *of_methods])
         return [
-            of_methods[name] for name in self.named if not np.isnan(of_methods[name].pooled["ECE"])
+            of_methods[name]
+            for name in names
+            if name not in self.comparison.finds_nothing
+            and not np.isnan(of_methods[name].pooled["ECE"])
         ]
 
     @cached_property

@@ -30,9 +30,11 @@ CLOSE_STATED = 0.05
 """A smaller gap at the stated confidence counts as none."""
 NEARLY = 0.02
 """A miscalibrated model is nearly right if neither ECE nor gap at the stated confidence is above."""
-_ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side
-_FEWEST = 3  # of fewer cases, the interval by chance is too narrow
-_WIDE = 0.02  # if chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide
+_ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side; the page says "half"
+FEWEST = 3
+"""With fewer cases, the interval by chance is too narrow."""
+WIDE = 0.02
+"""If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class Reliability:
         3. They are off, too, if the interval of the accuracy lies on one side of all that is close to the stated one.
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
-        if len(self.tables.nll) < _FEWEST:
+        if len(self.tables.nll) < FEWEST:
             return Verdict.UNDECIDED
         accuracy, low, high = self.furthest_off.accuracy_where_stated
         error = self.pooled["ECE"]
@@ -182,4 +184,4 @@ class Reliability:
         is_below = high < STATED - CLOSE_STATED
         if is_below or low > STATED + CLOSE_STATED:
             return Verdict.TOO_SURE if is_below else Verdict.NOT_SURE_ENOUGH
-        return Verdict.RIGHT if self.by_chance[1] <= _WIDE else Verdict.UNDECIDED
+        return Verdict.RIGHT if self.by_chance[1] <= WIDE else Verdict.UNDECIDED

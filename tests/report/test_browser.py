@@ -1,10 +1,13 @@
 """The page in a browser: headless Chromium, at desktop and phone width."""
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
@@ -108,6 +111,21 @@ def test_pictures(show: Open, deep_page_file: Path) -> None:
     page.locator("table[aria-label^=Cases] a").first.click()
     target = page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top")
     assert 0 <= target < 844
+
+
+def test_outlines_do_not_darken_the_confidence_beside_them(show: Open, deep_page_file: Path) -> None:
+    page = show(deep_page_file)
+    picture = page.locator(".case .slice:not([hidden]) svg[aria-label^=Confidence]").first
+
+    def shot() -> np.ndarray:
+        return np.asarray(Image.open(io.BytesIO(picture.screenshot())).convert("RGB")).astype(int)
+
+    outlined = shot()
+    page.locator(".case .outlines").first.uncheck()
+    plain = shot()
+    darker = plain.sum(-1) - outlined.sum(-1) > 60
+    assert (plain != outlined).any()
+    assert darker.mean() < 0.03
 
 
 def test_print(show: Open, page_file: Path) -> None:

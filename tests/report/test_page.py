@@ -16,6 +16,7 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import Metric, compare_methods, read_results, write_report
 from nnunet_nacl.report._page import Section
+from nnunet_nacl.report._reliability import Verdict
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
@@ -211,16 +212,28 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     applied = '{"calibration": {"method": "temperature"}, "applied": {"pred_folder": "predictions/0.4"}}'
     (folder / "calibration_applied.json").write_text(applied)
     results["m3"] = placed_in(results["m3"], folder)
+    for own, other in (("m1", "m4"), ("m4", "m1")):  # so that by ECE near another is best
+        counts = results[own].counts
+        near = make_result(0.2 + 0.2 * int(other[1]), **few).counts.calibration["near"]
+        swapped = replace(counts, calibration=counts.calibration | {"near": near})
+        results[own] = replace(results[own], counts=swapped)
     section = section_of(results)
-    names = section.comparison.orders[Metric("NLL_per_foreground", "image")].names
+    comparison = section.comparison
+    names, by_error = (comparison.orders[metric].names for metric in comparison.choice.judging)
+    assert names[0] != by_error[0]
     assert (
-        [one.name for one in section.assessed]
+        [one.name for one in section.assessed][:-1]
         == section.named
-        == [name for name in names if name in {"m0", names[0], "m3"}]
+        == [name for name in names if name in {"m0", names[0], by_error[0], "m3"}]
         != names
     )
     page = re.sub(r"\s+", " ", write(tmp_path, results).text)
     assert "m3 (calibrated by temperature)" in page
+    for name in names:
+        verdict = comparison.reliability["near"][name].verdict.value
+        assert re.search(rf"{name}( \(calibrated by \w+\))?( is|:) {verdict} \(ECE 0\.", page)
+    for verdict in Verdict:  # each is explained
+        assert verdict.value in page.partition("What the numbers mean")[2].lower()
 
 
 @pytest.mark.usefixtures("undrawn")

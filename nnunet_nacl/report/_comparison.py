@@ -199,13 +199,19 @@ Comparable = Mapping[str, Results] | Sequence[Comparison]
 """Data set -> method -> result, or what ``compare_all`` made of these."""
 
 
-def compare_all(results: Comparable, *, by_patient: bool | str = False) -> list[Comparison]:
-    """Make a comparison for each data set of data set -> method -> result, unless they are comparisons already.
+def comparisons_of(results: Comparable, voxels: Voxels | None = None) -> list[Comparison]:
+    """Return comparisons over a voxel set, made of results if they are not made yet."""
+    comparisons = compare_all(results) if isinstance(results, Mapping) else results
+    return [comparison.over(voxels) if voxels else comparison for comparison in comparisons]
+
+
+def compare_all(
+    results: Mapping[str, Results], *, by_patient: bool | str = False
+) -> list[Comparison]:
+    """Make a comparison for each data set of data set -> method -> result.
 
     ``by_patient`` is that of ``compare_methods``, whose ValueErrors get the name of the data set.
     """
-    if not isinstance(results, Mapping):
-        return list(results)
     comparisons = []
     try:
         for dataset, methods in results.items():
@@ -251,10 +257,10 @@ def compare_methods(
     }
     notes = _notes(results, cases)
     notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
-    comparison = Comparison(dataset, shared, cases, voxels, notes, by_patient)
     if by_patient:
-        num_patients = comparison.patients.max() + 1
+        num_patients = patient_numbers(cases, by_patient).max() + 1
         notes.append(f"Resampled and tested are {num_patients} patients, not {len(cases)} cases.")
+    comparison = Comparison(dataset, shared, cases, voxels, notes, by_patient)
     if different := _cases_of_different_truth(comparison):
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."

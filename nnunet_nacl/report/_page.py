@@ -19,7 +19,7 @@ from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.report import _reliability, _slices, _tables, plots
 from nnunet_nacl.report._choice import voxels_text
-from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all
+from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of
 from nnunet_nacl.report.plots import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
 
@@ -68,7 +68,7 @@ def write_report(
     file = check_output(file, overwrite=overwrite)
     images = None if images is None else Path(images)
     parts = parts or PageParts()
-    comparisons = compare_all(results)
+    comparisons = comparisons_of(results)
     sections = [
         Section(f"d{number}", comparison, file.parent, images, parts.of_data_set(comparison))
         for number, comparison in enumerate(comparisons, start=1)
@@ -149,12 +149,15 @@ class Section:
 
     @cached_property
     def changes(self) -> dict[str, dict[str, list[str]]]:
-        """Method -> ``better`` and ``worse`` -> metrics of calibration in which it differs significantly."""
+        """Method -> ``better`` and ``worse`` -> metrics that judge calibration in which it differs significantly.
+
+        Without errors over voxels that labels choose: a lower one may be of a model that is not sure enough.
+        """
         changes: dict[str, dict[str, list[str]]] = {
             name: {"better": [], "worse": []} for name in self.comparison.names[1:]
         }
-        choice = self.comparison.choice
-        for metric in [*choice.judging, *choice.paper]:
+        judging = self.comparison.choice.judging
+        for metric in (one for one in judging if one.voxels not in metrics.BY_LABEL):
             for name, gap in self.comparison.differences[metric].items():
                 if gap.is_significant():
                     is_better = (gap.value > 0) == metric.definition.higher_is_better

@@ -12,7 +12,7 @@ import pandas as pd
 from nnunet_nacl.files import csv_text, printable
 from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Interval, Voxels
 from nnunet_nacl.report._choice import Metric, voxels_text
-from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all, of_each
+from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of, of_each
 from nnunet_nacl.report._statistics import LEVEL
 
 _BOLD = "Bold: significantly better than all others on these cases."
@@ -46,11 +46,15 @@ def p_text(p: float) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, NaN where not defined, with its interval and p-value, if any; ``is_short``: these are not shown."""
+    """A number, NaN where not defined, with its interval and p-value, if any; ``is_short``: these are not shown.
+
+    ``is_significant`` as ``Difference.is_significant``: a low p alone can belong to a test that contradicts the number.
+    """
 
     number: float
     interval: Interval = (np.nan, np.nan)
     p: float = np.nan
+    is_significant: bool = False
     digits: int = 3
     signed: bool = False
     is_bold: bool = False
@@ -58,9 +62,9 @@ class Cell:
 
     @property
     def value(self) -> str:
-        """The rounded number, with a star if its test is significant."""
+        """The rounded number, with a star if it is significant."""
         text = number_text(self.number, self.digits, signed=self.signed)
-        return f"{text}*" if self.p < LEVEL else text
+        return f"{text}*" if self.is_significant else text
 
     @property
     def details(self) -> str:
@@ -242,7 +246,14 @@ def differences_table(comparison: Comparison) -> Table:
     baseline, *others = comparison.names
     columns = {
         metric.head: [
-            Cell(gap.value, gap.interval, gap.p_holm, metric.definition.digits, signed=True)
+            Cell(
+                gap.value,
+                gap.interval,
+                gap.p_holm,
+                is_significant=gap.is_significant(),
+                digits=metric.definition.digits,
+                signed=True,
+            )
             for gap in gaps.values()
         ]
         for metric, gaps in comparison.differences.items()
@@ -251,7 +262,8 @@ def differences_table(comparison: Comparison) -> Table:
         f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
         "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
         "or image a t-test with the jackknife's standard error, "
-        f"Holm-corrected (number of comparisons: {len(others)}); * below {LEVEL:g}."
+        f"Holm-corrected (number of comparisons: {len(others)}). *: p is below {LEVEL:g}, and value, "
+        "interval and test point in one direction."
     )
     return Table(f"Differences to {baseline}", comparison.dataset, note, others, columns)
 
@@ -347,7 +359,7 @@ def table_text(
         digits: after the decimal point; by default the metric's own. CSV has all.
         tables: those that there are; ``nnunet_nacl.paper.report.TABLES`` has more.
     """
-    made = tables[name]([comparison.over(voxels) for comparison in compare_all(results)])
+    made = tables[name](comparisons_of(results, voxels))
     if form == "csv" and len(made) > 1:
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.metrics import Estimate, Voxels
 from nnunet_nacl.report._choice import DICE, Metric, voxels_text
-from nnunet_nacl.report._comparison import Comparable, Comparison, compare_all, of_each
+from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of, of_each
 from nnunet_nacl.report._reliability import Curve
 from nnunet_nacl.report._tables import number_text
 from nnunet_nacl.typing import Floats
@@ -310,5 +310,5 @@ def write_plot(
         plots: those that there are; ``nnunet_nacl.paper.report.PLOTS`` has more.
     """
     file = check_output(file, overwrite=True)
-    made = plots[kind]([comparison.over(voxels) for comparison in compare_all(results)])
+    made = plots[kind](comparisons_of(results, voxels))
     save_plot(draw_panels([panel for panels in made for panel in panels]), file)

@@ -12,7 +12,7 @@ from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import DICE, Metric, compare_all, compare_methods, table_text
-from tests.report.generated import NAMED, make_blurred, make_result, with_origin
+from tests.report.generated import NAMED, make_blurred, make_result, twice, with_origin
 
 
 def test_shared_cases() -> None:
@@ -79,6 +79,14 @@ def test_errors_name_the_data_set() -> None:
     results = {"A": {"one": one}, "B": {"one": make_result(settings=Settings(voxels=("image",)))}}
     with pytest.raises(ValueError, match=r"^B: voxels: expected one of image; got near\.$"):
         table_text(results, voxels="near")
+
+
+def test_patients_do_not_vanish_in_silence() -> None:
+    results = {"one": twice(make_result(0.4)), "other": twice(make_result(1.0))}
+    (comparison,) = compare_all({"": results}, by_patient=True)
+    assert comparison.notes == ["Resampled and tested are 8 patients, not 16 cases."]
+    with pytest.raises(AttributeError):
+        compare_all(compare_all({"": results}), by_patient=True)
 
 
 def test_what_was_counted_is_read_in_one_module() -> None:

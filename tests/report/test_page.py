@@ -144,6 +144,24 @@ def test_the_first_screen(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_first_screen_calls_nothing_better_that_may_be_worse(tmp_path: Path) -> None:
+    """Neither a lower error over voxels that labels choose, nor a Dice whose test and mean disagree."""
+    settings = Settings(voxels=("foreground", "near", "image"))
+    results = {name: make_blurred(t, num_cases=24, settings=settings) for name, t in (("true", 1.0), ("sharp", 0.5))}
+    gap = compare_methods(results).differences[Metric("ECE", "foreground")]["sharp"]
+    assert gap.is_significant()
+    titles = section_of(results).changes["sharp"]
+    assert titles == {"better": [], "worse": ["NLL per foreground voxel", "ECE near"]}
+    dice = np.full((24, 1), 0.8)
+    for name, gaps in (("true", 0), ("sharp", np.where(np.arange(24) < 22, 0.007, -0.5)[:, None])):
+        counts = results[name].counts
+        measured = counts.segmentation_metrics | {"Dice": dice + gaps}
+        results[name] = replace(results[name], counts=replace(counts, segmentation_metrics=measured))
+    text = re.sub(r"\s+", " ", write(tmp_path, results).text)
+    assert "sharp against true: Dice −0.035, significantly worse in NLL" in text
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_method_that_finds_nothing_is_named_first_and_never_best(tmp_path: Path) -> None:
     """Though its NLL is the lowest: that of the posterior that labels were drawn from."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("sharp", 0.5), ("true", 1.0), ("soft", 2.0))}

@@ -12,7 +12,7 @@ from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Metric, Table, compare_all, compare_methods, table_text
 from nnunet_nacl.report._tables import FORMATS, Cell
-from tests.report.generated import NAMED, make_result, table_of, with_origin
+from tests.report.generated import NAMED, make_result, table_of, with_dice, with_origin
 
 NAN = float("nan")
 TABLE = Table(
@@ -22,7 +22,11 @@ TABLE = Table(
     ["a_|b", "c$<i>&~", "[d]"],
     {
         "ECE ↓": [Cell(0.1, (0.09, 0.1104), is_bold=True), Cell(0.25), Cell(NAN)],
-        "gap": [Cell(-0.2, p=0.0001, signed=True), Cell(0.01, p=0.2, signed=True), Cell(0, signed=True)],
+        "gap": [
+            Cell(-0.2, p=0.0001, signed=True, is_significant=True),
+            Cell(0.01, p=0.2, signed=True),
+            Cell(0, signed=True),
+        ],
     },
 )
 
@@ -137,6 +141,17 @@ def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
     assert all("core" in text or "CE" in text for text in texts)
     # A name that a spreadsheet would take for a formula.
     assert table_text(compared, form="csv").count("\n'=DiceCE,") == 1
+
+
+def test_a_star_only_where_value_interval_and_test_agree() -> None:
+    """Of 24 cases, 22 are slightly better and 2 collapse: the test says better, the mean worse."""
+    base = np.full((24, 1), 0.8)
+    for num_collapsed, shown in ((0, "+0.007*"), (2, "−0.035")):
+        gaps = np.where(np.arange(24) < num_collapsed, -0.5, 0.006 + 0.0001 * np.arange(24))
+        comparison = compare_methods({"base": with_dice(base), "new": with_dice(base + gaps[:, None])})
+        (cell,) = table_of("differences", comparison).columns["Dice ↑"]
+        assert cell.p < 0.01
+        assert cell.value == shown
 
 
 def test_structures_and_scores(comparison: Comparison, results: dict[str, FolderResult]) -> None:

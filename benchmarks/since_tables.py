@@ -11,6 +11,9 @@ from nnunet_nacl.paper.studies import read_study
 PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 """How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
 
+OF_PHOTOS = ("Dataset051_USGRA", "Dataset052_WBC")
+"""Data sets of PNG files, which have no spacing."""
+
 
 def since_rows(
     data_set: str = "Dataset004_Hippocampus",
@@ -59,7 +62,19 @@ def losses_since_3d() -> str:
     return _since_table("Dataset004_Hippocampus", 2000, "3d_fullres_bs2")
 
 
-def _since_table(data_set: str, steps: int = 6000, configuration: str = "2d_bs8") -> str:
+def losses_since_usgra() -> str:
+    """The same on USGRA: SGD, 12,500 steps."""
+    return _since_table("Dataset051_USGRA", 12500, "2d_bs4", "SGD")
+
+
+def losses_since_wbc() -> str:
+    """The same on the regions of WBC, after 2,000 steps."""
+    return _since_table("Dataset052_WBC", 2000)
+
+
+def _since_table(
+    data_set: str, steps: int = 6000, configuration: str = "2d_bs8", optimizer: str = "Adam"
+) -> str:
     columns = {
         "loss": "{method}",
         "trainings": "{trainings}",
@@ -71,9 +86,9 @@ def _since_table(data_set: str, steps: int = 6000, configuration: str = "2d_bs8"
         "CECE foreground": "{CECE_foreground:.3f}",
         "ECE union": "{ECE_union:.3f}",
         "Brier": "{Brier:.3f}",
-        "HD95 (mm)": "{HD95:.2f}",
+        f"HD95 ({'px' if data_set in OF_PHOTOS else 'mm'})": "{HD95:.2f}",
     }
-    return table(since_rows(data_set, steps, configuration), columns)
+    return table(since_rows(data_set, steps, configuration, optimizer), columns)
 
 
 def calibrated_since(data_set: str = "Dataset004_Hippocampus") -> pd.DataFrame:

@@ -346,14 +346,15 @@ def _calibrate_fold(
         fit = Fit.choose(trials, method, fold.provenance, fold.settings, skipped)
         if save_probabilities:
             _predict_validation(fold, trials, fit, kept)
-        # An interrupted run leaves the earlier calibration, or none: while there is a checkpoint, all that belongs to
-        # it is there
+        written = kept / FOLD_CHECKPOINT
+        fold.write(fit.calibration.layer(*reader.last_layer), fit.method, written)
+        # From here on there is no calibration until all of it is there
         checkpoint.unlink(missing_ok=True)
         shutil.rmtree(validation, ignore_errors=True)
         fit.write(fold.folder / FOLD_FIT)
         if save_probabilities:
             (kept / FOLD_VALIDATION).rename(validation)
-        fold.write(fit.calibration.layer(*reader.last_layer), fit.method, checkpoint)
+        written.rename(checkpoint)
     return fit, checkpoint
 
 

@@ -96,8 +96,8 @@ def decode(
     Args:
         o: FOLDER of the decoded copy; probabilities are hard links
         fit: FIT.json that 'review fit' wrote, for recall instead of Dice
-        alpha: SHARE of each structure that its mask (p above its threshold) may miss at most, on average, with --fit
-            (default: 0.1)
+        alpha: SHARE of each structure that its mask (where p reaches its threshold) may miss at most, on average, with
+            --fit (default: 0.1)
         threshold: NAME=T for each structure: it is where p reaches T (default: 0.5 for structures that are not named)
 
     Examples:

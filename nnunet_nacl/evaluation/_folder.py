@@ -133,10 +133,10 @@ def evaluate(
             f"{summary}: expected a name that ends with .json, beside which other files are written."
         )
     is_default = summary.absolute() == default.absolute()
-    is_updated = is_default or _is_summary_of(summary, predictions)
+    origin = Origin.describe(predictions, settings)
+    is_updated = is_default or _is_summary_of(summary, origin)
     for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
-    origin = Origin.describe(predictions, settings)
     counting = _Counting(
         data_set=predictions.data_set,
         origin=origin,
@@ -273,7 +273,7 @@ def _read_unchanged(file: Path, files: CaseFiles, states: States) -> FolderResul
     """Read a record if it is of a case's files in these states; the prediction may have moved with its record."""
     with suppress(OSError, ValueError):
         found = read_record(file)
-        moved = _with_paths_at(files.prediction.absolute().parent, found)
+        moved = _with_paths_at(files.prediction.absolute().parent, found, file)
         ((recorded_files, recorded),) = moved.counted
         # Ground truth of another path may be another rater's, though equal in size and time of change
         is_unchanged = {what: recorded.get(what) for what in states} == states
@@ -290,12 +290,12 @@ def _origin_of_case(files: CaseFiles, origin: Origin) -> Origin:
     return replace(origin, folders=(FolderPair(truth, str(files.prediction.absolute().parent)),))
 
 
-def _is_summary_of(file: Path, predictions: Predictions) -> bool:
-    """Whether a file is the summary of these predictions."""
+def _is_summary_of(file: Path, origin: Origin) -> bool:
+    """Whether a file is a summary of the same predictions and ground truth."""
+    settings = origin.settings_json()
     with suppress(OSError, ValueError, KeyError, TypeError):
-        folders = json.loads(file.read_text())["settings"]["pred_folder"]
-        folders = [folders] if isinstance(folders, str) else folders
-        return [*map(Path, folders)] == [folder.absolute() for folder in predictions.pred_folders]
+        found = json.loads(file.read_text())["settings"]
+        return all(found[name] == settings[name] for name in ("gt_folder", "pred_folder"))
     return False
 
 
@@ -332,7 +332,7 @@ def read_result(summary: str | Path) -> FolderResult:
             f"{summary} was written by another version of nnunet_nacl: run nnunet_nacl evaluate again."
         ) from error
     home = summary.absolute().parent
-    results = [_with_paths_at(home, read_record(home / file)) for file in files]
+    results = [_with_paths_at(home, read_record(home / file), home / file) for file in files]
     for result in results:
         counted_by = json.loads(json.dumps(result.origin.counted_by()))
         is_same = counted_by.items() <= settings.items()
@@ -344,11 +344,12 @@ def read_result(summary: str | Path) -> FolderResult:
     return replace(FolderResult.merged(results), skipped=skipped, file=summary)
 
 
-def _with_paths_at(home: Path, result: FolderResult) -> FolderResult:
-    """Give a case's result the paths of the summary's folder, if the prediction lies there: it may have moved."""
+def _with_paths_at(home: Path, result: FolderResult, record: Path) -> FolderResult:
+    """Give a record's result the paths of a prediction in ``home``, if it lies beside the record or has moved there."""
     ((files, states),) = result.counted
     prediction = home / files.prediction.name
-    if not prediction.is_file():
+    is_beside = record.absolute() == record_file(replace(files, prediction=prediction))
+    if not prediction.is_file() or (files.prediction.is_file() and not is_beside):
         return result
     moved_states = {
         what: state and state._replace(path=str(home / Path(state.path).name))

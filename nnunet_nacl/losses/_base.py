@@ -100,9 +100,9 @@ class SegmentationLoss(nn.Module, ABC):
                 masks (b, R, *spatial) [+ 1 last channel that marks ignored voxels, if ``ignore_label`` is set].
 
         Returns:
-            Scalar tensor, float32 (float64 for float64 logits). NaN or infinite if a logit that counts is NaN or
-            +infinity, and of regions and in most losses if it is −infinity. NaN if a target value that counts is not
-            allowed, on any device but the CPU.
+            Scalar tensor, float32 (float64 for float64 logits). In the losses of this package, NaN or infinite if a
+            logit that counts is NaN or +infinity, and of regions and in most losses if it is −infinity. NaN if a
+            target value that counts is not allowed, on any device but the CPU.
 
         Raises:
             ValueError: wrong shapes, or on the CPU a target value that is not allowed.

@@ -33,8 +33,8 @@ def cross_entropy(logits: Tensor, target: Tensor, *, regions: bool = False) -> T
     """
     if regions:
         return soft_cross_entropy(logits, target, regions=True)
-    # Not log_softmax and gather, whose gradient Inductor would fill with zeros and then add to. No label is ignored:
-    # PyTorch's -100 would be.
+    # Not log_softmax and gather, whose gradient Inductor would fill with zeros and then add to. Label -100, which
+    # PyTorch would ignore, raises; -1 never comes from a loss, which checks its target.
     return F.cross_entropy(logits, target.squeeze(1), reduction="none", ignore_index=-1)
 
 

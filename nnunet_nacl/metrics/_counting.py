@@ -1,8 +1,9 @@
 """The one pass over a case's probabilities that counts.
 
-Each voxel belongs to exactly one cell: the byte of its memberships. Sums are taken for each channel, cell and bin. A
-voxel set is some of the cells, and its tables, its tables under perfect calibration and its scores are sums over them.
-So are the sums of a structure over all voxels, and over those that are not ignored. Without ground truth, all are.
+In each channel, a voxel belongs to exactly one cell: the byte of its memberships. Sums are taken for each channel, cell
+and bin. A voxel set is some of the cells, and its tables, its tables under perfect calibration and its scores are sums
+over them. So are the sums of a structure over all voxels, and over those that are not ignored. Without ground truth,
+all are.
 
 Held in the size of the image are, of classes: ground truth, segmentation, argmax, whether they agree, and cells (a byte
 each), the probability of the background, the largest one and the sum over the classes (four bytes each): 17 bytes a

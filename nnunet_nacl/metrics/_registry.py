@@ -104,7 +104,8 @@ class CalibrationTables:
             NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
 
         For the image's tables, added up over all cases, these are proper scores: every method is divided by the same
-        number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
+        number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground, and where
+        the authors' protocol leaves voxels out of the bins.
         """
         return {
             name: value
@@ -204,7 +205,9 @@ def _expected_error(expected: BinCounts | None, observed: BinCounts) -> Floats |
 
 
 def _per_foreground(sums: Floats, tables: CalibrationTables) -> Floats:
-    return ratio(sums.sum(-1, keepdims=True), tables.foreground_voxels[..., None])
+    is_known = tables.classwise.unbinned.sum(-1) == 0
+    voxels = np.where(is_known, tables.foreground_voxels, 0)
+    return ratio(sums.sum(-1, keepdims=True), voxels[..., None])
 
 
 _CALIBRATION = (

@@ -1,4 +1,4 @@
-"""The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
+"""nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,

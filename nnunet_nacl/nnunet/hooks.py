@@ -1,4 +1,4 @@
-"""Every hook into nnU-Net's own classes: the parts that our trainers use although nnU-Net may change them.
+"""Hooks into nnU-Net's own classes: parts that trainers and ``calibrate`` use although nnU-Net may change them.
 
 If a new version of nnU-Net breaks a training, look here first, and at the methods of ``nnUNetTrainer`` that
 ``trainers.CalibratedLossMixin`` overrides; everything was tested with nnunetv2 2.8.1.

@@ -31,7 +31,7 @@ class Recipe:
         loss: a key of ``LOSSES``; None for the trainer's own ``loss_class``.
         term: a key of ``TERMS``, the image-level term to add, such as nnU-Net's own ``"Dice"``; None for none, or for
             the trainer's own ``term_class``.
-        settings: keyword settings of the loss class that differ from its defaults.
+        settings: keyword settings of the loss class that the name gives.
         term_settings: those of the term's class.
         paper_schedule: Adam, 1e-3 then 1e-4 from half time, 100 epochs unless ``num_epochs`` says otherwise.
     """

@@ -152,13 +152,14 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(copy: Copy, monkey
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("nnunet_nacl.calibrate._fold.save_prediction", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
-    assert files_of(copy.model) == earlier
-    with monkeypatch.context() as patch:  # while it is replaced, there is no checkpoint, which is written last
-        patch.setattr("nnunet_nacl.calibrate._fold.whole_file", stopped)
+    for step in ("save_prediction", "whole_file"):  # the latter writes the checkpoint
+        with monkeypatch.context() as patch:
+            patch.setattr(f"nnunet_nacl.calibrate._fold.{step}", stopped)
+            with pytest.raises(KeyboardInterrupt):
+                calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
+        assert files_of(copy.model) == earlier
+    with monkeypatch.context() as patch:  # while it is replaced, there is no checkpoint, which comes last
+        patch.setattr(Path, "rename", stopped)
         with pytest.raises(KeyboardInterrupt):
             calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
     assert not (fold / "checkpoint_calibrated.pth").exists()

@@ -7,8 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.demo import DATASET
+from nnunet_nacl.demo import DATASET, _run
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
+
+
+def test_what_follows_a_step_that_was_done_anew_is_done_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In nnU-Net's folders of the demo, without a change of this process's."""
+    raw = tmp_path / "nnUNet_raw" / DATASET
+    trainer = "nnUNetTrainerNACL_paperSchedule_2epochs_150iterations"
+    fold = tmp_path / "nnUNet_results" / DATASET / f"{trainer}__nnUNetPlans__2d_demo" / "fold_0"
+    written = [
+        fold / "validation" / "summary.json", tmp_path / "predictions" / trainer / "a.nii.gz",
+        fold / "checkpoint_calibrated.pth", tmp_path / "predictions_calibrated" / trainer / "a.nii.gz",
+    ]  # fmt: skip
+    for number, file in enumerate([raw / "dataset.json", raw / "labelsTs" / "a.nii.gz", *written]):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.utime(file, (number, number))
+    started: list[str] = []
+
+    def start(command: list[str], *, environment: dict[str, str], **_: object) -> None:
+        started.append(command[0])
+        written[len(started)].touch()
+        assert environment["nnUNet_raw"] == str(raw.parent)
+        assert str(raw.parent) not in os.environ.values()
+
+    monkeypatch.setattr(_run, "run_command", start)
+    for commands in ([], ["nnUNetv2_predict", "nnunet_nacl", "nnUNetv2_predict"]):
+        _run._train_and_calibrate(tmp_path, "cpu", "NACL")
+        assert started == commands
+        written[0].touch()  # trained anew
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":

@@ -142,9 +142,23 @@ def test_a_file_of_the_same_predictions_is_updated_and_no_other(
     assert evaluated_again(folders, capsys, "-o", output) == 0
     others = tuple(Path(shutil.copytree(folder, tmp_path / "other" / folder.name)) for folder in folders)
     before = content(output)
-    assert run_evaluate(others, "-o", output) == 1
-    assert f"{output} exists" in capsys.readouterr().err
-    assert content(output) == before
+    for pair in (others, (others[0], folders[1]), (folders[0], others[1])):
+        assert run_evaluate(pair, "-o", output) == 1
+        assert f"{output} exists" in capsys.readouterr().err
+        assert content(output) == before
+
+
+@pytest.mark.parametrize("beside", ["labels", "other predictions"])
+def test_a_summary_beside_other_files_of_the_cases_names(
+    folders: Folders, capsys: pytest.CaptureFixture[str], beside: str
+) -> None:
+    """It is of the predictions that were evaluated, while they are there."""
+    home = folders[0] if beside == "labels" else Path(shutil.copytree(folders[1], folders[1].with_name("other")))
+    output = home / "a_summary.json"
+    assert evaluated_again(folders, capsys, "-o", output) == 3
+    result = read_result(output)
+    assert {files.prediction.parent for files, _ in result.counted} == {folders[1]}
+    assert result.stale_cases() == []
 
 
 def test_a_wrong_folder_of_ground_truth_replaces_nothing(

@@ -7,7 +7,7 @@ from scipy.special import logit
 from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nnunet_nacl.metrics import Counts, evaluate_case, near_core
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case, near_core
 from tests.generated import SPACING, structure_case
 
 
@@ -52,6 +52,14 @@ def test_against_other_libraries() -> None:
     assert pytest.approx(float(error), abs=5e-5) == image.ECE  # which takes other sides of the edges
     both = f1_score(flat, rows.argmax(1), labels=[1, 2], average=None)
     assert evaluate_case(p, y).Dice == pytest.approx(both.mean())
+
+
+def test_scores_per_foreground_that_the_authors_leave_out_of_bins() -> None:
+    """Their foreground voxels with p = 0 are in no bin, so that their number is unknown."""
+    y = np.array([[[1, 1, 0, 0]]])
+    p = np.array([[1, 0.5, 0.5, 0.5], [0, 0.5, 0.5, 0.5]]).reshape(2, 1, 1, 4)
+    assert np.isfinite(evaluate_case(p, y)["image"].NLL_per_foreground)
+    assert np.isnan(evaluate_case(p, y, settings=Settings(protocol="authors"))["image"].NLL_per_foreground)
 
 
 def test_regions_are_segmented_as_nnunet_does() -> None:

@@ -203,12 +203,13 @@ class Section:
         settings = {}
         for name, result in self.comparison.results.items():
             values = {
-                "calibrated by": self.comparison.calibrated.get(name),
+                "calibration": self.comparison.calibrated.get(name),
                 **result.origin.settings_json(),
                 "versions": result.origin.versions,
             }
+            texts = {key: "none" if value is None else value for key, value in values.items()}
             settings[name] = {
-                key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                for key, value in values.items()
+                key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+                for key, text in texts.items()
             }
         return settings

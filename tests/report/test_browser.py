@@ -47,6 +47,7 @@ def show(browser: Any) -> Iterator[Open]:
 def test_it_fits_and_says_nothing(show: Open, page_file: Path, width: int, height: int, scheme: str) -> None:
     page = show(page_file, width, height, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("header").bounding_box()["height"] < 56  # one line: it covers what is below
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     sizes = page.evaluate(

@@ -190,6 +190,10 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     results = {name: make_blurred(t, settings=Settings(margin_mm=margin)) for name, (t, margin) in margins.items()}
     write(tmp_path, results)
     text = (tmp_path / "page.html").read_text()
+    for target, name in re.findall('<a href="#d1-(methods|tradeoff)">(.*?)</a>', text):  # leads to a head of its name
+        assert re.search(f'<h3 id="d1-{target}">{name}', text)
+    legend = '<p class="legends small">Bold: significantly better than all others'
+    assert legend in text.partition('id="d1-methods"')[2].partition("<table")[0]
     verdict, table, paper = text.partition('<div class="verdict">')[2].split("<table", 3)[:3]
     assert "different margin_mm (soft: 5.0; true: 3.0; sharp: 5.0)" in verdict
     rows = [re.findall('<th scope="row">(.*?)</th>', one) for one in (table, paper)]
@@ -274,8 +278,9 @@ def test_settings_read_as_json(runs: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path, read_results([runs["soft"]])["Dataset004_Demo"])
     listed = (tmp_path / "page.html").read_text().partition('<dl class="settings">')[2].partition("</dl>")[0]
     shown = {key: unescape(value) for key, value in re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed)}
-    expected = {"pred_folder": str(runs["soft"]), "num_bins": "15", "surface": "true", "calibrated by": "null"}
-    assert shown == {**shown, **expected, "regions": "null"}
+    expected = {"pred_folder": str(runs["soft"]), "num_bins": "15", "surface": "true", "calibration": "none"}
+    assert shown == {**shown, **expected, "regions": "none"}
+    assert "null" not in shown.values()
     assert json.loads(shown["labels"]) == {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
     assert [*json.loads(shown["versions"])] == ["python", "nnunet-nacl", "nnunetv2", "numpy", "scipy"]
 

@@ -84,10 +84,10 @@ def rank_heatmap(ranking: Table, ax: Axes) -> None:
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
-    # Paths, not imshow: they stay sharp and small in an SVG file.
-    ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
+    # Paths, not imshow: they stay sharp and small in an SVG file. No black, which a dark page would hide.
+    ax.pcolormesh(shade, cmap="Greys_r", vmin=-0.35, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values.round(2)):
-        color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
+        color = "#ffffff" if shade[row, column] < 0.2 else "#000000"
         place = (column + 0.5, row + 0.5)
         ax.text(*place, f"{value:g}", ha="center", va="center", fontsize=8, color=color)
     ax.axvline(values.shape[1] - 1, color="white", linewidth=3)

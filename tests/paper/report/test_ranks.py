@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from scipy import stats
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, Voxels
 from nnunet_nacl.paper.report import PLOTS, TABLES, published
+from nnunet_nacl.paper.report._figures import rank_heatmap
 from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
-from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
+from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, compare_methods
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, with_dice, with_origin
 
@@ -85,6 +88,21 @@ def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None
     for results, ranked in (({"right": nothing}, ["sharp", "soft"]), (dict.fromkeys(comparison.names, nothing), None)):
         rankings = all_rankings([compare_methods({**comparison.results, **results})])
         assert all(one.rows == (ranked or comparison.names) for one in rankings)
+
+
+def test_a_heat_map_can_be_read_on_a_light_and_a_dark_page() -> None:
+    """Contrast, as of WCAG, of each number with its cell, and of the darkest cell with the dark page."""
+    columns = {title: column(np.arange(12.0)) for title in ("Dice", "overall", FIRST)}
+    (ax,) = draw_panels([partial(rank_heatmap, Table("Sum-rank", "", "", [*"abcdefghijkl"], columns))]).axes
+    (mesh,) = ax.collections
+    grays = (
+        mesh.to_rgba(mesh.get_array().ravel())[:, 0],
+        np.array([to_rgb(text.get_color())[0] for text in ax.texts]),
+        to_rgb("#16181a")[1],
+    )
+    cells, numbers, page = (0.05 + ((gray + 0.055) / 1.055) ** 2.4 for gray in grays)
+    assert (np.maximum(cells, numbers) / np.minimum(cells, numbers)).min() > 4
+    assert cells.min() / page > 2
 
 
 def test_how_often_a_method_is_first(comparison: Comparison) -> None:

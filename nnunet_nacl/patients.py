@@ -27,7 +27,7 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
             underscore (``patient001_frame01``), or a regular expression whose first group is the patient.
 
     Raises:
-        ValueError: the name of a case tells no patient, or all cases are of one.
+        ValueError: the expression is invalid or finds no patient in the name of a case, or all cases are of one.
     """
     if not by_patient:
         return {case: [case] for case in cases}
@@ -39,8 +39,9 @@ def cases_of_patients(cases: Iterable[str], by_patient: bool | str) -> dict[str,
             match = re.search(pattern, case)
         if not match or not match.re.groups or not match[1]:
             raise ValueError(
-                f"The name of case {case} does not tell its patient; expected it to match {pattern!r}, whose first "
-                "group is the patient. Without an expression, put --by_patient last."
+                f"by_patient: {pattern!r} applied to the name of case {case} does not tell its patient; expected a "
+                "regular expression that matches the name, and whose first group is the patient. Without an "
+                "expression, put --by_patient last."
             )
         patients[match[1]].append(case)
     if len(patients) == 1:
@@ -61,7 +62,10 @@ def patient_numbers(cases: Sequence[str], by_patient: bool | str) -> NDArray[np.
 
 
 def split_cases(cases: Sequence[str], by_patient: bool | str = False) -> list[list[str]]:
-    """Split cases into five parts of nearly equal size, or one per case or patient if there are fewer; by name."""
+    """Split cases into five parts, or one per case or patient if there are fewer; by name.
+
+    Parts hold nearly the same number of patients, so those of patients with many cases are larger.
+    """
     patients = cases_of_patients(cases, by_patient)
     drawn = shuffled(patients)
     parts = min(5, len(drawn))

@@ -33,6 +33,7 @@ from nnunet_nacl.nnunet._names import (
     model_in,
     names_in,
     nnunet_folder,
+    short_name,
     validates_training_cases,
 )
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions
@@ -89,6 +90,7 @@ __all__ = [
     "read_checkpoint",
     "read_dataset_json",
     "save_prediction",
+    "short_name",
     "training_image",
     "validates_training_cases",
 ]

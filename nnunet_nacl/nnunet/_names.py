@@ -51,6 +51,15 @@ def validates_training_cases(folder: Path) -> bool:
     return path.parent.name == "fold_all" and path.name.startswith("validation")
 
 
+def short_name(trainer: str) -> str:
+    """Return a trainer's name without ``nnUNetTrainer``, as plots and tables show it.
+
+    >>> short_name("nnUNetTrainerNACL"), short_name("nnUNetTrainer_20epochs"), short_name("nnUNetTrainer")
+    ('NACL', '20epochs', 'nnUNetTrainer')
+    """
+    return trainer.removeprefix(DEFAULT_TRAINER).lstrip("_") or trainer
+
+
 def first_channel(images: Path, case: str, label_map: Path) -> Path:
     """Return the image of a case with this label map, or the first of several channels, in a folder of images."""
     return images / f"{case}_0000{label_map.name.removeprefix(case)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
 from nnunet_nacl.files import printable, unresolved
-from nnunet_nacl.nnunet import calibration_of, dataset_in, model_in
+from nnunet_nacl.nnunet import calibration_of, dataset_in, model_in, short_name
 
 
 def read_results(
@@ -74,8 +74,7 @@ def _default_names(files: Sequence[Path], results: Sequence[FolderResult]) -> li
     for file, result in zip(map(unresolved, files), results, strict=True):
         name = file.parent.name if file.name == SUMMARY_NAME else file.stem.removesuffix("_summary")
         if model := model_in(file):
-            trainer = model.name.split("__")[0]
-            name = trainer.removeprefix("nnUNetTrainer") or trainer
+            name = short_name(model.name.split("__")[0])
         names.append(name.removesuffix("_calibrated"))
         # nnU-Net leaves no record of the checkpoint that predicted, so the folder's name counts, too
         is_calibrated = names[-1] != name or calibration_of(result.origin.pred_folders[0])

@@ -16,6 +16,8 @@ from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_o
 from nnunet_nacl.report._statistics import LEVEL
 
 _BOLD = "Bold: significantly better than all others on these cases."
+_STAR = f"*: p is below {LEVEL:g}, and value, interval and test point in one direction."
+_INTERVALS = "In parentheses: 95 % bootstrap intervals."
 _EXPECTED = (
     "If perfectly calibrated: what the same probabilities would score on labels drawn from them."
 )
@@ -103,11 +105,20 @@ class Table:
         return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
     @property
+    def legend(self) -> str:
+        """What bold, stars and parentheses mean, as far as there are any."""
+        cells = [cell for cells in self.columns.values() for cell in cells]
+        shown = {
+            _BOLD: any(cell.is_bold for cell in cells),
+            _STAR: any(cell.is_significant for cell in cells),
+            _INTERVALS: any("(" in cell.details for cell in cells),
+        }
+        return " ".join(text for text, is_shown in shown.items() if is_shown)
+
+    @property
     def caption(self) -> str:
-        """The note, and what the intervals are, if any is shown."""
-        if any("(" in cell.details for cells in self.columns.values() for cell in cells):
-            return f"{self.note} In parentheses: 95 % bootstrap intervals."
-        return self.note
+        """The note and the legend."""
+        return f"{self.note} {self.legend}".rstrip()
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -220,7 +231,7 @@ def methods_table(comparison: Comparison) -> Table:
             "By chance up to: ECE that perfect calibration could have on such cases; the interval of an ECE below that "
             "lies too high."
         )
-    return Table("Methods", comparison.dataset, " ".join([*notes, _BOLD]), rows, columns)
+    return Table("Methods", comparison.dataset, " ".join(notes), rows, columns)
 
 
 def paper_table(
@@ -232,7 +243,7 @@ def paper_table(
         metric.definition.is_pooled(metric.voxels) for metric in comparison.choice.paper
     )
     how = "of all cases pooled" if is_pooled else "means over cases"
-    note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
+    note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}."
     if expected:
         note += f" {_EXPECTED}"
     rows = list(rows or comparison.names)
@@ -262,8 +273,7 @@ def differences_table(comparison: Comparison) -> Table:
         f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
         "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
         "or image a t-test with the jackknife's standard error, "
-        f"Holm-corrected (number of comparisons: {len(others)}). *: p is below {LEVEL:g}, and value, "
-        "interval and test point in one direction."
+        f"Holm-corrected (number of comparisons: {len(others)})."
     )
     return Table(f"Differences to {baseline}", comparison.dataset, note, others, columns)
 

@@ -25,6 +25,8 @@ MODEL = "Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d"
         ([f"{MODEL}/calibration_folds_0_1_summary.json"], ["NACL_l2"]),
         (["Dataset004_A/MyTrainer__nnUNetPlans__2d/test"], ["MyTrainer"]),
         (["mine/MyTrainer__nnUNetPlans__2d/fold_0/validation"], ["MyTrainer"]),
+        (["Dataset004_A/nnUNetTrainer_20epochs__nnUNetPlans__2d/test"], ["20epochs"]),
+        (["Dataset004_A/nnUNetTrainer__nnUNetPlans__2d/test"], ["nnUNetTrainer"]),
         (["2026__trial__cmr/site"], ["site"]),
         # A suffix that all share leaves, and what is calibrated is called so
         (["DiceCE_20epochs", "NACL_l2_20epochs"], ["DiceCE", "NACL_l2"]),

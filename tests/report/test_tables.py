@@ -44,7 +44,8 @@ def test_markdown() -> None:
         "| a\\_\\|b | **0.100 (0.090 to 0.110)** | −0.200\\* p \\< 0.001 |\n"
         "| c\\$\\<i\\>&amp;\\~ | 0.250 | +0.010 p = 0.200 |\n"
         "| \\[d\\] | – | 0.000 |\n\n"
-        "50 % of a\\_b. In parentheses: 95 % bootstrap intervals.\n"
+        "50 % of a\\_b. Bold: significantly better than all others on these cases. \\*: p is below 0.05, and value, interval "
+        "and test point in one direction. In parentheses: 95 % bootstrap intervals.\n"
     )
     assert "| **0.10** | −0.20\\* |" in FORMATS["markdown"](shortened(digits=2))
 
@@ -52,7 +53,7 @@ def test_markdown() -> None:
 def test_latex() -> None:
     text = FORMATS["latex"](TABLE)
     for line in (
-        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b. In parentheses: 95 \\% boot",
+        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b. Bold: significantly",
         "\\label{tab:methods-more}\n\\begin{tabular}{lcc}\n\\toprule\n",
         "& ECE $\\downarrow$ & gap \\\\\n",
         "a\\_\\textbar{}b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200* p \\textless{} 0.001 \\\\\n",

@@ -12,12 +12,12 @@ from nnunet_nacl.case_loop import Skipped, check_any_used
 from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
-    DEFAULT_TRAINER,
     DataSet,
     LabelledImages,
     build_predictor,
     cases_to_predict,
     read_checkpoint,
+    short_name,
 )
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.report.plots import save_plot
@@ -53,8 +53,7 @@ def compare_logits(
     output = check_output(output, is_folder=True)
     models: dict[str, Path] = {}
     for folder in map(Path, model_folders):
-        trainer = folder.absolute().name.partition("__")[0]
-        name = trainer.removeprefix(DEFAULT_TRAINER).lstrip("_") or DEFAULT_TRAINER
+        name = short_name(folder.absolute().name.partition("__")[0])
         models[str(folder) if name in models else name] = folder
     histories = {}
     without = {}

@@ -33,7 +33,7 @@ _LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 
 def radar_panels(comparison: Comparison) -> list[Panel]:
-    """Return the paper's radar plot."""
+    """Return the radar plot, which has the error over ``choice.main`` where the paper's has that of the foreground."""
     return [partial(radar, comparison)]
 
 

@@ -21,7 +21,12 @@ METHODS: dict[str, Recipe] = {
 """The paper's methods, with the settings of its tables that are not our losses' defaults."""
 # Folders of what the paper did not do: further folds than nnU-Net's five, calibration
 _NOT_THE_PAPERS = re.compile(r"fold_([5-9]|\d{2,})|(predictions|validation)_calibrated")
-_THEIR_COLUMNS = {"DSC": "DSC ↑", "HD": "HD (pixels) ↓", "ECE": "ECE ↓", "CECE": "CECE ↓"}
+_THEIR_COLUMNS = {
+    "DSC": "DSC ↑",
+    "HD": "HD (pixels) ↓",
+    "ECE": "ECE foreground ↓",
+    "CECE": "CECE foreground ↓",
+}
 """Metric -> its head."""
 
 
@@ -108,7 +113,7 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
 
 
 def published_table(comparison: Comparison, study: Study | None = None) -> Table:
-    """Show our means over cases beside the paper's published values: of the data set, or the mean of its six."""
+    """Show our values beside the paper's published ones: of the data set, or the mean of its six."""
     theirs = list(published_methods(comparison, study).values())
     dataset = published_data_set(comparison.dataset)
     datasets = [dataset] if dataset else list(DATA_SETS)
@@ -127,7 +132,9 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     what = f"those on {dataset}"
     if dataset is None:
         what = f"means of its data sets, {', '.join(datasets)}, not of this one"
+    ours = "; ".join(metric.axis for metric in metrics)
     note = (
+        f"Ours: {ours}. "
         "The paper's columns are not our results but published values (Murugesan et al., Medical Image Analysis "
         f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
         "from regions combined from classes): compare the order of the methods, not the values."

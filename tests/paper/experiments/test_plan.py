@@ -90,7 +90,7 @@ def test_shares_of_the_patients(plan: Plan) -> None:
     assert [len(split["train"]) for split in (quarter, half)] == [4, 8]
     assert {"patient009_frame01", "patient009_frame12"} == set(half["val"])
     assert plan(study, [0], [PATIENTS], by_patient=r"^(.{3,10})_").splits == splits
-    with pytest.raises(ValueError, match="The name of case one does not tell its patient; expected it to match"):
+    with pytest.raises(ValueError, match="the name of case one does not tell its patient; expected a"):
         plan(read_study("penalty"), [0], [{"train": ["a_1"], "val": ["one"]}], by_patient=True)  # for the report
     _, quarter, _ = plan(study, [0], [PATIENTS]).splits
     assert len({case.partition("_")[0] for case in quarter["train"]}) > 2  # cases, not patients

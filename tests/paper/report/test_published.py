@@ -60,8 +60,10 @@ def test_means_are_those_of_the_parts() -> None:
     comparison = compare_methods(dict.fromkeys(printed, make_result(settings=Settings(voxels=("foreground",)))))
     found = table_of("published", comparison).values()
     for method, values in printed.items():
-        assert list(found.loc[method, ["the paper's DSC", "the paper's ECE"]]) == pytest.approx(values, abs=0.00051)
-    assert math.isnan(found.loc["NACL l2", "the paper's CECE"])
+        assert list(found.loc[method, ["the paper's DSC", "the paper's ECE foreground"]]) == pytest.approx(
+            values, abs=0.00051
+        )
+    assert math.isnan(found.loc["NACL l2", "the paper's CECE foreground"])
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +82,15 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     assert values.loc["NACL", "HD95 (voxels)"] == pytest.approx(result.estimate("HD95_voxels").value)
     assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.estimate("ECE", "foreground").value)
     assert "not our results" in table.note
+    assert "Ours: Dice, mean over cases; HD95, mean over cases; ECE foreground, mean over cases; CECE" in table.note
     # Of a data set that the paper lacks, the means of its six.
     table = table_of("published", compare_methods({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
     assert list(table.frame.map(str).loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
+    near = {name: make_result(t, settings=Settings(voxels=("near",))) for name, t in (("CE", 1.8), ("NACL", 1.0))}
+    table = table_of("published", compare_methods(near), "near")
+    assert "ECE near, pooled; CECE near, pooled." in table.note
+    assert table.columns["ECE near ↓"][1].is_bold
+    assert "Bold: significantly better" in table.caption
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class Section:
         settings = {}
         for name, result in self.comparison.results.items():
             values = {
-                "calibration": self.comparison.calibrated.get(name),
+                "calibration": self.comparison.calibrated.get(name, "no record"),
                 **result.origin.settings_json(),
                 "versions": result.origin.versions,
             }

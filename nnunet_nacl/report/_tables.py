@@ -56,9 +56,9 @@ class Cell:
     number: float
     interval: Interval = (np.nan, np.nan)
     p: float = np.nan
-    is_significant: bool = False
     digits: int = 3
     signed: bool = False
+    is_significant: bool = False
     is_bold: bool = False
     is_short: bool = False
 

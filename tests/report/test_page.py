@@ -278,7 +278,7 @@ def test_settings_read_as_json(runs: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path, read_results([runs["soft"]])["Dataset004_Demo"])
     listed = (tmp_path / "page.html").read_text().partition('<dl class="settings">')[2].partition("</dl>")[0]
     shown = {key: unescape(value) for key, value in re.findall("<dt>(.*)</dt><dd>(.*)</dd>", listed)}
-    expected = {"pred_folder": str(runs["soft"]), "num_bins": "15", "surface": "true", "calibration": "none"}
+    expected = {"pred_folder": str(runs["soft"]), "num_bins": "15", "surface": "true", "calibration": "no record"}
     assert shown == {**shown, **expected, "regions": "none"}
     assert "null" not in shown.values()
     assert json.loads(shown["labels"]) == {"background": 0, "cortex": 1, "medulla": 2, "core": 3}

@@ -24,7 +24,7 @@ KEEP = {
 }
 """Who keeps the promise."""
 TRAININGS = {  # of DiceCE, CE and DicePPCE
-    "Hippocampus, 6,000 steps": [5, 4, 1],
+    "Hippocampus, 6,000 steps": [5, 4, 2],
     "Hippocampus, 25,000 steps": [3, 2, 1],
     "Hippocampus in 3D": [1, 1, 1],
     "ACDC, 6,000 steps": [2, 2, 2],

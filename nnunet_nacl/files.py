@@ -73,11 +73,6 @@ def link_or_copy(source: Path, target: Path) -> None:
             shutil.copy2(source, partial)
 
 
-def printable(text: str) -> str:
-    """Return the text as valid UTF-8: other bytes of file names become �."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 class FileState(NamedTuple):
     """A file at a time: path, size in bytes, time of change in nanoseconds.
 

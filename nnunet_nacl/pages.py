@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nnunet_nacl import __version__
-from nnunet_nacl.files import printable, whole_file
+from nnunet_nacl.files import whole_file
 
 
 def write_page(
@@ -32,4 +32,4 @@ def write_page(
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     html = environment.get_template(template).render(content, version=__version__, date=date)
     with whole_file(file) as partial:
-        partial.write_text(printable(html), encoding="utf-8")
+        partial.write_text(html, encoding="utf-8")

@@ -260,12 +260,15 @@ def compare_methods(
     if by_patient:
         num_patients = patient_numbers(cases, by_patient).max() + 1
         notes.append(f"Resampled and tested are {num_patients} patients, not {len(cases)} cases.")
-    comparison = Comparison(dataset, shared, cases, voxels, notes, by_patient)
-    if different := _cases_of_different_truth(comparison):
+    sizes = np.stack(
+        [result.counts.truth.voxels for result in shared.values() if result.counts.truth]
+    )
+    if (differ := (sizes != sizes[0]).any((0, 2))).any():
+        different = np.array(cases)[differ].tolist()
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
         )
-    return comparison
+    return Comparison(dataset, shared, cases, voxels, notes, by_patient)
 
 
 def _notes(results: Results, shared: Collection[str]) -> list[str]:
@@ -296,26 +299,6 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
     if lost := next(iter(results.values())).meaning.note_on_overlap:
         notes.append(f"{lost} Dice and HD95 are those of the label map.")
     return notes
-
-
-def _cases_of_different_truth(comparison: Comparison) -> list[str]:
-    """Find cases in which a structure's number of voxels differs between results, as far as the tables can tell.
-
-    In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
-    """
-    different: set[str] = set()
-    results = comparison.results.values()
-    first_structure = next(iter(results)).meaning.activation.first_structure
-    for whole in comparison.voxels:
-        if whole == "near":
-            continue
-        tables = [result.counts.calibration[whole].classwise for result in results]
-        # With the paper's protocol tables lack voxels
-        complete = ~np.any([table.unbinned.any(-1) for table in tables], axis=0)
-        sizes = np.stack([table.hits.sum(-1) for table in tables])[..., first_structure:]
-        differ = (sizes != sizes[0]).any((0, -1))
-        different.update(np.array(comparison.cases)[complete & differ])
-    return sorted(different)
 
 
 def _differing(results: Results, describe: Callable[[FolderResult], object]) -> str:

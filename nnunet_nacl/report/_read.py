@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
-from nnunet_nacl.files import printable, unresolved
+from nnunet_nacl.files import unresolved
 from nnunet_nacl.nnunet import calibration_of, dataset_in, model_in, short_name
 
 
@@ -46,9 +46,9 @@ def read_results(
         )
     found: dict[tuple[str, str], list[FolderResult]] = defaultdict(list)
     methods: dict[tuple[str, str], Path] = {}
-    for file, name, result in zip(files, map(printable, given), results, strict=True):
+    for file, name, result in zip(files, given, results, strict=True):
         truth = os.path.normpath(result.origin.folders[0].gt_folder)
-        key = (printable(dataset_in(truth) or ""), name)
+        key = (dataset_in(truth) or "", name)
         method = model_in(unresolved(file)) or file
         other = methods.setdefault(key, method)
         if names is None and other != method:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nnunet_nacl.files import csv_text, printable
+from nnunet_nacl.files import csv_text
 from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Interval, Voxels
 from nnunet_nacl.report._choice import Metric, voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of, of_each
@@ -384,4 +384,4 @@ def table_text(
             for head, cells in table.columns.items()
         }
         texts.append(FORMATS[form](replace(table, columns=columns)))
-    return printable("\n".join(texts))
+    return "\n".join(texts)

@@ -84,6 +84,21 @@ def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.C
     assert {file.prediction.parent for file, _ in read_result(moved / SUMMARY).counted} == {moved}
 
 
+def test_voxels_that_change_in_place_of_what_is_only_called_gz(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folders[0] / "case_0.nii.gz"
+    file.write_bytes(gzip.decompress(file.read_bytes()))
+    assert evaluated_again(folders, capsys) == 3
+    before = read_result(folders[1] / SUMMARY).estimate("Dice").value
+    voxels = np.frombuffer(file.read_bytes()[352:], np.uint8)
+    with file.open("r+b") as stream:  # its size stays
+        stream.seek(352)
+        stream.write(bytes(voxels.size // 2))
+    assert evaluated_again(folders, capsys) == 1
+    assert read_result(folders[1] / SUMMARY).estimate("Dice").value < before
+
+
 @pytest.mark.parametrize("is_left", [True, False])
 def test_another_raters_label_maps_are_counted_though_size_and_time_are_equal(
     folders: Folders, capsys: pytest.CaptureFixture[str], is_left: bool

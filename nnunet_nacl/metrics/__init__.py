@@ -40,9 +40,8 @@ from nnunet_nacl.metrics._labels import (
     region_of,
     to_numpy,
 )
-from nnunet_nacl.metrics._loops import confusion_matrix
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import dice, surface_metrics
+from nnunet_nacl.metrics._overlap import confusion_matrix, dice, surface_metrics
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,

@@ -30,10 +30,10 @@ from nnunet_nacl.metrics._loops import (
     PREDICTED,
     SEGMENTED,
     Bytes,
-    confusion_matrix,
     update_argmax,
 )
 from nnunet_nacl.metrics._near import near_core
+from nnunet_nacl.metrics._overlap import confusion_matrix
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
 from nnunet_nacl.typing import Floats, Labels, Mask
 

@@ -8,8 +8,33 @@ from scipy.ndimage import binary_erosion, find_objects
 from scipy.spatial import cKDTree
 
 from nnunet_nacl.metrics._bins import ratio
-from nnunet_nacl.metrics._loops import lengths_into_mask
-from nnunet_nacl.typing import Floats, Mask
+from nnunet_nacl.metrics._loops import count_pairs, lengths_into_mask
+from nnunet_nacl.typing import Floats, Labels, Mask
+
+
+def confusion_matrix(
+    ground_truth: Labels, prediction: Labels, num_labels: int
+) -> NDArray[np.int64]:
+    """Count the voxels with label i in the ground truth and j in the prediction, of 0 to L − 1: int64 (L, L).
+
+    Raises a ValueError for other labels, or another number of voxels.
+    """
+    rows = ground_truth.reshape(-1)
+    columns = prediction.reshape(-1)
+    if rows.size != columns.size:
+        raise ValueError(
+            f"expected as many voxels in the prediction, {rows.size}; got {columns.size}."
+        )
+    for labels in (rows, columns):
+        lowest = labels.min(initial=0)
+        highest = labels.max(initial=0)
+        if lowest < 0 or highest >= num_labels:
+            raise ValueError(
+                f"expected labels from 0 to {num_labels - 1}; got {lowest} to {highest}."
+            )
+    pairs = np.zeros((num_labels, num_labels), np.int64)
+    count_pairs(rows, columns, pairs)
+    return pairs
 
 
 def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:

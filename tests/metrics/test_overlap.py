@@ -19,9 +19,9 @@ def test_by_hand() -> None:
     assert dice(confusion, [2]) == 0
     assert dice(confusion, [1, 2]) == dice(confusion, [1, 2, 2]) == pytest.approx(2 * 2 / 5)  # as dataset.json may say
     assert np.isnan(dice(confusion, [3]))
-    with pytest.raises(ValueError, match="labels must be from 0 to num_labels - 1"):
+    with pytest.raises(ValueError, match="expected labels from 0 to 2; got 0 to 3"):
         confusion_matrix(np.array([0, 1, 3]), np.array([0, 1, 0]), 3)
-    with pytest.raises(ValueError, match="differ in their number of voxels"):
+    with pytest.raises(ValueError, match="as many voxels in the prediction, 2; got 1"):
         confusion_matrix(np.array([0, 1]), np.array([0]), 3)
 
 

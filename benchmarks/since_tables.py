@@ -11,8 +11,8 @@ from nnunet_nacl.paper.studies import read_study
 PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 """How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
 
-OF_PHOTOS = ("Dataset051_USGRA", "Dataset052_WBC")
-"""Data sets of PNG files, which have no spacing."""
+WITHOUT_SPACING = ("Dataset051_USGRA", "Dataset052_WBC")
+"""Data sets of PNG files."""
 
 
 def since_rows(
@@ -86,7 +86,7 @@ def _since_table(
         "CECE foreground": "{CECE_foreground:.3f}",
         "ECE union": "{ECE_union:.3f}",
         "Brier": "{Brier:.3f}",
-        f"HD95 ({'px' if data_set in OF_PHOTOS else 'mm'})": "{HD95:.2f}",
+        f"HD95 ({'px' if data_set in WITHOUT_SPACING else 'mm'})": "{HD95:.2f}",
     }
     return table(since_rows(data_set, steps, configuration, optimizer), columns)
 

@@ -18,9 +18,9 @@ from nnunet_nacl.report._statistics import LEVEL
 _BOLD = "Bold: significantly better than all others on these cases."
 _STAR = f"*: p is below {LEVEL:g}, and value, interval and test point in one direction."
 _INTERVALS = "In parentheses: 95 % bootstrap intervals."
-_EXPECTED = (
-    "If perfectly calibrated: what the same probabilities would score on labels drawn from them."
-)
+_CALIBRATED = "if perfectly calibrated"
+_EXPECTED = f"{_CALIBRATED.capitalize()}: what the same probabilities would score on labels drawn from them."
+_ARROWS = " ↑↓"
 _LATEX = str.maketrans(
     {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
@@ -105,6 +105,18 @@ class Table:
         return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
     @property
+    def heads(self) -> list[str]:
+        """The columns' heads on a page: of a value if perfectly calibrated, not the metric beside it again."""
+        heads = []
+        before = ""
+        for head in self.columns:
+            repeats = head == f"{before.removesuffix(' ↓')} {_CALIBRATED}"
+            shown = _CALIBRATED if repeats else head
+            heads.append(re.sub(" ([↑↓]|perfectly)", "\N{NO-BREAK SPACE}\\1", shown))
+            before = head
+        return heads
+
+    @property
     def legend(self) -> str:
         """What bold, stars and parentheses mean, as far as there are any."""
         cells = [cell for cells in self.columns.values() for cell in cells]
@@ -129,7 +141,7 @@ class Table:
         """Return the unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
         found = []
         for head, cells in self.columns.items():
-            title = head.rstrip(" ↑↓")
+            title = head.rstrip(_ARROWS)
             numbers = [(cell.number, *cell.interval, cell.p) for cell in cells]
             titles = [title, f"{title} low", f"{title} high", f"{title} p"]
             own = pd.DataFrame(numbers, self.frame.index, titles, dtype=np.float64)
@@ -283,15 +295,13 @@ def structures_table(comparison: Comparison) -> Table:
     error = comparison.choice.error
     columns = {}
     for metric, values in comparison.by_structure.items():
-        head, arrow = metric.head.rsplit(maxsplit=1)
-        title = f"class {head}" if metric.voxels else head
-        for name in values:
-            columns[f"{title} {name} {arrow}"] = column(
-                values[name], digits=metric.definition.digits
-            )
+        title = f"class {metric.head}" if metric == error else metric.head
+        for name in comparison.names:
+            numbers = column(values[name], digits=metric.definition.digits)
+            columns[f"{title.rstrip(_ARROWS)} {name}"] = numbers
     pooled = " of all cases together" if error.definition.is_pooled(error.voxels) else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(error.voxels)}{pooled}."
-    rows = list(values.index)
+    rows = list(comparison.by_structure[error].index)
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 

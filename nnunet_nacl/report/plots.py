@@ -111,28 +111,31 @@ def legend_below(ax: Axes, gap: float = 0.17, *, of: Axes | None = None, **style
 
 
 def draw_panels(panels: Sequence[Panel]) -> Figure:
-    """Draw panels in rows of three, each as high as its legend needs."""
+    """Draw panels in rows of three, all as high as the one that needs most room."""
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     with matplotlib.rc_context(_STYLE):
         figure = Figure(layout="constrained")
         below = 0.0
         for number, panel in enumerate(panels, start=1):
-            drawn = len(figure.axes)
+            num_before = len(figure.axes)
             panel(ax=figure.add_subplot(rows, columns, number))
-            legends = [ax.get_legend() for ax in figure.axes[drawn:]]
-            labels = [
-                text.get_text() for legend in legends if legend for text in legend.get_texts()
-            ]
-            height = 0.8 * (len(legends) - 1)
-            if figure.axes[drawn].name == "polar":
-                height += 0.27  # names around the circle
-            if labels:
-                lines = "\n".join(labels).split("\n")
-                height += 0.17 * len(lines) / legend_columns(labels) + 0.3
-            below = max(below, height)
+            below = max(below, _height_below(figure.axes[num_before:]))
         figure.set_size_inches(_SIZE * columns, (_SIZE + below) * rows)
     return figure
+
+
+def _height_below(panel: Sequence[Axes]) -> float:
+    """Return the height in inches of what a panel has below its square: further axes, names around it, a legend."""
+    height = 0.8 * (len(panel) - 1)
+    if panel[0].name == "polar":
+        height += 0.27
+    legends = [legend for ax in panel if (legend := ax.get_legend())]
+    labels = [text.get_text() for legend in legends for text in legend.get_texts()]
+    if labels:
+        lines = "\n".join(labels).split("\n")
+        height += 0.17 * len(lines) / legend_columns(labels) + 0.3
+    return height
 
 
 def save_plot(figure: Figure, file: Path) -> None:
@@ -191,26 +194,13 @@ def reliability_curves(
     if any(curve.expected is None for curve in curves):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in curves:
-        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
+        style = style_of(names, curve.name)
         color = style["color"]
-        solid = ~curve.is_faint
         if curve.expected is not None:
             x, y = curve.expected
             known = ~np.isnan(y)
             ax.plot(x[known], y[known], color=color if len(curves) > 1 else INK, **perfect)
-        x = curve.confidence[solid]
-        ax.fill_between(
-            x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0
-        )
-        filled = curve.share > 0
-        confidence = curve.confidence[filled]
-        accuracy = curve.accuracy[filled]
-        faint = curve.is_faint[filled]
-        # A mark on the frame, such as one at a confidence of 1, is drawn whole
-        style["clip_on"] = False
-        ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
-        label = f"{labelled(curve.name)} ({number_text(curve.error)})"
-        ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
+        _draw_curve(curve, ax, **style)
         below.stairs(curve.share, curve.edges, color=color, fill=len(curves) == 1, linewidth=1.3)
     titles = "\n".join(wrapped(text, 40) for text in (title, curves[0].what) if text)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=titles)
@@ -223,6 +213,28 @@ def reliability_curves(
         ylabel="share of\nvoxels",
     )
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
+
+
+def _draw_curve(curve: Curve, ax: Axes, **style: Any) -> None:
+    """Draw a curve with its band, and pale where there are hardly any voxels."""
+    solid = ~curve.is_faint
+    ax.fill_between(
+        curve.confidence[solid],
+        curve.low[solid],
+        curve.high[solid],
+        color=style["color"],
+        alpha=0.15,
+        linewidth=0,
+    )
+    # A mark on the frame, such as one at a confidence of 1, is drawn whole
+    style |= {"markersize": 3.5, "linewidth": 1.2, "clip_on": False}
+    filled = curve.share > 0
+    confidence = curve.confidence[filled]
+    accuracy = curve.accuracy[filled]
+    faint = curve.is_faint[filled]
+    ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
+    label = f"{labelled(curve.name)} ({number_text(curve.error)})"
+    ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
 
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:

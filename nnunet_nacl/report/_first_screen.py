@@ -1,12 +1,10 @@
 """The sentences of the page's first screen: a verdict on each method, and how the methods compare."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from markupsafe import Markup
 
 from nnunet_nacl.metrics import BY_LABEL
-from nnunet_nacl.report._choice import DICE, Metric, voxels_text
+from nnunet_nacl.report._choice import DICE, Metric
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._reliability import STATED, Reliability, Verdict
 from nnunet_nacl.report._statistics import LEVEL, Order
@@ -33,36 +31,32 @@ def named_methods(comparison: Comparison) -> list[str]:
     return names
 
 
-def assessed_methods(comparison: Comparison) -> list[Reliability]:
-    """Return the reliability of all methods that find something, the named ones first; none if nothing judges it."""
+def assessed_methods(comparison: Comparison) -> dict[str, Reliability]:
+    """Return the reliability of all methods that find something and have an ECE; none if no voxel set judges it."""
     judging_set = comparison.choice.judging_set
     if judging_set is None:
-        return []
-    of_methods = comparison.reliability[judging_set]
-    names = dict.fromkeys([*named_methods(comparison), *of_methods])
-    return [
-        of_methods[name]
-        for name in names
-        if name not in comparison.finds_nothing and not np.isnan(of_methods[name].pooled["ECE"])
-    ]
+        return {}
+    return {
+        name: method
+        for name, method in comparison.reliability[judging_set].items()
+        if name not in comparison.finds_nothing and not np.isnan(method.pooled["ECE"])
+    }
 
 
 def answers(comparison: Comparison) -> list[Markup]:
-    """Say what methods miss, and give a verdict on each that is named."""
-    named = named_methods(comparison)
-    missed = [missed_sentence(*one) for one in comparison.finds_nothing.items()]
-    verdicts = [
-        verdict_sentence(method, comparison.calibrated.get(method.name))
-        for method in assessed_methods(comparison)
-        if method.name in named
-    ]
-    return missed + verdicts
-
-
-def missed_sentence(name: str, missed: Mapping[str, int]) -> Markup:
-    """Name the structures that a method finds in none of the cases that have them."""
-    structures = [f"no {one} in {number} of {cases_text(number)}" for one, number in missed.items()]
-    return Markup("<b>{}</b> finds {}.").format(name, ", ".join(structures))
+    """Name the structures that a method finds in no case, and give a verdict on each named method."""
+    sentences = []
+    for name, missed in comparison.finds_nothing.items():
+        structures = [
+            f"no {one} (in 0 of {number} cases with it)" for one, number in missed.items()
+        ]
+        sentences.append(Markup("<b>{}</b> finds {}.").format(name, ", ".join(structures)))
+    assessed = assessed_methods(comparison)
+    for name in named_methods(comparison):
+        if name in assessed:
+            calibrated_by = comparison.calibrated.get(name)
+            sentences.append(verdict_sentence(assessed[name], calibrated_by))
+    return sentences
 
 
 def verdict_sentence(method: Reliability, calibrated_by: str | None) -> Markup:
@@ -94,17 +88,16 @@ def error_text(method: Reliability) -> str:
 
 def small_print(comparison: Comparison) -> str:
     """Say over what the ECE is, and give a verdict on the methods that are not named; empty if there is none."""
-    judging_set = comparison.choice.judging_set
-    assessed = assessed_methods(comparison)
-    if judging_set is None or not assessed:
-        return ""
     named = named_methods(comparison)
+    assessed = assessed_methods(comparison)
+    if not assessed:
+        return ""
     others = [
-        f"{method.name}: {method.verdict.value} ({error_text(method)})"
-        for method in assessed
-        if method.name not in named
+        f"{name}: {method.verdict.value} ({error_text(method)})"
+        for name, method in assessed.items()
+        if name not in named
     ]
-    text = f"ECE {voxels_text(judging_set)}, {cases_text(len(comparison.cases))} together."
+    text = f"{comparison.choice.judging[-1].axis}; cases: {len(comparison.cases)}."
     return f"{text} The others: {'; '.join(others)}." if others else text
 
 
@@ -164,8 +157,3 @@ def difference_sentence(comparison: Comparison, name: str) -> Markup:
     found.append("; ".join(titles) or none)
     sentence = Markup("<b>{}</b> against {}: {}.")
     return sentence.format(name, comparison.names[0], ", ".join(found))
-
-
-def cases_text(number: int) -> str:
-    """``1 case`` or ``2 cases``."""
-    return "1 case" if number == 1 else f"{number} cases"

@@ -194,13 +194,26 @@ def reliability_curves(
     if any(curve.expected is None for curve in curves):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in curves:
-        style = style_of(names, curve.name)
+        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         color = style["color"]
+        solid = ~curve.is_faint
         if curve.expected is not None:
             x, y = curve.expected
             known = ~np.isnan(y)
             ax.plot(x[known], y[known], color=color if len(curves) > 1 else INK, **perfect)
-        _draw_curve(curve, ax, **style)
+        x = curve.confidence[solid]
+        ax.fill_between(
+            x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0
+        )
+        filled = curve.share > 0
+        confidence = curve.confidence[filled]
+        accuracy = curve.accuracy[filled]
+        faint = curve.is_faint[filled]
+        # A mark on the frame, such as one at a confidence of 1, is drawn whole
+        style["clip_on"] = False
+        ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
+        label = f"{labelled(curve.name)} ({number_text(curve.error)})"
+        ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
         below.stairs(curve.share, curve.edges, color=color, fill=len(curves) == 1, linewidth=1.3)
     titles = "\n".join(wrapped(text, 40) for text in (title, curves[0].what) if text)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=titles)
@@ -213,28 +226,6 @@ def reliability_curves(
         ylabel="share of\nvoxels",
     )
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
-
-
-def _draw_curve(curve: Curve, ax: Axes, **style: Any) -> None:
-    """Draw a curve with its band, and pale where there are hardly any voxels."""
-    solid = ~curve.is_faint
-    ax.fill_between(
-        curve.confidence[solid],
-        curve.low[solid],
-        curve.high[solid],
-        color=style["color"],
-        alpha=0.15,
-        linewidth=0,
-    )
-    # A mark on the frame, such as one at a confidence of 1, is drawn whole
-    style |= {"markersize": 3.5, "linewidth": 1.2, "clip_on": False}
-    filled = curve.share > 0
-    confidence = curve.confidence[filled]
-    accuracy = curve.accuracy[filled]
-    faint = curve.is_faint[filled]
-    ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
-    label = f"{labelled(curve.name)} ({number_text(curve.error)})"
-    ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
 
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:

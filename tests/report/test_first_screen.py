@@ -9,17 +9,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import Metric, compare_methods
-from nnunet_nacl.report._first_screen import (
-    answers,
-    assessed_methods,
-    best_sentence,
-    difference_sentence,
-    findings,
-    missed_sentence,
-    named_methods,
-    small_print,
-)  # fmt: skip
+from nnunet_nacl.report import Metric, _first_screen, compare_methods
 from nnunet_nacl.report._statistics import Order
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
 
@@ -39,7 +29,7 @@ def with_metric(result: FolderResult, name: str, values: np.ndarray) -> FolderRe
 
 def test_verdicts_and_differences() -> None:
     comparison = compare_methods(blurred(soft=2.0, true=1.0, sharp=0.5))
-    found = {sentence.striptags().split()[0]: sentence.striptags() for sentence in answers(comparison)}
+    found = {sentence.striptags().split()[0]: sentence.striptags() for sentence in _first_screen.answers(comparison)}
     for name, verdict, right in (
         ("true", "as sure as it should be", r"(89|90|91)\s% of the time \(interval \d\d to 9\d\s%\)\."),
         ("sharp", "too sure", r"[67]\d\s% of the time \(interval"),
@@ -47,18 +37,18 @@ def test_verdicts_and_differences() -> None:
     ):
         error = r"\(ECE 0\.\d{3}, by chance 0\.\d{3} to 0\.\d{3}\)"
         assert re.match(rf"{name} is {verdict} {error}: where it says 90\s%, it is right {right}", found[name])
-    assert small_print(comparison) == "ECE near the structures, 12 cases together."
-    best, against, _ = findings(comparison)
+    assert _first_screen.small_print(comparison) == "ECE near, pooled; cases: 12."
+    best, against, _ = _first_screen.findings(comparison)
     assert re.match(r"By NLL per foreground voxel, true is best, significantly better than ", best.striptags())
     assert re.match(
         r"true against soft: Dice [+−]?0\.\d{3} \(p [=<] [01]\.\d+\), significantly better in NLL per foreground "
         r"voxel, ECE near\.", against.striptags()
     )  # fmt: skip
     hardly, never_sure = compare_methods(blurred(flat=12.0)), r"flat is .*; it hardly ever says 90\s%\."
-    assert re.match(never_sure, answers(hardly)[0].striptags())
+    assert re.match(never_sure, _first_screen.answers(hardly)[0].striptags())
     regions = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
     of_regions = compare_methods({"one": make_result(labels=regions, settings=SCORES)})
-    assert re.search(r"says 90\s% of (whole|core|inner), it is right", answers(of_regions)[0])
+    assert re.search(r"says 90\s% of (whole|core|inner), it is right", _first_screen.answers(of_regions)[0])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +66,10 @@ def test_verdicts_and_differences() -> None:
     ],
 )  # fmt: skip
 def test_the_best(order: Order, num_cases: int, expected: str) -> None:
-    assert best_sentence(order, NLL, num_cases).striptags() == f"By NLL per foreground voxel, a is {expected}"
+    assert (
+        _first_screen.best_sentence(order, NLL, num_cases).striptags()
+        == f"By NLL per foreground voxel, a is {expected}"
+    )
 
 
 def test_nothing_is_called_better_that_may_be_worse() -> None:
@@ -87,14 +80,14 @@ def test_nothing_is_called_better_that_may_be_worse() -> None:
         results[name] = with_metric(results[name], "Dice", np.full((24, 1), 0.8) + gaps)
     comparison = compare_methods(results)
     worse = "soft against true: Dice −0.035, significantly worse in NLL per foreground voxel"
-    assert difference_sentence(comparison, "soft").striptags() == f"{worse}, ECE near."
+    assert _first_screen.difference_sentence(comparison, "soft").striptags() == f"{worse}, ECE near."
     union = comparison.over("union")
     gap = union.differences[Metric("ECE", "union")]["soft"]
     assert gap.is_significant()
     assert gap.value < 0
-    assert difference_sentence(union, "soft").striptags() == f"{worse}."
+    assert _first_screen.difference_sentence(union, "soft").striptags() == f"{worse}."
     same = compare_methods({"a": results["true"], "b": results["true"]})
-    assert difference_sentence(same, "b").striptags() == (
+    assert _first_screen.difference_sentence(same, "b").striptags() == (
         "b against a: Dice 0.000 (p = 1.000), no significant difference in NLL per foreground voxel, ECE near."
     )
 
@@ -111,13 +104,16 @@ def test_a_method_that_finds_nothing_is_named_first_and_never_best() -> None:
         is_bold = any(cells[table.rows.index("true")].is_bold for cells in table.columns.values())
         is_best, is_last = comparison.orders[NLL].best == "true", table.rows[-1] == "true"
         assert (is_best, is_last, is_bold) == (not found, bool(found), not found)
-    missing, sharp, soft = (sentence.striptags() for sentence in answers(comparison))
-    assert missing == "true finds no disc in 12 of 12 cases."
+    missing, sharp, soft = (sentence.striptags() for sentence in _first_screen.answers(comparison))
+    assert missing == "true finds no disc (in 0 of 12 cases with it)."
     assert (sharp[:18], soft[:4]) == ("sharp is too sure ", "soft")
-    assert not any("true" in sentence for sentence in findings(comparison))
+    assert not any("true" in sentence for sentence in _first_screen.findings(comparison))
     alone = compare_methods({"true": results["true"]})  # nothing else is said then
-    assert (len(answers(alone)), findings(alone), small_print(alone)) == (1, [], "")
-    assert missed_sentence("a", {"b": 1, "<": 3}) == "<b>a</b> finds no b in 1 of 1 case, no &lt; in 3 of 3 cases."
+    assert (len(_first_screen.answers(alone)), _first_screen.findings(alone), _first_screen.small_print(alone)) == (
+        1,
+        [],
+        "",
+    )
 
 
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
@@ -134,15 +130,15 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     comparison = compare_methods(results)
     names, by_error = (comparison.orders[metric].names for metric in comparison.choice.judging)
     assert names[0] != by_error[0]
-    named = named_methods(comparison)
+    named = _first_screen.named_methods(comparison)
     assert named == [name for name in names if name in {"m0", names[0], by_error[0], "m3"}] != names
-    assert [one.name for one in assessed_methods(comparison)][:-1] == named
+    left = set(names).difference(named)
     said = [
-        *(sentence.striptags() for sentence in answers(comparison)),
-        small_print(comparison).partition("others: ")[2],
+        *(sentence.striptags() for sentence in _first_screen.answers(comparison)),
+        _first_screen.small_print(comparison).partition("others: ")[2],
     ]
     assert any(sentence.startswith("m3 (calibrated by temperature) is ") for sentence in said)
-    for name, sentence in zip([one.name for one in assessed_methods(comparison)], said, strict=True):
+    for name, sentence in zip([*named, *left], said, strict=True):
         verdict = comparison.reliability["near"][name].verdict.value
         assert re.match(rf"{name}( \(calibrated by \w+\))?( is|:) {verdict} \(ECE 0\.\d+, by chance", sentence)
 
@@ -151,10 +147,10 @@ def test_voxel_sets_that_say_little() -> None:
     """Near is missing, is nearly the whole image, or nothing has a value."""
     few = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
     which = "The voxel sets near and image show whether the confidences are right"
-    assert findings(compare_methods(few)) == [f"{which}; not every method was evaluated over them."]
+    assert _first_screen.findings(compare_methods(few)) == [f"{which}; not every method was evaluated over them."]
     empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
     nothing = compare_methods({"one": empty, "other": empty})
-    assert answers(nothing) == []
-    assert findings(nothing) == [f"{which}; no case has such voxels."]
+    assert _first_screen.answers(nothing) == []
+    assert _first_screen.findings(nothing) == [f"{which}; no case has such voxels."]
     wide = compare_methods({"wide": make_blurred(2.0, settings=replace(SCORES, margin_mm=50)), **blurred(other=1.0)})
     assert "Near is more than 95 % of the image for wide: there, the ECE counts the easy" in wide.notes[-1]

@@ -15,9 +15,10 @@ from nnunet_nacl import metrics
 from nnunet_nacl.files import check_output
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.report import _first_screen, _reliability, _slices, _tables, plots
+from nnunet_nacl.report import _first_screen, _layers, _reliability, _tables, plots
 from nnunet_nacl.report._choice import voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of
+from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report.plots import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
 
@@ -74,7 +75,7 @@ def write_report(
         "metrics": metrics,
         "tables": _tables,
         "plots": plots,
-        "slices": _slices,
+        "layers": _layers,
         "limits": _reliability,
         **parts.content,
     }
@@ -128,13 +129,13 @@ class Section:
     def cases(self) -> dict[str, ByName]:
         """Case that is shown -> its id, title, reliability diagrams, and pictures."""
         cases = {}
-        for number, (case, title) in enumerate(_slices.chosen_cases(self.comparison).items(), 1):
+        for number, (case, title) in enumerate(chosen_cases(self.comparison).items(), 1):
             alone = self.comparison.of_case(case)
             cases[case] = {
                 "id": f"{self.id}-case-{number}",
                 "title": title,
                 "curves": plots.reliability_panels(alone, overlaid=True, title=case),
-                "pictures": _slices.case_pictures(self.comparison, case, self.images),
+                "pictures": _layers.case_pictures(self.comparison, case, self.images),
             }
         return cases
 

@@ -48,7 +48,7 @@ def p_text(p: float) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, NaN where not defined, with its interval and p-value, if any; ``is_short``: these are not shown.
+    """A number, NaN where not defined, with its interval and p-value, if any.
 
     ``is_significant`` as ``Difference.is_significant``: a low p alone can belong to a test that contradicts the number.
     """
@@ -60,7 +60,6 @@ class Cell:
     signed: bool = False
     is_significant: bool = False
     is_bold: bool = False
-    is_short: bool = False
 
     @property
     def value(self) -> str:
@@ -70,14 +69,14 @@ class Cell:
 
     @property
     def details(self) -> str:
-        """``(0.800 to 0.824), p = 0.012``, as far as they are known and shown."""
+        """``(0.800 to 0.824), p = 0.012``, as far as they are known."""
         found = []
         if not np.isnan(self.interval[0]):
             ends = (number_text(end, self.digits, signed=self.signed) for end in self.interval)
             found.append(f"({' to '.join(ends)})")
         if not np.isnan(self.p):
             found.append(p_text(self.p))
-        return "" if self.is_short else ", ".join(found)
+        return ", ".join(found)
 
     def __str__(self) -> str:
         return f"{self.value} {self.details}".rstrip()
@@ -138,14 +137,14 @@ class Table:
         return pd.DataFrame(self.columns, pd.Index(self.rows, name=self.index), dtype=object)
 
     def values(self) -> pd.DataFrame:
-        """Return the unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
+        """Return the unrounded numbers; ends of intervals and p-values, if known, have columns of their own."""
         found = []
         for head, cells in self.columns.items():
             title = head.rstrip(_ARROWS)
             numbers = [(cell.number, *cell.interval, cell.p) for cell in cells]
             titles = [title, f"{title} low", f"{title} high", f"{title} p"]
             own = pd.DataFrame(numbers, self.frame.index, titles, dtype=np.float64)
-            is_shown = own.notna().any() & (not any(cell.is_short for cell in cells))
+            is_shown = own.notna().any()
             is_shown[title] = True
             found.append(own.loc[:, is_shown])
         return pd.concat(found, axis=1)
@@ -384,7 +383,9 @@ def table_text(
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."
         )
-    style: dict[str, Any] = {"is_short": not intervals}
+    style: dict[str, Any] = {}
+    if not intervals:
+        style = {"interval": (np.nan, np.nan), "p": np.nan}
     if digits is not None:
         style["digits"] = digits
     texts = []

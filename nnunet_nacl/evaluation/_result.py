@@ -197,22 +197,19 @@ class FolderResult:
             )
         if lost := self.meaning.note_on_overlap:
             found["regions"] = f"{lost} Dice, like nnU-Net's, is that of the label map."
-        if "foreground" in self.settings.voxels:
-            empty = np.count_nonzero(np.isnan(self.values("ECE", "foreground")))
-            if empty:
-                found["empty"] = (
-                    f"{empty} of {len(self.cases)} cases have no foreground: ECE and CECE over the foreground are "
-                    "means over the others."
-                )
+        if empty := np.count_nonzero(np.isnan(self.values("ECE", "foreground"))):
+            found["empty"] = (
+                f"{empty} of {len(self.cases)} cases have no foreground: ECE and CECE over the foreground are means "
+                "over the others."
+            )
         return found
 
     def has_scores(self, voxels: str = "image") -> bool:
-        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone, if counted.
+        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone.
 
         Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
         """
-        is_counted = "image" in self.settings.voxels and self.settings.protocol == "standard"
-        return voxels == "image" and is_counted
+        return voxels == "image" and self.settings.protocol == "standard"
 
     @cached_property
     def columns(self) -> dict[ColumnKey, Floats]:
@@ -338,7 +335,7 @@ def summary_of(result: FolderResult) -> ByName:
     pooled = {}
     pooled_interval = {}
     with_voxels = {}
-    for voxels in result.settings.voxels if result.cases else ():
+    for voxels in VOXEL_SETS if result.cases else ():
         by_class = _by_class(result, result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
         pooled_interval[voxels] = {

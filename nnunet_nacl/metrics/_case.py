@@ -61,7 +61,7 @@ def evaluate_case(
         regions: the labels of each region, in the order of the channels, larger regions first; None for classes.
         ignore_label: ground truth label of the voxels that do not count.
         spacing_mm: distance between voxel centers along each axis; by default 1.
-        settings: voxel sets, bins and what else to compute.
+        settings: bins, margin and what else to compute.
         channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial): a case each.
 
     Returns:

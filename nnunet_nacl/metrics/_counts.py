@@ -37,7 +37,14 @@ from nnunet_nacl.metrics._loops import (
 )
 from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._registry import CalibrationTables
-from nnunet_nacl.metrics._settings import BY_LABEL, ODDS_STEPS, THRESHOLDS, Settings, Voxels
+from nnunet_nacl.metrics._settings import (
+    BY_LABEL,
+    ODDS_STEPS,
+    THRESHOLDS,
+    VOXEL_SETS,
+    Settings,
+    Voxels,
+)
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 
@@ -363,7 +370,7 @@ class CellSums:
             num_classes = int(np.flatnonzero(has_hits).max(initial=0)) + 1
         logs = (self.channels[..., LOGS] + self.rests[..., LOGS]).sum(2)
         found = {}
-        for voxels in settings.voxels:
+        for voxels in VOXEL_SETS:
             inside = _COUNTED & (_CELLS & _MEMBERS[voxels] > 0)
             expected_top, expected_classwise = self._expected_tables(voxels, channels, top)
             # Σ(c − hit)² = Σc² − 2 Σ c·hit + Σ hit; of classes, over the channels

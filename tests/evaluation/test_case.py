@@ -44,7 +44,7 @@ def test_bad_input(change: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("voxels", ("background",)), ("margin_mm", -1), ("margin_mm", np.nan), ("tolerance_mm", np.inf),
+    ("margin_mm", -1), ("margin_mm", np.nan), ("tolerance_mm", np.inf),
     ("num_bins", 0), ("num_bins", 1001), ("protocol", "mine"),
 ])  # fmt: skip
 def test_bad_settings(name: str, value: object) -> None:

@@ -31,7 +31,6 @@ def dyadic_case(
 
 
 def tables_of(p: np.ndarray, y: np.ndarray, regions: bool, **options) -> dict[str, CalibrationTables]:
-    options = {"voxels": SETS, **options}
     more = {}
     if regions:
         nested = [tuple(range(k, len(p) + 1)) for k in range(1, len(p) + 1)]

@@ -47,7 +47,7 @@ def test_margin_of_whole_voxels(step: float) -> None:
 
 
 def near_of(p: list[list[float]], y: list[int], margin_mm: float, **more: object) -> CalibrationTables:
-    settings = Settings(voxels=("near",), margin_mm=margin_mm)
+    settings = Settings(margin_mm=margin_mm)
     arguments = np.array(p)[:, None], np.array([y])
     return evaluate_case(*arguments, settings=settings, **more)["near"]  # type: ignore[arg-type]
 

@@ -8,10 +8,9 @@ prediction has a larger near, and the voxels that it adds are easy.
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Counts, Settings
+from nnunet_nacl.metrics import Counts
 from tests.law.posteriors import (
     DISTORTIONS,
-    SETS,
     TRUTH,
     UNCERTAIN,
     Uncertain,
@@ -47,10 +46,7 @@ def draw(uncertain: Uncertain, axes: int, classes: int, *, volumes: int = 1, dra
 
 def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, volumes: int, draws: int) -> None:
     drawn = draw(uncertain, axes, classes, volumes=volumes, draws=draws)
-    records = {
-        name: evaluate(drawn, distort(drawn, name, regions=regions), settings=Settings(voxels=SETS), regions=regions)
-        for name in DISTORTIONS
-    }
+    records = {name: evaluate(drawn, distort(drawn, name, regions=regions), regions=regions) for name in DISTORTIONS}
     check_expected(Counts.joined(records[TRUTH]))
     scores = {name: figures(cases) for name, cases in records.items()}
     truth = scores.pop(TRUTH)

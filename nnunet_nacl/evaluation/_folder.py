@@ -93,9 +93,7 @@ def read_record(file: Path) -> FolderResult:
             row, text, case = (archive[name] for name in ("counts", "origin", "case"))
         origin = _ORIGIN.validate_json(text.item())
         if origin.counting == COUNTING:
-            counts = Counts.of_array(
-                row, origin.meaning, origin.settings, has_truth=origin.has_truth
-            )
+            counts = Counts.of_array(row, origin.meaning)
             return FolderResult([_CASE.validate_json(case.item())], counts, [], origin)
     except Exception as error:  # a damaged file makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error

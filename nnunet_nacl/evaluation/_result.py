@@ -31,6 +31,7 @@ from nnunet_nacl.metrics import (
     Structure,
     Voxels,
     mean_of_known,
+    measure,
 )
 from nnunet_nacl.nnunet import CaseFiles, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
@@ -176,8 +177,7 @@ class FolderResult:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         if voxels not in self.counts.calibration or not self.cases:
             return {}
-        tables = self.counts[voxels]
-        return tables.metrics() | (tables.per_foreground() if self.has_scores(voxels) else {})
+        return measure(self.counts[voxels], scores=self.has_scores(voxels))
 
     @property
     def notes(self) -> dict[str, str]:
@@ -218,7 +218,7 @@ class FolderResult:
         if not self.counted:
             return found
         for voxels, tables in self.counts.calibration.items():
-            of_set = {"": tables.metrics()}
+            of_set = {"": measure(tables)}
             if self.has_scores(voxels):
                 of_set[""] |= {
                     "NLL_sum": tables.nll.sum(-1),

@@ -8,15 +8,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.ndimage import find_objects
 
-from nnunet_nacl.metrics._counting import (
-    CaseArrays,
-    Channels,
-    check_shape,
-    count_classes,
-    count_regions,
-    segment,
-)
+from nnunet_nacl.metrics._channels import Channels, check_shape
+from nnunet_nacl.metrics._counting import CaseArrays, count_classes, count_regions
 from nnunet_nacl.metrics._counts import Counts
+from nnunet_nacl.metrics._given_labels import segment
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
     Region,

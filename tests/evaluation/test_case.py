@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Settings, evaluate_case, surface_metrics
+from nnunet_nacl.metrics import Settings, evaluate_case, measure, surface_metrics
 from tests.generated import noisy_case
 
 
@@ -14,7 +14,7 @@ def test_paper_protocol() -> None:
 
     def found() -> list[dict[str, float]]:
         cases = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
-        return [case["foreground"].metrics() for case in cases]
+        return [measure(case["foreground"]) for case in cases]
 
     standard, paper = found()
     assert standard.keys() - paper.keys() == {"ECE_expected", "CECE_expected"}

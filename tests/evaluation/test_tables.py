@@ -18,6 +18,7 @@ from nnunet_nacl.metrics import (
     Voxels,
     each_column,
     evaluate_case,
+    measure,
 )
 
 IGNORED = 9
@@ -193,10 +194,10 @@ def test_metrics_of_regions_are_means_over_them() -> None:
     )
     for voxels in VOXEL_SETS:
         tables = result[voxels]
-        alone = [of_region(tables, slice(r, r + 1)).metrics() for r in range(len(REGIONS))]
+        alone = [measure(of_region(tables, slice(r, r + 1))) for r in range(len(REGIONS))]
         expected = {name: np.mean([metrics[name] for metrics in alone]) for name in alone[0]}
         expected["CECE_sum"] *= len(REGIONS)  # another metric that is no mean needs its line here
-        assert tables.metrics() == pytest.approx(expected, rel=1e-12)
+        assert measure(tables) == pytest.approx(expected, rel=1e-12)
 
 
 def of_equal_voxels(count: int, label: int) -> dict[Voxels, CalibrationTables]:
@@ -214,24 +215,25 @@ def test_every_metric_by_hand(count: int) -> None:
         "CACE_fg": 0.25 / 2, "NLL": np.log(4 / 3), "Brier": 0.125, "over_confidence": -0.25, "ECE_expected": 0.25,
         "CECE_expected": 0.5 / 3, "share": count / (count + 1),
     }  # fmt: skip
-    assert set(tables["foreground"].metrics()) == set(expected)
-    assert tables["foreground"].metrics() == pytest.approx(expected, rel=1e-12)
-    assert tables["image"].per_foreground() == pytest.approx(
-        {"NLL_per_foreground": np.log(4 / 3), "Brier_per_foreground": 0.125}
-    )
+    assert set(measure(tables["foreground"])) == set(expected)
+    assert measure(tables["foreground"]) == pytest.approx(expected, rel=1e-12)
+    of_image = measure(tables["image"], scores=True)
+    assert set(of_image) - set(measure(tables["image"])) == {"NLL_per_foreground", "Brier_per_foreground"}
+    assert of_image["NLL_per_foreground"] == pytest.approx(np.log(4 / 3)) == tables["image"].NLL_per_foreground
+    assert of_image["Brier_per_foreground"] == pytest.approx(0.125)
     of_class = [metric.from_bins for metric in CALIBRATION_METRICS.values() if metric.from_bins]
     assert [error(tables["foreground"].classwise).tolist() for error in of_class] == [[0.25, 0.25, 0]] * 3
 
 
 def test_in_the_union_what_is_predicted_is_expected_for_sure() -> None:
-    assert of_equal_voxels(1, 1)["union"].metrics()["ECE_expected"] == 0
+    assert measure(of_equal_voxels(1, 1)["union"])["ECE_expected"] == 0
 
 
 @pytest.mark.parametrize("label", [0, IGNORED])
 def test_an_empty_set_has_no_metrics(label: int) -> None:
     tables = of_equal_voxels(2, label)
-    found = tables["foreground"].metrics()
-    assert set(found) == set(of_equal_voxels(2, 1)["foreground"].metrics())
+    found = measure(tables["foreground"])
+    assert set(found) == set(measure(of_equal_voxels(2, 1)["foreground"]))
     assert found.pop("share") == 0
     assert np.isnan(list(found.values())).all()
-    assert np.isnan(list(tables["image"].per_foreground().values())).all()
+    assert np.isnan(measure(tables["image"], scores=True)["NLL_per_foreground"])

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import Counts, evaluate_case
+from nnunet_nacl.metrics import Counts, evaluate_case, measure
 
 Array = NDArray[np.float64]
 Uncertain = Literal["voxels", "structures", "outlines"]
@@ -163,9 +163,9 @@ def figures(cases: Sequence[Counts]) -> dict[tuple[str, str], float]:
     record = Counts.joined(cases)
     for voxels, tables in record.calibration.items():
         pooled = record[voxels]
-        found["ECE, mean over cases", voxels] = float(np.nanmean(tables.metrics()["ECE"]))
-        metrics = pooled.metrics()
+        found["ECE, mean over cases", voxels] = float(np.nanmean(measure(tables)["ECE"]))
+        metrics = measure(pooled, scores=True)
         found.update({(name, voxels): metrics[name.partition(",")[0]] for name in ("ECE, pooled", "NLL", "Brier")})
         if voxels == "image":
-            found.update({(name, voxels): value for name, value in pooled.per_foreground().items()})
+            found.update({(name, voxels): metrics[name] for name in ("NLL_per_foreground", "Brier_per_foreground")})
     return found

@@ -8,7 +8,7 @@ prediction has a larger near, and the voxels that it adds are easy.
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Counts
+from nnunet_nacl.metrics import Counts, measure
 from tests.law.posteriors import (
     DISTORTIONS,
     TRUTH,
@@ -76,7 +76,7 @@ def check_expected(of_truth: Counts) -> None:
         for found, wanted in ((tables.top, tables.expected_top), (tables.classwise, tables.expected_classwise)):
             for column in ("count", "hits", "confidence"):
                 np.testing.assert_allclose(getattr(wanted, column), getattr(found, column), atol=1e-9)
-        assert tables.metrics()["ECE"] > 0.001
+        assert measure(tables)["ECE"] > 0.001
 
 
 @pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings, each_column
+from nnunet_nacl.metrics import Settings, each_column, measure
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report._statistics import differences
 from tests.report.generated import NAMED, make_result, table_of
@@ -42,7 +42,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
         estimate = compare_methods({"one": result}).estimates[Metric(name, voxels)]["one"]
         tables = result.counts.calibration[voxels]
         pooled = [each_column(lambda column, one=one: column[one], tables).sum() for one in drawn]
-        expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
+        expected = [measure(one, scores=True)[name] for one in pooled]
         weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)
         np.testing.assert_allclose(estimate.resampled(weights), expected, rtol=1e-9)
         assert estimate.value == pytest.approx(result.pooled(voxels)[name], rel=1e-12)

@@ -1,37 +1,34 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._bins import (
-    NLL_CLIP,
     BinCounts,
+    ScoreParts,
     average_calibration_error,
-    each_column,
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
     ratio,
+    split_scores,
 )
 from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
-from nnunet_nacl.metrics._counting import (
+from nnunet_nacl.metrics._channels import (
     BLOCK,
     Blocks,
-    CaseArrays,
     Channels,
-    GivenLabels,
-    above,
     check_dtype,
     check_shape,
     checked_blocks,
-    segment,
 )
+from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.metrics._counting import CaseArrays
 from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts
 from nnunet_nacl.metrics._estimate import (
     Estimate,
     Interval,
-    ScoreParts,
     case_weights,
     error_by_chance,
-    split_scores,
 )
+from nnunet_nacl.metrics._given_labels import GivenLabels, above, segment
 from nnunet_nacl.metrics._labels import (
     Activation,
     LabelMeaning,
@@ -47,19 +44,21 @@ from nnunet_nacl.metrics._registry import (
     METRICS,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
-    CalibrationTables,
     MetricDefinition,
+    measure,
 )
 from nnunet_nacl.metrics._settings import (
     BY_LABEL,
     CORE_PROBABILITY,
     LABEL_FREE,
     MARGIN_MM,
+    NLL_CLIP,
     THRESHOLDS,
     VOXEL_SETS,
     Settings,
     Voxels,
 )
+from nnunet_nacl.metrics._tables import CalibrationTables
 
 __all__ = [
     "BLOCK",
@@ -109,6 +108,7 @@ __all__ = [
     "expected_calibration_error",
     "maximum_calibration_error",
     "mean_of_known",
+    "measure",
     "near_core",
     "ratio",
     "region_of",

@@ -26,7 +26,9 @@ ODDS_STEPS = 20
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / ODDS_STEPS)])
 """Thresholds of masks whose missed voxels are counted: 0, then 8e-7 to 1 − 8e-7, in steps of 5 % in the odds."""
 MOST_BINS = 1000
-"""Each case keeps its tables: with this many bins, a voxel set of a few classes takes some megabytes."""
+"""Half precision has 2048 numbers from 1/2 to 1: of many more bins, edges that are rounded to it would coincide."""
+NLL_CLIP = float(np.finfo(np.float32).eps)
+"""Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class Settings:
     """Options of an evaluation; docs/metrics.md defines the terms.
 
     Attributes:
-        voxels: which voxel sets to look at, in the order of ``VOXEL_SETS``.
         num_bins: M, the number of confidence bins.
         margin_mm: how far the voxel set ``near`` reaches beyond its core.
         surface: whether to measure HD95, ASSD and NSD too.
@@ -45,7 +46,6 @@ class Settings:
             spacing of the prediction.
     """
 
-    voxels: tuple[Voxels, ...] = VOXEL_SETS
     num_bins: int = 15
     margin_mm: float = MARGIN_MM
     surface: bool = False
@@ -54,10 +54,6 @@ class Settings:
     ignore_geometry: bool = False
 
     def __post_init__(self) -> None:
-        if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
-            raise ValueError(
-                f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}."
-            )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"num_bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
         for name in ("margin_mm", "tolerance_mm"):
@@ -66,6 +62,3 @@ class Settings:
                 raise ValueError(f"{name} must be a distance of 0 mm or more; got {distance}.")
         if self.protocol not in get_args(Protocol):
             raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
-        object.__setattr__(
-            self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels)
-        )

@@ -22,8 +22,7 @@ def named_methods(comparison: Comparison) -> list[str]:
     """
     judging = comparison.choice.judging
     names = [name for name in comparison.names if name not in comparison.finds_nothing]
-    if judging:
-        names = comparison.orders[judging[0]].names or names
+    names = comparison.orders[judging[0]].names or names
     if len(names) > _ALL_NAMED:
         best = {name for metric in judging for name in comparison.orders[metric].names[:1]}
         kept = best | {comparison.names[0], *comparison.calibrated}
@@ -32,13 +31,10 @@ def named_methods(comparison: Comparison) -> list[str]:
 
 
 def assessed_methods(comparison: Comparison) -> dict[str, Reliability]:
-    """Return the reliability of all methods that find something and have an ECE; none if no voxel set judges it."""
-    judging_set = comparison.choice.judging_set
-    if judging_set is None:
-        return {}
+    """Return the reliability of all methods that find something and have an ECE."""
     return {
         name: method
-        for name, method in comparison.reliability[judging_set].items()
+        for name, method in comparison.reliability[comparison.choice.main].items()
         if name not in comparison.finds_nothing and not np.isnan(method.pooled["ECE"])
     }
 
@@ -97,24 +93,22 @@ def small_print(comparison: Comparison) -> str:
         for name, method in assessed.items()
         if name not in named
     ]
-    text = f"{comparison.choice.judging[-1].axis}; cases: {len(comparison.cases)}."
+    text = f"{comparison.choice.error.axis}; cases: {len(comparison.cases)}."
     return f"{text} The others: {'; '.join(others)}." if others else text
 
 
 def findings(comparison: Comparison) -> list[Markup]:
     """Say which method is best and how the named ones differ from the baseline, or why there is no verdict."""
-    judging = comparison.choice.judging
-    names = comparison.orders[judging[0]].names if judging else []
-    if len(names) > 1:
-        best = best_sentence(comparison.orders[judging[0]], judging[0], len(comparison.cases))
+    leading = comparison.choice.judging[0]
+    order = comparison.orders[leading]
+    if len(order.names) > 1:
+        best = best_sentence(order, leading, len(comparison.cases))
         named = named_methods(comparison)
         others = [name for name in comparison.names[1:] if name in named]
         return [best, *(difference_sentence(comparison, name) for name in others)]
     if assessed_methods(comparison) or comparison.finds_nothing:
         return []
-    why = "no case has such voxels" if judging else "not every method was evaluated over them"
-    sentence = "The voxel sets near and image show whether the confidences are right; {}."
-    return [Markup(sentence).format(why)]  # noqa: S704 - a literal
+    return [Markup("No case has voxels that show whether the confidences are right.")]
 
 
 def best_sentence(order: Order, metric: Metric, num_cases: int) -> Markup:

@@ -14,10 +14,11 @@ from nnunet_nacl.metrics import (
     case_weights,
     error_by_chance,
     expected_calibration_error,
+    measure,
     ratio,
     split_scores,
 )
-from nnunet_nacl.typing import Floats, Mask, Numbers
+from nnunet_nacl.typing import ByName, Floats, Mask
 
 # Our choices that make a verdict; the page states them
 FAINT = 0.001
@@ -100,9 +101,9 @@ class Reliability:
     structures: Sequence[str]
 
     @cached_property
-    def pooled(self) -> Numbers:
+    def pooled(self) -> ByName:
         """The metrics of all cases' voxels together."""
-        return self.tables.sum().metrics()
+        return measure(self.tables.sum())
 
     @cached_property
     def curves(self) -> list[Curve]:

@@ -13,13 +13,12 @@ from nnunet_nacl.report import Metric, _first_screen, compare_methods
 from nnunet_nacl.report._statistics import Order
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
 
-SCORES = Settings(voxels=("near", "image"))
 NLL = Metric("NLL_per_foreground", "image")
 
 
 def blurred(**temperatures: float) -> dict[str, FolderResult]:
     """Labels drawn from a posterior, and predictions: the posterior (1.0), a softer or a sharper one."""
-    return {name: make_blurred(t, settings=SCORES) for name, t in temperatures.items()}
+    return {name: make_blurred(t) for name, t in temperatures.items()}
 
 
 def with_metric(result: FolderResult, name: str, values: np.ndarray) -> FolderResult:
@@ -47,7 +46,7 @@ def test_verdicts_and_differences() -> None:
     hardly, never_sure = compare_methods(blurred(flat=12.0)), r"flat is .*; it hardly ever says 90\s%\."
     assert re.match(never_sure, _first_screen.answers(hardly)[0].striptags())
     regions = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
-    of_regions = compare_methods({"one": make_result(labels=regions, settings=SCORES)})
+    of_regions = compare_methods({"one": make_result(labels=regions)})
     assert re.search(r"says 90\s% of (whole|core|inner), it is right", _first_screen.answers(of_regions)[0])
 
 
@@ -74,8 +73,7 @@ def test_the_best(order: Order, num_cases: int, expected: str) -> None:
 
 def test_nothing_is_called_better_that_may_be_worse() -> None:
     """Neither a lower error over voxels that labels choose, nor a Dice whose test and mean disagree."""
-    settings = Settings(voxels=("union", "near", "image"))
-    results = {name: make_blurred(t, num_cases=24, settings=settings) for name, t in (("true", 1.0), ("soft", 2.0))}
+    results = {name: make_blurred(t, num_cases=24) for name, t in (("true", 1.0), ("soft", 2.0))}
     for name, gaps in (("true", 0), ("soft", np.where(np.arange(24) < 22, 0.007, -0.5)[:, None])):
         results[name] = with_metric(results[name], "Dice", np.full((24, 1), 0.8) + gaps)
     comparison = compare_methods(results)
@@ -117,7 +115,7 @@ def test_a_method_that_finds_nothing_is_named_first_and_never_best() -> None:
 
 
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
-    few = {"cases": NAMED[:3], "settings": SCORES}
+    few = {"cases": NAMED[:3]}
     results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(5)}
     applied = '{"calibration": {"method": "temperature"}, "applied": {"pred_folder": "predictions/0.4"}}'
     (tmp_path / "calibration_applied.json").write_text(applied)
@@ -144,13 +142,13 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
 
 
 def test_voxel_sets_that_say_little() -> None:
-    """Near is missing, is nearly the whole image, or nothing has a value."""
-    few = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
-    which = "The voxel sets near and image show whether the confidences are right"
-    assert _first_screen.findings(compare_methods(few)) == [f"{which}; not every method was evaluated over them."]
-    empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
-    nothing = compare_methods({"one": empty, "other": empty})
+    """Near is nearly the whole image, or nothing has a value."""
+    nothing = make_result(1.0, cases=NAMED[:2], empty=NAMED)
+    nothing = compare_methods({"one": nothing, "other": nothing})
     assert _first_screen.answers(nothing) == []
-    assert _first_screen.findings(nothing) == [f"{which}; no case has such voxels."]
-    wide = compare_methods({"wide": make_blurred(2.0, settings=replace(SCORES, margin_mm=50)), **blurred(other=1.0)})
-    assert "Near is more than 95 % of the image for wide: there, the ECE counts the easy" in wide.notes[-1]
+    assert _first_screen.findings(nothing) == ["No case has voxels that show whether the confidences are right."]
+    wide = make_blurred(2.0, settings=Settings(margin_mm=50))
+    (note,) = compare_methods({"wide": wide, "other": replace(wide)}).notes
+    assert note == (
+        "Near is more than 95 % of the image for wide, other: there, the ECE counts the easy background, too."
+    )

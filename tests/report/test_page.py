@@ -20,7 +20,7 @@ from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
 
-QUICK, SCORES = Settings(voxels=("foreground",)), Settings(voxels=("near", "image"))
+QUICK = Settings()
 VOID = {"meta", "link", "br", "img", "input", "hr", "image"}
 NASTY = "<script>alert(1)</script> \"x\" & 'y' $a_b^c$ \\frac {}"
 
@@ -152,8 +152,8 @@ def test_reviews_beside_the_predictions_are_linked(tmp_path: Path) -> None:
 def test_one_method_two_one_case_and_no_value(tmp_path: Path) -> None:
     page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
     assert "Ranks" not in page.text
-    assert page.tags["svg"] == 1 + 1 + 3  # best, median and worst case
-    few = {"cases": NAMED[:1], "settings": SCORES}
+    assert page.tags["svg"] == 1 + 3 + 3  # of all, over three voxel sets, of the best, median and worst case
+    few = {"cases": NAMED[:1], "settings": QUICK}
     page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
     assert "is first; one case is too few to tell 2 methods apart." in page.text

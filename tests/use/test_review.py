@@ -13,7 +13,8 @@ from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.use import fit_review, review_folder
-from nnunet_nacl.use._review import mean_pairwise_dice, ranked_cases
+from nnunet_nacl.use._ranking import ranked_cases
+from nnunet_nacl.use._review import mean_pairwise_dice
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -184,7 +185,7 @@ def test_what_an_evaluation_counted_is_not_counted_again(tmp_path: Path, counted
 
 @pytest.mark.parametrize(
     ("settings", "times"),
-    [(Settings(margin_mm=1), 2), (Settings(("near",), num_bins=9, tolerance_mm=2, protocol="authors"), 1)],
+    [(Settings(margin_mm=1), 2), (Settings(num_bins=9, tolerance_mm=2, protocol="authors"), 1)],
 )
 def test_a_review_leaves_the_record_of_an_evaluation(
     folders: tuple[Path, Path], counted: list[str], settings: Settings, times: int

@@ -52,10 +52,9 @@ def page_parts(study: Study | None = None) -> PageParts:
 
 
 def shared_methods(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Reduce several data sets to the methods that all of them have; none if these, or a voxel set, are too few."""
+    """Reduce several data sets to the methods that all of them have; none if there are fewer than two."""
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
-    voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
-    if len(comparisons) < 2 or len(names) < 2 or not voxels:
+    if len(comparisons) < 2 or len(names) < 2:
         return []
     return [
         replace(one, results={name: own for name, own in one.results.items() if name in names})

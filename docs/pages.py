@@ -74,9 +74,9 @@ _ONLY = {
         "surface_metrics",
     ],
     "nnunet_nacl.evaluation": [
-        "FolderPair",
+        "CountedCase",
+        "Counting",
         "FolderResult",
-        "Origin",
         "SavedCase",
         "evaluate",
         "format_table",

@@ -95,11 +95,10 @@ class TrainedFold:
             )
         predictor = build_predictor(model_folder, content, device, use_mirroring=mirroring)
         data_set = DataSet.read(model_folder / "dataset.json")
-        state = FileState.of(source)
         settings: ByName = {
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
-            "checkpoint_file": None if state is None else list(state),  # as JSON has it
+            "checkpoint_file": list(FileState.of(source)),  # as JSON has it
             "use_mirroring": mirroring,
         }
         cases = cases_to_predict(predictor, model_folder, fold, unseen)

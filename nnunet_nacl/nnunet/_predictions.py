@@ -63,8 +63,8 @@ class CaseFiles:
         check_input(self.prediction, ": no predicted segmentation.")
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
-    def states(self) -> dict[str, FileState | None]:
-        """Return the states now of all files that it is read from, those of a TIFF's spacing too; None if missing."""
+    def states(self) -> dict[str, FileState]:
+        """Return the states now of all files that it is read from, those of a TIFF's spacing too."""
         files = {
             "prediction": self.prediction,
             "probabilities": self.probabilities,

@@ -85,7 +85,7 @@ def choose(
     """Choose from what methods have, of the evaluated voxel sets, and from the set that the user asks for, if any."""
     segmentation = [DICE]
     if all(result.settings.surface for result in results):
-        in_mm = all(result.origin.reader != "NaturalImage2DIO" for result in results)
+        in_mm = all(result.counting.reader != "NaturalImage2DIO" for result in results)
         segmentation.append(Metric("HD95" if in_mm else "HD95_voxels"))
     scores = []
     if all(result.has_scores() for result in results):

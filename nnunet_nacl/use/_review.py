@@ -139,7 +139,7 @@ def review_folder(
     views: dict[str, _View] = {}
     if members or page is not None:
         views, failed = each_case(
-            {case.name: case for case, _ in counted.counted},
+            {name: predictions.by_name[name] for name in counted.cases},
             partial(
                 _view,
                 data_set=data_set,

@@ -30,7 +30,7 @@ from nnunet_nacl.typing import ByName
 
 USUAL_SETTINGS = Settings(surface=True)
 """The settings of the command ``evaluate`` without options, which does not count such records again."""
-_UNREAD_IN_REVIEWS = frozenset({"voxels", "num_bins", "surface", "tolerance_mm", "protocol"})
+_UNREAD_IN_REVIEWS = frozenset({"num_bins", "surface", "tolerance_mm", "protocol"})
 """The settings that do not change what a review reads of a record."""
 
 
@@ -51,7 +51,7 @@ def evaluate(
 
     Args:
         predictions: a folder, or the validation cases of a model.
-        settings: voxel sets, bins and what else to compute.
+        settings: bins, margin and what else to compute.
         output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
             ``calibration_folds_0_1_summary.json`` in the model's folder. These are updated, as is one of the same
             predictions. The records of another summary lie beside it.

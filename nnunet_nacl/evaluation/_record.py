@@ -142,8 +142,7 @@ def read_record(file: Path) -> Record:
         states = {
             what: state._replace(path=str(home / state.path)) for what, state in case.states.items()
         }
-        has_truth = "ground_truth" in states
-        counts = Counts.of_array(row, counting.meaning, counting.settings, has_truth=has_truth)
+        counts = Counts.of_array(row, counting.meaning)
     except Exception as error:  # a damaged file makes zipfile and NumPy raise nearly anything
         raise ValueError(
             f"{file} cannot be read as a record of this version of nnunet_nacl, run nnunet_nacl evaluate again: {error}"

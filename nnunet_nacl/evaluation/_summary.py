@@ -13,7 +13,7 @@ from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation._record import read_record, record_file
 from nnunet_nacl.evaluation._result import FolderResult, metrics_by_label
 from nnunet_nacl.files import read_json, write_csv, write_json
-from nnunet_nacl.metrics import CALIBRATION_METRICS, NLL_CLIP, Estimate, mean_of_known
+from nnunet_nacl.metrics import CALIBRATION_METRICS, NLL_CLIP, VOXEL_SETS, Estimate, mean_of_known
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.typing import ByName, Floats
 
@@ -105,7 +105,7 @@ def summary_of(result: FolderResult) -> ByName:
     pooled = {}
     pooled_interval = {}
     with_voxels = {}
-    for voxels in result.settings.voxels if result.cases else ():
+    for voxels in VOXEL_SETS if result.cases else ():
         by_class = metrics_by_label(result, result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
         pooled_interval[voxels] = {

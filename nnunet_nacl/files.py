@@ -84,7 +84,7 @@ class FileState(NamedTuple):
     changed: int
 
     @classmethod
-    def of(cls, file: Path) -> "FileState":
+    def now(cls, file: Path) -> "FileState":
         """Return the state of a file now."""
         try:
             status = file.stat()
@@ -95,8 +95,8 @@ class FileState(NamedTuple):
     @property
     def has_changed(self) -> bool:
         """Whether another file is there now; a missing one has not changed."""
-        now = FileState.of(Path(self.path))
-        return now.size >= 0 and now != self
+        state = FileState.now(Path(self.path))
+        return state.size >= 0 and state != self
 
 
 def reason_of(error: Exception) -> str:

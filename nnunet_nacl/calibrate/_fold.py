@@ -82,7 +82,7 @@ class TrainedFold:
         settings: ByName = {
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
-            "checkpoint_file": list(FileState.of(source)),  # as JSON has it
+            "checkpoint_file": list(FileState.now(source)),  # as JSON has it
             "use_mirroring": mirroring,
         }
         cases = cases_to_predict(predictor, model_folder, fold, unseen)

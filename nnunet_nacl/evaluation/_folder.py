@@ -25,7 +25,7 @@ from nnunet_nacl.evaluation._summary import (
 )
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import CaseArrays, Settings, evaluate_arrays
-from nnunet_nacl.nnunet import CaseFiles, DataSet, MisplacedError, Predictions
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import ByName
 
 USUAL_SETTINGS = Settings(surface=True)
@@ -176,12 +176,7 @@ class _CaseCounter:
         truth = None
         geometry = saved.geometry
         if files.ground_truth is not None:
-            try:
-                truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
-            except MisplacedError as error:
-                raise ValueError(
-                    f"{error} Only evaluate takes them as they are, with --ignore_geometry."
-                ) from error
+            truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
         arrays = CaseArrays(
             channels=saved.channels,
             truth=truth,

@@ -31,7 +31,7 @@ from nnunet_nacl.metrics import (
     measure,
 )
 from nnunet_nacl.nnunet import validates_training_cases
-from nnunet_nacl.typing import ByName, Floats, Numbers
+from nnunet_nacl.typing import ByName, Floats
 
 if TYPE_CHECKING:
     import pandas
@@ -178,7 +178,7 @@ class FolderResult:
             return Estimate.of_tables(definition, tables, patients)
         return Estimate.of_means(of_cases[:, None], patients)
 
-    def pooled(self, voxels: Voxels) -> Numbers:
+    def pooled(self, voxels: Voxels) -> ByName:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         if voxels not in self.counts.calibration or not self.cases:
             return {}

@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import decode_folder, fit_review, write_maps
-from nnunet_nacl.use._thresholds import _by_thresholds
+from nnunet_nacl.use._decode import _by_thresholds
 from tests.generated import STRUCTURES, change, geometry, names, probabilities, random_folder, read, write_folder
 
 

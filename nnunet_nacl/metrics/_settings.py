@@ -25,6 +25,8 @@ MARGIN_MM = 5.0
 ODDS_STEPS = 20
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / ODDS_STEPS)])
 """Thresholds of masks whose missed voxels are counted: 0, then 8e-7 to 1 − 8e-7, in steps of 5 % in the odds."""
+MOST_BINS = 1000
+"""Half precision has 2048 numbers from 1/2 to 1: of many more bins, edges that are rounded to it would coincide."""
 NLL_CLIP = float(np.finfo(np.float32).eps)
 """Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 
@@ -52,8 +54,8 @@ class Settings:
     ignore_geometry: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_bins < 1:
-            raise ValueError(f"num_bins must be at least 1; got {self.num_bins}.")
+        if not 1 <= self.num_bins <= MOST_BINS:
+            raise ValueError(f"num_bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
         for name in ("margin_mm", "tolerance_mm"):
             distance = getattr(self, name)
             if not 0 <= distance < math.inf:

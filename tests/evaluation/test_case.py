@@ -45,7 +45,7 @@ def test_bad_input(change: object, message: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [
     ("margin_mm", -1), ("margin_mm", np.nan), ("tolerance_mm", np.inf),
-    ("num_bins", 0), ("protocol", "mine"),
+    ("num_bins", 0), ("num_bins", 1001), ("protocol", "mine"),
 ])  # fmt: skip
 def test_bad_settings(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be .*; got {re.escape(repr(value))}\.$"):

@@ -1,24 +1,18 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
 from nnunet_nacl.evaluation._case import SavedCase
-from nnunet_nacl.evaluation._folder import (
-    SUMMARY_NAME,
-    USUAL_SETTINGS,
-    count_for_review,
-    evaluate,
-    read_result,
-    write_result,
-)
-from nnunet_nacl.evaluation._origin import FolderPair, Origin
+from nnunet_nacl.evaluation._folder import USUAL_SETTINGS, count_for_review, evaluate
+from nnunet_nacl.evaluation._record import CountedCase, Counting
 from nnunet_nacl.evaluation._result import NEARLY_ALL, FolderResult, format_table
+from nnunet_nacl.evaluation._summary import SUMMARY_NAME, read_result, write_result
 
 __all__ = [
     "NEARLY_ALL",
     "SUMMARY_NAME",
     "USUAL_SETTINGS",
-    "FolderPair",
+    "CountedCase",
+    "Counting",
     "FolderResult",
-    "Origin",
     "SavedCase",
     "count_for_review",
     "evaluate",

@@ -11,14 +11,12 @@ from nnunet_nacl.nnunet._cases import (
     raw_cases,
     training_image,
 )
+from nnunet_nacl.nnunet._checkpoint import CHECKPOINTS, allowed_in_checkpoints, read_checkpoint
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._model import (
-    CHECKPOINTS,
     PreprocessedCases,
-    allowed_in_checkpoints,
     build_predictor,
     cases_to_predict,
-    read_checkpoint,
     save_prediction,
 )
 from nnunet_nacl.nnunet._names import (
@@ -46,7 +44,7 @@ from nnunet_nacl.nnunet._provenance import (
     Provenance,
     calibration_of,
 )
-from nnunet_nacl.nnunet._reader import LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet._reader import LabelMap, Reader
 
 __all__ = [
     "CALIBRATED_NAME",
@@ -60,7 +58,6 @@ __all__ = [
     "DataSet",
     "LabelMap",
     "LabelledImages",
-    "MisplacedError",
     "NpzChannels",
     "PlansJson",
     "Predictions",

@@ -84,16 +84,16 @@ class Comparison:
     def calibrated(self) -> dict[str, str]:
         """Method -> how it was calibrated, such as ``temperature``, if its folder of predictions has that record."""
         found = {
-            name: calibration_of(result.origin.pred_folders[0])
+            name: calibration_of(result.folders("prediction")[0])
             for name, result in self.results.items()
         }
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
     @cached_property
-    def file_states(self) -> dict[str, dict[str, dict[str, FileState | None]]]:
+    def file_states(self) -> dict[str, dict[str, dict[str, FileState]]]:
         """Case -> method -> the states of its files when they were evaluated."""
         return {
-            case: {name: result.counted[row][1] for name, result in self.results.items()}
+            case: {name: result.counted[row].states for name, result in self.results.items()}
             for row, case in enumerate(self.cases)
         }
 

@@ -174,7 +174,7 @@ class Section:
         """Method -> the address of its review's page."""
         reviews = {}
         for name, result in self.comparison.results.items():
-            page = result.origin.pred_folders[0] / "review.html"
+            page = result.folders("prediction")[0] / "review.html"
             if page.is_file():
                 reviews[name] = quote(Path(os.path.relpath(page, self.page_folder)).as_posix())
         return reviews
@@ -200,8 +200,8 @@ class Section:
         for name, result in self.comparison.results.items():
             values = {
                 "calibration": self.comparison.calibrated.get(name, "no record"),
-                **result.origin.settings_json(),
-                "versions": result.origin.versions,
+                **result.settings_json(),
+                "versions": result.counting.versions,
             }
             texts = {key: "none" if value is None else value for key, value in values.items()}
             settings[name] = {

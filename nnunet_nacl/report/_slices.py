@@ -85,11 +85,11 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     """
     states = comparison.file_states[case]
     baseline = comparison.names[0]  # the others' ground truth, labels and reader are the same
-    origin = comparison.results[baseline].origin
-    reader = Reader(origin.reader)
+    counting = comparison.results[baseline].counting
+    reader = Reader(counting.reader)
     truth_file = _file(states[baseline]["ground_truth"])
     truth, geometry = reader.read_labels(truth_file)
-    truth[truth > max(origin.meaning.known)] = IGNORED  # the ignore label is above all others
+    truth[truth > max(counting.meaning.known)] = IGNORED  # the ignore label is above all others
     areas = (truth > 0).sum((1, 2))
     numbers = [len(truth) // 2]
     if areas.any():
@@ -105,7 +105,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         except Exception as error:  # noqa: BLE001, PERF203 - a damaged file makes the readers raise nearly anything
             missing.append(f"{name}: {error}")
         else:
-            confidence = origin.meaning.activation.lowest_confidence(p)
+            confidence = counting.meaning.activation.lowest_confidence(p)
             methods[name] = (predicted.labels[numbers], confidence)
             if predicted.geometry.known:  # the place that the evaluation took the case to have
                 geometry = predicted.geometry
@@ -118,7 +118,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
             file = first_channel(images or beside, case, truth_file)
         place = LabelMap(truth, geometry)
-        whole = reader.read_gray(file, place, ignore_geometry=origin.settings.ignore_geometry)
+        whole = reader.read_gray(file, place, ignore_geometry=counting.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")
@@ -145,9 +145,8 @@ def _probabilities(file: Path, numbers: list[int]) -> Singles:
     return np.array(p)
 
 
-def _file(state: FileState | None) -> Path:
+def _file(state: FileState) -> Path:
     """Return the path of a file that is still the one that was evaluated."""
-    assert state is not None
     file = Path(state.path)
     if state.has_changed:
         raise ValueError(

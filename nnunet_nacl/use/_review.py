@@ -142,7 +142,7 @@ def review_folder(
             images=None if images is None else Path(images).resolve(),
             slices=0 if page is None else _NUM_SLICES,
         )
-        views, counted = _view_all(counted, view, num_processes)
+        views, counted = _view_all(counted, predictions, view, num_processes)
     agreements = {case: one.agreement for case, one in views.items()}
     table = ranked_structures(counted, fits, agreements)
     outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
@@ -191,11 +191,14 @@ class _View(NamedTuple):
 
 
 def _view_all(
-    counted: FolderResult, view: Callable[[CaseFiles], _View], num_processes: int
+    counted: FolderResult,
+    predictions: Predictions,
+    view: Callable[[CaseFiles], _View],
+    num_processes: int,
 ) -> tuple[dict[str, _View], FolderResult]:
     """View the cases; also returns the result with those alone that could be viewed."""
     views, failed = each_case(
-        {case.name: case for case, _ in counted.counted},
+        {name: predictions.by_name[name] for name in counted.cases},
         view,
         doing="drawing",
         num_processes=num_processes,

@@ -197,7 +197,7 @@ def fit_review(
     """
     predictions.data_set.check_regions()
     file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
-    predicted = predictions.to_fit_to()
+    predicted = predictions.for_fitting()
     provenance = predictions.provenance
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes

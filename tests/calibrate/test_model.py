@@ -152,9 +152,9 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(copy: Copy, monkey
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for step in ("save_prediction", "whole_file"):  # the latter writes the checkpoint
+    for step in ("_model.save_prediction", "_fold.whole_file"):  # the latter writes the checkpoint
         with monkeypatch.context() as patch:
-            patch.setattr(f"nnunet_nacl.calibrate._fold.{step}", stopped)
+            patch.setattr(f"nnunet_nacl.calibrate.{step}", stopped)
             with pytest.raises(KeyboardInterrupt):
                 calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
         assert files_of(copy.model) == earlier
@@ -180,7 +180,7 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1", "1"]
     command += ["--method", "temperature"]
     with monkeypatch.context() as patch:
-        patch.setattr("nnunet_nacl.calibrate._fold.try_methods", out_of_memory)
+        patch.setattr("nnunet_nacl.calibrate._model.try_methods", out_of_memory)
         assert main(command) == 1
     assert "fold 1 was not calibrated: CUDA out of memory" in capfd.readouterr().err
     assert main(command) == 1

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.evaluation import Origin, _folder, count_for_review, evaluate, read_result
-from nnunet_nacl.evaluation._result import summary_of
+from nnunet_nacl.evaluation import count_for_review, evaluate, read_result
+from nnunet_nacl.evaluation._record import read_record, write_record
+from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, content, run_evaluate
@@ -81,7 +83,12 @@ def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.C
     moved = folders[1].rename(folders[1].with_name("moved"))
     assert len(read_result(moved / SUMMARY).cases) == 3
     assert evaluated_again((folders[0], moved), capsys, "--bins", 10) == 0
-    assert {file.prediction.parent for file, _ in read_result(moved / SUMMARY).counted} == {moved}
+    result = read_result(moved / SUMMARY)
+    assert result.folders("prediction") == [moved]
+    assert result.stale_cases() == []
+    (moved / "case_0.npz").touch()
+    assert read_result(moved / SUMMARY).stale_cases() == ["case_0"]
+    assert evaluated_again((folders[0], moved), capsys, "--bins", 10) == 1
 
 
 def test_voxels_that_change_in_place_of_what_is_only_called_gz(
@@ -172,7 +179,7 @@ def test_a_summary_beside_other_files_of_the_cases_names(
     output = home / "a_summary.json"
     assert evaluated_again(folders, capsys, "-o", output) == 3
     result = read_result(output)
-    assert {files.prediction.parent for files, _ in result.counted} == {folders[1]}
+    assert result.folders("prediction") == [folders[1]]
     assert result.stale_cases() == []
 
 
@@ -190,18 +197,15 @@ def test_a_wrong_folder_of_ground_truth_replaces_nothing(
     assert content(folders[1] / SUMMARY) == before
 
 
-def test_another_way_of_counting_keeps_nothing(
-    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting = _folder.COUNTING
-    monkeypatch.setattr(_folder, "COUNTING", 1)
-    monkeypatch.setattr(Origin.__init__, "__defaults__", (1,))
+def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     run_evaluate(folders)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"another version counted it. Run nnunet_nacl evaluate again"):
+    file = folders[1] / "calibration" / "case_1.npz"
+    case, counts, counting = read_record(file)
+    write_record(file, case, counts, replace(counting, counting=1))
+    with pytest.raises(ValueError, match=r"run nnunet_nacl evaluate again: another version counted it"):
         read_result(folders[1] / SUMMARY)
-    assert evaluated_again(folders, capsys) == 3
-    assert read_result(folders[1] / SUMMARY).origin.counting == counting
+    assert evaluated_again(folders, capsys) == 1
+    assert read_record(file)[2] == counting
 
 
 def test_a_summary_of_records_that_were_counted_otherwise_since(tmp_path: Path) -> None:
@@ -219,9 +223,9 @@ def test_a_damaged_record_and_a_summary_of_an_earlier_version(folders: Folders) 
     result = evaluate(Predictions.of_folder(*folders), Settings(surface=True))
     again = read_result(folders[1] / SUMMARY)
     assert json.dumps(summary_of(again)) == json.dumps(summary_of(result))
-    assert again.origin == result.origin
+    assert again.counting == result.counting
     (folders[1] / "calibration" / "case_1.npz").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"case_1\.npz cannot be read as a record of nnunet_nacl: "):
+    with pytest.raises(ValueError, match=r"case_1\.npz cannot be read as a record of this version"):
         read_result(folders[1] / SUMMARY)
     (folders[1] / "calibration" / "case_1.npz").unlink()
     with pytest.raises(FileNotFoundError, match=r"case_1\.npz does not exist"):
@@ -243,11 +247,11 @@ def wait_until(fulfilled: Callable[[], bool], seconds: float) -> None:
 SLOW = """import sys, time
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import _folder
-class Slow(_folder._Counting):
+class Slow(_folder._CaseCounter):
     def count(self, files):
         files.name == "case_2" and time.sleep(3600)
         return super().count(files)
-_folder._Counting = Slow
+_folder._CaseCounter = Slow
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 """

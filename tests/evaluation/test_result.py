@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, _result, evaluate, format_table, read_result
+from nnunet_nacl.evaluation import FolderResult, _summary, evaluate, format_table, read_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
@@ -85,9 +85,9 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
         results.append(evaluate(Predictions.of_folder(gt_folder, folder)))
     merged = FolderResult.merged(results)
     assert (merged.cases, merged.skipped) == (["case_0", "case_1", "case_2"], [])
-    assert [pair.pred_folder for pair in merged.origin.folders] == [str(first), str(second)]
+    assert merged.folders("prediction") == [first, second]
     for part in ("mean", "pooled", "interval", "segmentation"):
-        assert json.dumps(_result.summary_of(merged)[part]) == json.dumps(_result.summary_of(whole)[part])
+        assert json.dumps(_summary.summary_of(merged)[part]) == json.dumps(_summary.summary_of(whole)[part])
     measured = evaluate(Predictions.of_folder(gt_folder, second), Settings(surface=True))
     for parts in ([results[0], measured], [measured, results[0]]):  # surfaces are left out unless all have them
         mixed = FolderResult.merged(parts)

@@ -37,8 +37,8 @@ def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"c.nii.gz does not exist: no predicted segmentation\."):
         found.cases[2].check_predicted()
     assert found.data_set.meaning.num_channels == 2
-    assert [case.name for case in found.to_fit_to().cases] == ["a", "b"]
-    assert found.cases[2].states()["probabilities"] is None
+    assert [case.name for case in found.for_fitting().cases] == ["a", "b"]
+    assert found.cases[2].states()["probabilities"].size == -1
     assert [case.name for case in Predictions.of_folder(None, folder).cases] == ["a", "b"]
 
 

@@ -12,7 +12,7 @@ from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Metric, Table, compare_all, compare_methods, table_text
 from nnunet_nacl.report._tables import FORMATS, Cell
-from tests.report.generated import NAMED, make_result, table_of, with_dice, with_origin
+from tests.report.generated import NAMED, counted_by, make_result, table_of, with_dice
 
 NAN = float("nan")
 TABLE = Table(
@@ -94,7 +94,7 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     soft = results["soft"]
     assert f"| soft | {soft.estimate('Dice').value:.2f} | {soft.estimate('HD95').value:.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
-    in_pixels = {name: with_origin(result, reader="NaturalImage2DIO") for name, result in results.items()}
+    in_pixels = {name: counted_by(result, reader="NaturalImage2DIO") for name, result in results.items()}
     assert head.replace("mm", "voxels") in table_text({"Demo": in_pixels}, "ece")
     table = table_of("ece", compare_methods(results))
     assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")

@@ -134,12 +134,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases that were counted, while the test runs."""
     names = list[str]()
 
-    class Spy(_folder._Counting):
+    class Spy(_folder._CaseCounter):
         def count(self, files: CaseFiles) -> FolderResult:
             names.append(files.name)
             return super().count(files)
 
-    monkeypatch.setattr(_folder, "_Counting", Spy)
+    monkeypatch.setattr(_folder, "_CaseCounter", Spy)
     return names
 
 

@@ -102,7 +102,7 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
     """
     found: dict[str, str | None] = {}
     for name, result in comparison.results.items():
-        folder = result.origin.pred_folders[0]
+        folder = result.folders("prediction")[0]
         if study is None:
             is_whole = not any(map(_NOT_THE_PAPERS.fullmatch, folder.parts))
         else:

@@ -113,14 +113,15 @@ def findings(comparison: Comparison) -> list[Markup]:
 
 def best_sentence(order: Order, metric: Metric, num_cases: int) -> Markup:
     """Name the best of two methods or more by a metric, and those that are as good or worse, as far as cases tell."""
-    names, behind, others = order.names, order.behind, order.leaders[1:]
-    start = Markup("By {}, <b>{}</b> is ").format(metric.title, names[0])
+    behind = order.behind
+    best, *others = order.leaders
+    start = Markup("By {}, <b>{}</b> is ").format(metric.title, best)
     if order.best:
         worse = " and ".join(behind) if len(behind) < 3 else "all others"
         return start + f"best, significantly better than {worse}."
     if not behind and not order.can_tell:
         few = "one case is" if num_cases == 1 else f"{num_cases} cases are"
-        return start + f"first; {few} too few to tell {len(names)} methods apart."
+        return start + f"first; {few} too few to tell {len(order.names)} methods apart."
     alike = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not significantly worse"
     worse = f", {', '.join(behind)} {'is' if len(behind) == 1 else 'are'}" if behind else ""
     return start + f"first; {alike} on these {num_cases} cases{worse}."
@@ -134,11 +135,10 @@ def difference_sentence(comparison: Comparison, name: str) -> Markup:
     dice = comparison.differences[DICE][name]
     found = []
     if not np.isnan(dice.value):
-        found.append(f"Dice {number_text(dice.value, signed=True)}")
-        if (
-            dice.is_significant() or dice.p_holm >= LEVEL
-        ):  # else value and test contradict each other
-            found[0] += f" ({p_text(dice.p_holm)})"
+        # A low p is that of the opposite, unless value and interval agree with it
+        says_so = dice.is_significant() or dice.p_holm >= LEVEL
+        p = f" ({p_text(dice.p_holm)})" if says_so else ""
+        found.append(f"Dice {number_text(dice.value, signed=True)}{p}")
     judging = [metric for metric in comparison.choice.judging if metric.voxels not in BY_LABEL]
     changes: dict[str, list[str]] = {"better": [], "worse": []}
     for metric in judging:

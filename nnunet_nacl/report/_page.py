@@ -90,9 +90,6 @@ def write_report(
         filters = {
             "voxels": voxels_text,
             "percent": lambda share: f"{100 * share:g}",
-            "exact": _tables.exact,
-            "csv": _tables.to_csv,
-            "latex": _tables.to_latex,
             "drawn": drawn,
             "color": label_color,
         }

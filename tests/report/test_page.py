@@ -156,7 +156,6 @@ def test_one_method_two_one_case_and_no_value(tmp_path: Path) -> None:
     few = {"cases": NAMED[:1], "settings": QUICK}
     page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
-    assert "is first; one case is too few to tell 2 methods apart." in page.text
     assert f"The only case: {NAMED[0]}" in page.text
     empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
     assert "–" in write(tmp_path, dict.fromkeys(("one", "other", "third"), empty)).text

@@ -130,6 +130,12 @@ def test_an_error_over_voxels_chosen_by_label_stands_beside_its_value_under_perf
         assert ("If perfectly calibrated:" in note) == (f"ECE {voxels} if perfectly calibrated" in has)
 
 
+def test_heads_on_the_page_do_not_repeat_the_metric_beside_them(comparison: Comparison) -> None:
+    calibrated = "if\N{NO-BREAK SPACE}perfectly calibrated"
+    assert table_of("expected", comparison).heads[2:4] == ["ECE foreground\N{NO-BREAK SPACE}↓", calibrated]
+    assert f"pooled ECE {calibrated}" in table_of("scores", comparison, "union").heads  # which stands elsewhere
+
+
 def test_one_case_has_no_intervals_and_no_p() -> None:
     comparison = compare_methods({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
     for table in (table_of("methods", comparison), table_of("differences", comparison)):

@@ -179,6 +179,12 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
 
 
+def test_values_that_look_alike_have_places_of_their_own(losses: Comparison) -> None:
+    study = replace(CURVES, methods=tuple(method(f"FL {value}", "FL", 10**6 + value) for value in (1, 2, 3)))
+    ((line, *_),) = (container.lines for container in draw(losses, study).containers)
+    np.testing.assert_allclose(line.get_xdata().astype(float), 10**6 + np.array([1, 2, 3]), rtol=0, atol=0.01)
+
+
 def test_arrows(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> None:
     for panel, metric in enumerate(METRICS[1:3]):
         ax = draw(losses, ARROWS, panel)

@@ -5,7 +5,8 @@ from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._methods import AS_TRAINED, Calibration, Temperature
 from nnunet_nacl.calibrate._model import calibrate_model
 from nnunet_nacl.calibrate._sample import Sample
-from nnunet_nacl.calibrate._trials import Fit, Score, compare
+from nnunet_nacl.calibrate._score import Score
+from nnunet_nacl.calibrate._trials import Fit, compare
 
 __all__ = [
     "AS_TRAINED",

@@ -1,4 +1,9 @@
-"""Calibration, overlap and surface metrics: arrays in, numbers out."""
+"""Calibration, overlap and surface metrics: arrays in, numbers out.
+
+A case's probabilities are read once (``_channels``, ``_counting``), summed by cell and bin (``_cells``, ``_loops``) and
+put into the record (``_counts``), whose tables of each voxel set (``_tables``, ``_bins``) give the metrics of the
+registry (``_registry``), over cases with their intervals (``_estimate``).
+"""
 
 from nnunet_nacl.metrics._bins import (
     BinCounts,

@@ -43,7 +43,7 @@ def is_summary_of(file: Path, predictions: Predictions) -> bool:
     assert predictions.gt_folder is not None
     pred_folders = sorted(folder.absolute() for folder in predictions.pred_folders)
     folders = folders_json([predictions.gt_folder.absolute()], pred_folders)
-    with suppress(OSError, ValueError, KeyError):
+    with suppress(OSError, ValueError, KeyError, AttributeError):
         return bool(folders.items() <= read_json(file, ByName)["settings"].items())
     return False
 

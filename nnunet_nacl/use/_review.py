@@ -121,7 +121,6 @@ def review_folder(
     if page is not None:
         check_output(page, overwrite=overwrite)
     opened_members = _open_members(members, predictions)
-    review_fit = None
     fits: dict[str, StructureFit] = {}
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
@@ -154,7 +153,7 @@ def review_folder(
         notes=[*_notes(counted, table), *fit_notes],
         file=file,
     )
-    _write_list(review, outcomes, review_fit)
+    _write_list(review, outcomes, fit)
     if page is not None:
         _write_page(page, review, views, data_set.meaning, predictions.home.resolve())
     return review
@@ -278,7 +277,7 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write_list(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | None) -> None:
+def _write_list(review: Review, outcomes: "DataFrame | None", fit: str | Path | None) -> None:
     """Write the list and, beside it, the judgements with the predictions and truth that they compare."""
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
@@ -286,7 +285,7 @@ def _write_list(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | N
     content = {
         "format": _FORMAT,
         "version": __version__,
-        "fit": None if fit is None else str(fit.file),
+        "fit": None if fit is None else str(fit),
         "judgements": review.judgements,
         "judged": [] if outcomes is None else rows_of(outcomes),
         "notes": review.notes,

@@ -33,8 +33,10 @@ TABLE = Table(
 
 def shortened(**changes: object) -> Table:
     """The table without intervals and p-values."""
-    short = {head: [replace(cell, is_short=True, **changes) for cell in cells] for head, cells in TABLE.columns.items()}
-    return replace(TABLE, columns=short)
+    none = {"interval": (NAN, NAN), "p": NAN, **changes}
+    return replace(
+        TABLE, columns={head: [replace(cell, **none) for cell in cells] for head, cells in TABLE.columns.items()}
+    )
 
 
 def test_markdown() -> None:

@@ -122,7 +122,7 @@ def test_the_caption_is_of_what_is_drawn(
 
 def test_radar_of_dice_and_error(losses: Comparison) -> None:
     figure = Figure()
-    radar_panels(losses)[0](ax=figure.add_subplot())
+    radar_panels([losses])[0](ax=figure.add_subplot())
     for line, metric in zip(figure.axes[0].lines, (DICE, NEAR), strict=True):
         values = [mean(losses, name, metric) for name in losses.names]
         assert list(line.get_ydata()) == [*values, values[0]]

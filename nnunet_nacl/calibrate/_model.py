@@ -102,9 +102,9 @@ def calibrate_model(
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
     shared = None
+    labels = [fold.cases_with_structure() for fold in opened]
     try:
-        for fold in opened:
-            has_structure, skipped = fold.cases_with_structure()
+        for fold, (has_structure, skipped) in zip(opened, labels, strict=True):
             check_enough(has_structure, skipped, f"{fold.folder.name}: ", by_patient=by_patient)
     except ValueError as error:
         if unseen is not None:
@@ -114,6 +114,10 @@ def calibrate_model(
                 f"{error}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
                 "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
             ) from error
+        in_all = {name: has for found, _ in labels for name, has in found.items()}
+        check_enough(
+            in_all, [one for _, skipped in labels for one in skipped], by_patient=by_patient
+        )
         shared = _try_on(opened, by_patient)
     of_fold = partial(
         _calibrate_fold,

@@ -1,4 +1,9 @@
-"""From files to numbers: the calibration of a folder of nnU-Net predictions."""
+"""From files to numbers: the calibration of a folder of nnU-Net predictions.
+
+A case's files are checked against each other (``_case``) and counted once (``_folder``): its record (``_record``) is
+taken as long as files and settings are the same. The records of a folder are its result (``_result``), whose numbers
+the summary has (``_summary``).
+"""
 
 from nnunet_nacl.evaluation._case import SavedCase
 from nnunet_nacl.evaluation._folder import USUAL_SETTINGS, count_for_review, evaluate

@@ -157,7 +157,7 @@ class _CaseCounter:
         now = CountedCase.now(files)
         own = record_file(files.prediction, files.name, self.beside)
         for file in dict.fromkeys([own, record_file(files.prediction, files.name)]):
-            if (record := _read_if_present(file, now)) is None:
+            if (record := _record_of(file, now)) is None:
                 continue
             case, counts, counting = record
             if counting.as_json(self.unread) == self.counting.as_json(self.unread):
@@ -191,12 +191,12 @@ class _CaseCounter:
         counts = evaluate_arrays(arrays)
         file = record_file(files.prediction, files.name, self.beside)
         # A review does not replace an evaluation's record of the same files
-        if not self.unread or _read_if_present(file, case) is None:
+        if not self.unread or _record_of(file, case) is None:
             write_record(file, case, counts, self.counting)
         return FolderResult([case], counts, [], self.counting)
 
 
-def _read_if_present(file: Path, now: CountedCase) -> Record | None:
+def _record_of(file: Path, now: CountedCase) -> Record | None:
     """Read a record if there is one of a case's files as they are now."""
     with suppress(OSError, ValueError):
         record = read_record(file)

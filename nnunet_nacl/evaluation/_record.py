@@ -42,19 +42,16 @@ class Counting:
     def as_json(self, unread: Collection[str] = ()) -> ByName:
         """Return all that changes the counts as JSON has it, but for some settings whose counts are not read."""
         settings = asdict(self.settings)
-        content: ByName = json.loads(
-            json.dumps(
-                {
-                    "counting": self.counting,
-                    **{name: settings[name] for name in settings if name not in unread},
-                    "labels": self.meaning.labels,
-                    "regions": self.meaning.regions,
-                    "regions_class_order": self.meaning.written,
-                    "reader": self.reader,
-                }
-            )
-        )
-        return content
+        content = {
+            "counting": self.counting,
+            **{name: settings[name] for name in settings if name not in unread},
+            "labels": self.meaning.labels,
+            "regions": self.meaning.regions,
+            "regions_class_order": self.meaning.written,
+            "reader": self.reader,
+        }
+        with_lists: ByName = json.loads(json.dumps(content))
+        return with_lists
 
 
 @dataclass(frozen=True)

@@ -101,12 +101,8 @@ class FolderResult:
 
     def settings_json(self) -> ByName:
         """Return folders, and how the cases were counted, as summaries have them."""
-        folders = {
-            "gt_folder": [str(folder) for folder in self.folders("ground_truth")],
-            "pred_folder": [str(folder) for folder in self.folders("prediction")],
-        }
-        only = {name: paths[0] if len(paths) == 1 else paths for name, paths in folders.items()}
-        return only | self.counting.as_json()
+        folders = folders_json(self.folders("ground_truth"), self.folders("prediction"))
+        return folders | self.counting.as_json()
 
     def stale_cases(self) -> list[str]:
         """List the cases with a file that was added, replaced or changed since; missing files do not count."""
@@ -289,6 +285,15 @@ class FolderResult:
             [skipped[name] for name in sorted(skipped.keys() - set(names))],
             replace(counting, settings=replace(counting.settings, surface=surface)),
         )
+
+
+def folders_json(gt_folders: Sequence[Path], pred_folders: Sequence[Path]) -> ByName:
+    """Return the folders as summaries have them: as a text if there is one, else as a list."""
+    folders = {"gt_folder": gt_folders, "pred_folder": pred_folders}
+    return {
+        name: str(paths[0]) if len(paths) == 1 else list(map(str, paths))
+        for name, paths in folders.items()
+    }
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation._record import read_record, record_file
-from nnunet_nacl.evaluation._result import FolderResult, metrics_by_label
+from nnunet_nacl.evaluation._result import FolderResult, folders_json, metrics_by_label
 from nnunet_nacl.files import read_json, write_csv, write_json
 from nnunet_nacl.metrics import CALIBRATION_METRICS, NLL_CLIP, VOXEL_SETS, Estimate, mean_of_known
 from nnunet_nacl.nnunet import Predictions
@@ -40,16 +40,11 @@ def cases_file(summary: Path) -> Path:
 
 def is_summary_of(file: Path, predictions: Predictions) -> bool:
     """Whether a file is a summary of these predictions and their ground truth."""
-    with suppress(OSError, ValueError, KeyError):
-        settings = read_json(file, ByName)["settings"]
-        return all(
-            {*np.atleast_1d(settings[name]).tolist()}
-            == {str(folder.absolute()) for folder in folders}
-            for name, folders in (
-                ("gt_folder", filter(None, [predictions.gt_folder])),
-                ("pred_folder", predictions.pred_folders),
-            )
-        )
+    assert predictions.gt_folder is not None
+    pred_folders = sorted(folder.absolute() for folder in predictions.pred_folders)
+    folders = folders_json([predictions.gt_folder.absolute()], pred_folders)
+    with suppress(OSError, ValueError, KeyError, AttributeError):
+        return bool(folders.items() <= read_json(file, ByName)["settings"].items())
     return False
 
 

@@ -1,4 +1,10 @@
-"""nnU-Net's files: their names, what they hold, and how they are read and written."""
+"""nnU-Net's files: their names, what they hold, and how they are read and written.
+
+``_names`` is about folders, cases and trainers, ``_data_set`` about a data set's JSON files, ``_cases`` about the cases
+of training and validation, ``_checkpoint`` and ``_model`` about a trained network. What nnU-Net predicted
+(``_predictions``) is read by its own readers (``_reader``, ``_geometry``, ``_probabilities``), and has a model and a
+calibration (``_provenance``). ``hooks`` reaches into nnU-Net's classes.
+"""
 
 from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,

@@ -164,12 +164,12 @@ class ReviewFit:
 
     def summary(self) -> str:
         """Return a text: what was fitted, and how well it works on held-out cases."""
-        held_out = "Too few cases to hold some out: the quality of the fit is unknown."
+        lines = [f"Fitted to {self.size}, for a coverage of {self.coverage:g}."]
         if self.held_out:
-            lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
-            held_out = "\n".join(lines)
-        fitted = f"Fitted to {self.size}, for a coverage of {self.coverage:g}."
-        return "\n".join([fitted, held_out, *self.ignored_notes()])
+            lines += ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
+        else:
+            lines.append("Too few cases to hold some out: the quality of the fit is unknown.")
+        return "\n".join([*lines, *self.ignored_notes()])
 
 
 def fit_review(

@@ -276,7 +276,7 @@ def test_unseen_cases(copy: Copy, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
 
 
-def test_folds_of_few_cases_share_a_temperature(copy: Copy) -> None:
+def test_folds_of_few_cases_share_a_temperature(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitted to the cases of all folds, each as the fold predicts it that has not seen it."""
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
     splits = [{"train": CASES[3:], "val": CASES[:3]}, {"train": CASES[:3], "val": CASES[3:]}]
@@ -294,8 +294,13 @@ def test_folds_of_few_cases_share_a_temperature(copy: Copy) -> None:
         assert sorted(file.stem for file in folder.glob("*.npz")) == names
     splits = [{"train": CASES[4:], "val": CASES[:2]}, {"train": CASES[4:], "val": CASES[2:4]}]
     (copy.preprocessed / "splits_final.json").write_text(json.dumps(splits))
-    with pytest.raises(ValueError, match=r"^a calibration needs at least 5 cases .*; 4 of 4 have one"):
-        calibrate(copy.model, 0, 1, overwrite=True)
+    monkeypatch.setattr(FeatureReader, "features", lambda *_: pytest.fail("before any work"))
+    for by_patient, message in (
+        (False, "^a calibration needs at least 5 cases .*; 4 of 4 have one"),
+        ("x", "by_patient"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(copy.model, 0, 1, by_patient=by_patient, overwrite=True)
 
 
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:

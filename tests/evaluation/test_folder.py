@@ -46,18 +46,12 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert summary["skipped"] == []
     assert summary["settings"]["labels"] == LABELS
     assert set(summary["segmentation"]["foreground_mean"]) >= {"Dice", "HD95", "ASSD", "NSD"}
-    run_evaluate(folders, "--no_surface")
-    assert "HD95" not in summary_of(folders)["segmentation"]["foreground_mean"]
-
-
-def test_cases_in_long_form(folders: Folders) -> None:
-    run_evaluate(folders)
+    # Cases in long form
     with (folders[1] / "calibration_cases.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["case", "voxels", "class", "metric", "value"]
     found = {(row["case"], row["voxels"], row["class"], row["metric"]): float(row["value"]) for row in rows}
     assert len(found) == len(rows)
-    summary = summary_of(folders)
     for case in summary["metric_per_case"]:
         for voxels, figures in case["calibration"].items():
             assert ("ECE_expected" in figures) == ("CECE_expected" in figures) == (voxels in {"foreground", "union"})
@@ -67,6 +61,8 @@ def test_cases_in_long_form(folders: Folders) -> None:
                 assert found[case["case"], voxels, label, "ECE"] == figures["classes"][label]["ECE"]
         for label in ("1", "2"):
             assert found[case["case"], "", label, "HD95"] == case["segmentation"][label]["HD95"]
+    run_evaluate(folders, "--no_surface")
+    assert "HD95" not in summary_of(folders)["segmentation"]["foreground_mean"]
 
 
 def test_dice_equals_nnunets(folders: Folders) -> None:

@@ -16,8 +16,9 @@ from tests.generated import overlapping_case, read, true_dice, write_overlapping
 from tests.report.generated import make_result
 
 
-def test_summary(folders: Folders) -> None:
-    assert run_evaluate(folders) == 0
+def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
+    """Pooled over near and image, means over cases elsewhere, each with its interval."""
+    result = evaluate(Predictions.of_folder(*folders))
     summary = summary_of(folders)
     sums = [case["calibration"]["image"] for case in summary["metric_per_case"]]
     expected = sum(one["NLL_sum"] for one in sums) / sum(one["foreground_voxels"] for one in sums)
@@ -25,12 +26,6 @@ def test_summary(folders: Folders) -> None:
     by_authors = evaluate(Predictions.of_folder(*folders), Settings(protocol="authors"))
     assert "NLL_per_foreground" not in by_authors.pooled("image")
     assert np.isnan(by_authors.estimate("NLL_per_foreground", "image").value)
-
-
-def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
-    """Pooled over near and image, means over cases elsewhere, each with its interval."""
-    result = evaluate(Predictions.of_folder(*folders))
-    summary = summary_of(folders)
     for voxels in ("near", "image"):
         estimate = result.estimate("ECE", voxels)
         assert estimate.value == pytest.approx(summary["pooled"][voxels]["ECE"], rel=1e-12)

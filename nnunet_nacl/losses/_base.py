@@ -59,7 +59,7 @@ class SegmentationLoss(nn.Module, ABC):
     """
 
     warn: Callable[[str], object] = staticmethod(warnings.warn)
-    """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
+    """Called with a message if a loss cannot be compiled; trainers write it to their log."""
     looks_around: ClassVar[bool] = False
     """Whether a voxel's value depends on other voxels' logits or labels, so that it cannot be computed in pieces."""
     neighborhood: Neighborhood | None = None
@@ -74,6 +74,10 @@ class SegmentationLoss(nn.Module, ABC):
         compiled: bool = False,
     ) -> None:
         super().__init__()
+        if getattr(term, "regions", regions) != regions:
+            raise ValueError(
+                f"term: expected regions={regions}, as in the loss; got {not regions}."
+            )
         self.ignore_label = ignore_label
         self.regions = regions
         self.term = term

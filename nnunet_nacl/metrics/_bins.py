@@ -1,5 +1,6 @@
 """Bins of confidence, and what follows from their counts and sums: calibration errors, the parts of scores."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -174,13 +175,16 @@ def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScorePa
         calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
         discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
 
-    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of a region, NLL is of both sides,
-    inside and outside, and the scores are means over regions whose set is not empty; NaN without any voxel. Tables are
-    class-wise, (K, M).
+    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. The NLL of a region is that of both
+    sides, inside and outside, and scores are means over the regions whose set is not empty. NaN without any voxel, and
+    where the authors' protocol leaves voxels out of the bins. Tables are class-wise, (K, M).
 
     References:
         Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
     """
+    if tables.unbinned.any():
+        unknown = ScoreParts(math.nan, math.nan)
+        return {"NLL": unknown, "Brier": unknown}
     is_filled = tables.count.any(-1)
     share = tables.count / np.maximum(tables.count.sum(-1, keepdims=True), 1)
     hit = np.nan_to_num(ratio(tables.hits, tables.count))

@@ -156,12 +156,13 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
     truth = counts.truth
     if case.truth is None or truth is None:
         return counts
+    is_known = truth.ignored[:, np.newaxis] < 1
     is_there = truth.voxels > 0
     is_predicted = truth.sums.segmented > 0
     metrics = {
         "Dice": truth.dice,
         "Missed": np.where(is_there, ~is_predicted, np.nan),
-        "Spurious": np.where(is_there, np.nan, is_predicted),
+        "Spurious": np.where(is_known & ~is_there, is_predicted, np.nan),
     }
     if case.settings.surface:
         metrics |= _surface_metrics(case, case.truth)

@@ -17,14 +17,14 @@ def confusion_matrix(
 ) -> NDArray[np.int64]:
     """Count the voxels with label i in the ground truth and j in the prediction, of 0 to L − 1: int64 (L, L).
 
-    Raises a ValueError for other labels, or another number of voxels.
+    Raises a ValueError for other labels, or another shape of the prediction.
     """
+    if prediction.shape != ground_truth.shape:
+        raise ValueError(
+            f"expected a prediction of the shape {ground_truth.shape}; got {prediction.shape}."
+        )
     rows = ground_truth.reshape(-1)
     columns = prediction.reshape(-1)
-    if rows.size != columns.size:
-        raise ValueError(
-            f"expected as many voxels in the prediction, {rows.size}; got {columns.size}."
-        )
     for labels in (rows, columns):
         lowest = labels.min(initial=0)
         highest = labels.max(initial=0)

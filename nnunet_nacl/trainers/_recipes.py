@@ -66,7 +66,9 @@ class Setting:
 
     def read(self, suffix: str) -> object | None:
         """Return the value that ``suffix`` gives this setting, or None if it belongs to another setting."""
-        pattern = self.form.replace("<N>", r"([1-9]\d*)").replace("<number>", r"(\d+(?:p\d+)?)")
+        # No leading zeros: 01 may be meant as 0.1
+        pattern = self.form.replace("<N>", r"([1-9]\d*)")
+        pattern = pattern.replace("<number>", r"((?:0|[1-9]\d*)(?:p\d+)?)")
         number = re.fullmatch(pattern, suffix)
         if self.words or number is None:
             return self.words.get(suffix)

@@ -161,9 +161,11 @@ def review_folder(
 
 def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> list[Predictions]:
     """Open other predictions of the same cases, perhaps of other trainings."""
-    if len(folders) == 1:
+    different = {Path(folder).resolve() for folder in folders}
+    if len(folders) == 1 or len(different) < len(folders):
         raise ValueError(
-            "--members: expected two or more folders, whose agreement counts; got one."
+            "--members: expected two or more different folders, whose agreement counts; got "
+            f"{', '.join(map(str, folders))}."
         )
     members = [Predictions.of_folder(None, folder) for folder in folders]
     for member in members:

@@ -79,6 +79,8 @@ def test_distances() -> None:
     ignored = np.where(ground_truth != prediction, 3, ground_truth)  # voxels that are in no mask
     found = segmented(ignored, prediction, ignore_label=3)[1]
     assert (found["Dice"], found["HD95"], found["NSD"]) == (1, 0, 1)
+    hidden = segmented(np.full_like(ground_truth, 3), prediction, ignore_label=3)
+    assert np.isnan([value for values in hidden.values() for value in values.values()]).all()
     # Missed and spurious ones count as the diagonal
     missed = segmented(ground_truth, np.zeros_like(ground_truth))[1]
     spurious = segmented(ground_truth, 2 * prediction)[2]

@@ -358,6 +358,13 @@ def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_term_of_classes_with_a_loss_of_regions(regions: bool) -> None:
+    """Or the reverse: softmax and sigmoid would be mixed."""
+    with pytest.raises(ValueError, match=rf"^term: expected regions={regions}, as in the loss; got {not regions}\.$"):
+        losses.CrossEntropyLoss(regions=regions, term=losses.SoftDice(regions=not regions))
+
+
 @pytest.mark.parametrize(
     ("loss", "setting", "value", "expected"),
     [

@@ -1,5 +1,7 @@
 """Evaluation of arrays and tensors, without a file."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from scipy.special import logit
 from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nnunet_nacl.metrics import Counts, Settings, evaluate_case, measure, near_core
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case, measure, near_core, split_scores
 from tests.generated import SPACING, structure_case
 
 
@@ -54,12 +56,15 @@ def test_against_other_libraries() -> None:
     assert evaluate_case(p, y).Dice == pytest.approx(both.mean())
 
 
-def test_scores_per_foreground_that_the_authors_leave_out_of_bins() -> None:
-    """Their foreground voxels with p = 0 are in no bin, so that their number is unknown."""
+@pytest.mark.parametrize("protocol", ["standard", "authors"])
+def test_scores_of_voxels_that_the_authors_leave_out_of_bins(protocol: Any) -> None:
+    """Voxels with p = 0 are in none, so that neither the foreground's size nor the parts of scores are known."""
     y = np.array([[[1, 1, 0, 0]]])
     p = np.array([[1, 0.5, 0.5, 0.5], [0, 0.5, 0.5, 0.5]]).reshape(2, 1, 1, 4)
-    assert np.isfinite(evaluate_case(p, y)["image"].NLL_per_foreground)
-    assert np.isnan(evaluate_case(p, y, settings=Settings(protocol="authors"))["image"].NLL_per_foreground)
+    image = evaluate_case(p, y, settings=Settings(protocol=protocol))["image"]
+    parts = split_scores(image.classwise, image.activation)
+    scores = [image.NLL_per_foreground, *parts["NLL"], *parts["Brier"]]
+    assert np.isnan(scores).tolist() == [protocol == "authors"] * 5
 
 
 def test_regions_are_segmented_as_nnunet_does() -> None:

@@ -21,8 +21,8 @@ def test_by_hand() -> None:
     assert np.isnan(dice(confusion, [3]))
     with pytest.raises(ValueError, match="expected labels from 0 to 2; got 0 to 3"):
         confusion_matrix(np.array([0, 1, 3]), np.array([0, 1, 0]), 3)
-    with pytest.raises(ValueError, match="as many voxels in the prediction, 2; got 1"):
-        confusion_matrix(np.array([0, 1]), np.array([0]), 3)
+    with pytest.raises(ValueError, match=r"a prediction of the shape \(2, 3\); got \(3, 2\)"):
+        confusion_matrix(np.zeros((2, 3), int), np.zeros((3, 2), int), 3)
 
 
 def test_equal_scikit_learn() -> None:

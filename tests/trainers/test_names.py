@@ -58,7 +58,7 @@ def test_names_of_others() -> None:
     [
         *(
             (f"nnUNetTrainerNACL_{wrong}", f"does not know the suffix '_{wrong}'")
-            for wrong in ("wieght0p2", "", "weight0.2", "gamma2", "0epochs", "kernel3p5")
+            for wrong in ("wieght0p2", "", "weight0.2", "gamma2", "0epochs", "kernel3p5", "weight01")
         ),
         ("nnUNetTrainerNACL_weight0p1_weight0p2", "sets weight twice, again with '_weight0p2'"),
         ("nnUNetTrainerNACL_5epochs_10epochs", "sets num_epochs twice, again with '_10epochs'"),

@@ -290,7 +290,11 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
 
 def test_members_are_others_of_the_same_labels(folders: tuple[Path, Path], tmp_path: Path) -> None:
     other = write_folder(tmp_path / "regions", "a", regions=True)[1]
-    for members, error in (([], "expected two or more folders"), ([other], r"it has the labels .*, not")):
+    for members, error in (
+        ([], "expected two or more different folders"),
+        ([other, folders[1] / ".." / folders[1].name], "expected two or more different folders"),
+        ([other], r"it has the labels .*, not"),
+    ):
         with pytest.raises(ValueError, match=error):
             review_folder(folders[1], members=[folders[1], *members])
 

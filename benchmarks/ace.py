@@ -27,7 +27,7 @@ def main() -> None:
     predictions = Predictions.of_folder(
         Path(nnUNet_raw) / data_set / "labelsTs", predictions_folder(options, data_set)
     )
-    settings = Settings(voxels=("image",), num_bins=20)
+    settings = Settings(num_bins=20)
     with tempfile.TemporaryDirectory() as working:
         result = evaluate(predictions, settings, output=Path(working) / "ace.json")
         ace = result.estimate("CACE_fg", "image")

@@ -16,11 +16,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import VOXEL_SETS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.law.posteriors import (
-    SETS,
     TEMPERATURES,
     UNCERTAIN,
     Uncertain,
@@ -75,9 +74,8 @@ def _curves(uncertain: Uncertain, seed: int) -> Curves:
         )
         for _ in range(VOLUMES)
     ]
-    settings = Settings(voxels=SETS)
     by_temperature = [
-        figures(evaluate(volumes, distort(volumes, f"T = {temperature:g}"), settings=settings))
+        figures(evaluate(volumes, distort(volumes, f"T = {temperature:g}")))
         for temperature in TEMPERATURES
     ]
     return {key: [found[key] for found in by_temperature] for key in by_temperature[0]}
@@ -87,11 +85,11 @@ def _print_best(found: dict[Uncertain, Curves]) -> None:
     print(
         f"The T that each figure likes best; 1 is right. {VOLUMES * DRAWS} cases of {' × '.join(map(str, SHAPE))}.\n"
     )
-    print(f"| labels drawn | figure | {' | '.join(SETS)} |")
-    print(f"| --- | --- |{' --- |' * len(SETS)}")
+    print(f"| labels drawn | figure | {' | '.join(VOXEL_SETS)} |")
+    print(f"| --- | --- |{' --- |' * len(VOXEL_SETS)}")
     for uncertain, curves in found.items():
         for figure in FIGURES:
-            best = [TEMPERATURES[int(np.argmin(curves[figure, voxels]))] for voxels in SETS]
+            best = [TEMPERATURES[int(np.argmin(curves[figure, voxels]))] for voxels in VOXEL_SETS]
             cells = [f"**{t:g}**" if t == 1 else f"{t:g}" for t in best]
             print(
                 f"| {TITLES[uncertain] if figure == FIGURES[0] else ''} | {figure} | {' | '.join(cells)} |"
@@ -121,14 +119,14 @@ def _draw(curves: Curves, file: Path) -> None:
         for panel, figure in zip(axes, PANELS, strict=True):
             _panel(panel, figure, curves)
         handles, names = axes[0].get_legend_handles_labels()
-        drawn.legend(handles, names, loc="outside lower center", ncols=len(SETS))
+        drawn.legend(handles, names, loc="outside lower center", ncols=len(VOXEL_SETS))
         drawn.savefig(file, dpi=160)
         plt.close(drawn)
 
 
 def _panel(panel: Axes, figure: str, curves: Curves) -> None:
     panel.axvline(1, color="#767676", linewidth=0.8, zorder=0)
-    for voxels in SETS:
+    for voxels in VOXEL_SETS:
         values = np.array(curves[figure, voxels])
         if not figure.startswith("ECE"):  # whose size differs from set to set
             values /= values[TEMPERATURES.index(1)]

@@ -69,6 +69,7 @@ _ONLY = {
         "evaluate_case",
         "expected_calibration_error",
         "maximum_calibration_error",
+        "measure",
         "near_core",
         "segment",
         "surface_metrics",

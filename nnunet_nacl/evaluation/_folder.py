@@ -29,7 +29,7 @@ from nnunet_nacl.typing import ByName
 SUMMARY_NAME = "calibration_summary.json"
 USUAL_SETTINGS = Settings(surface=True)
 """The settings of the command ``evaluate`` without options, which does not count such records again."""
-_UNREAD_IN_REVIEWS = frozenset({"voxels", "num_bins", "surface", "tolerance_mm", "protocol"})
+_UNREAD_IN_REVIEWS = frozenset({"num_bins", "surface", "tolerance_mm", "protocol"})
 """The settings that do not change what a review reads of a record."""
 
 
@@ -93,9 +93,7 @@ def read_record(file: Path) -> FolderResult:
             row, text, case = (archive[name] for name in ("counts", "origin", "case"))
         origin = _ORIGIN.validate_json(text.item())
         if origin.counting == COUNTING:
-            counts = Counts.of_array(
-                row, origin.meaning, origin.settings, has_truth=origin.has_truth
-            )
+            counts = Counts.of_array(row, origin.meaning)
             return FolderResult([_CASE.validate_json(case.item())], counts, [], origin)
     except Exception as error:  # a damaged file makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as a record of nnunet_nacl: {error}") from error
@@ -119,7 +117,7 @@ def evaluate(
 
     Args:
         predictions: a folder, or the validation cases of a model.
-        settings: voxel sets, bins and what else to compute.
+        settings: bins, margin and what else to compute.
         output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
             ``calibration_folds_0_1_summary.json`` in the model's folder. These are updated, as is one of the same
             predictions. The records of another summary lie beside it.

@@ -31,6 +31,7 @@ from nnunet_nacl.metrics import (
     Structure,
     Voxels,
     mean_of_known,
+    measure,
 )
 from nnunet_nacl.nnunet import CaseFiles, validates_training_cases
 from nnunet_nacl.typing import ByName, Floats, Numbers
@@ -176,8 +177,7 @@ class FolderResult:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         if voxels not in self.counts.calibration or not self.cases:
             return {}
-        tables = self.counts[voxels]
-        return tables.metrics() | (tables.per_foreground() if self.has_scores(voxels) else {})
+        return measure(self.counts[voxels], scores=self.has_scores(voxels))
 
     @property
     def notes(self) -> dict[str, str]:
@@ -197,22 +197,19 @@ class FolderResult:
             )
         if lost := self.meaning.note_on_overlap:
             found["regions"] = f"{lost} Dice, like nnU-Net's, is that of the label map."
-        if "foreground" in self.settings.voxels:
-            empty = np.count_nonzero(np.isnan(self.values("ECE", "foreground")))
-            if empty:
-                found["empty"] = (
-                    f"{empty} of {len(self.cases)} cases have no foreground: ECE and CECE over the foreground are "
-                    "means over the others."
-                )
+        if empty := np.count_nonzero(np.isnan(self.values("ECE", "foreground"))):
+            found["empty"] = (
+                f"{empty} of {len(self.cases)} cases have no foreground: ECE and CECE over the foreground are means "
+                "over the others."
+            )
         return found
 
     def has_scores(self, voxels: str = "image") -> bool:
-        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone, if counted.
+        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone.
 
         Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
         """
-        is_counted = "image" in self.settings.voxels and self.settings.protocol == "standard"
-        return voxels == "image" and is_counted
+        return voxels == "image" and self.settings.protocol == "standard"
 
     @cached_property
     def columns(self) -> dict[ColumnKey, Floats]:
@@ -221,7 +218,7 @@ class FolderResult:
         if not self.counted:
             return found
         for voxels, tables in self.counts.calibration.items():
-            of_set = {"": tables.metrics()}
+            of_set = {"": measure(tables)}
             if self.has_scores(voxels):
                 of_set[""] |= {
                     "NLL_sum": tables.nll.sum(-1),
@@ -338,7 +335,7 @@ def summary_of(result: FolderResult) -> ByName:
     pooled = {}
     pooled_interval = {}
     with_voxels = {}
-    for voxels in result.settings.voxels if result.cases else ():
+    for voxels in VOXEL_SETS if result.cases else ():
         by_class = _by_class(result, result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
         pooled_interval[voxels] = {

@@ -4,34 +4,30 @@ from nnunet_nacl.metrics._bins import (
     NLL_CLIP,
     BinCounts,
     average_calibration_error,
-    each_column,
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
     ratio,
 )
 from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
-from nnunet_nacl.metrics._counting import (
+from nnunet_nacl.metrics._channels import (
     BLOCK,
     Blocks,
-    CaseArrays,
     Channels,
-    GivenLabels,
-    above,
     check_dtype,
     check_shape,
     checked_blocks,
-    segment,
 )
+from nnunet_nacl.metrics._columns import each_column
+from nnunet_nacl.metrics._counting import CaseArrays
 from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts
 from nnunet_nacl.metrics._estimate import (
     Estimate,
     Interval,
-    ScoreParts,
     case_weights,
     error_by_chance,
-    split_scores,
 )
+from nnunet_nacl.metrics._given_labels import GivenLabels, above, segment
 from nnunet_nacl.metrics._labels import (
     Activation,
     LabelMeaning,
@@ -47,9 +43,10 @@ from nnunet_nacl.metrics._registry import (
     METRICS,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
-    CalibrationTables,
     MetricDefinition,
+    measure,
 )
+from nnunet_nacl.metrics._scores import ScoreParts, split_scores
 from nnunet_nacl.metrics._settings import (
     BY_LABEL,
     CORE_PROBABILITY,
@@ -60,6 +57,7 @@ from nnunet_nacl.metrics._settings import (
     Settings,
     Voxels,
 )
+from nnunet_nacl.metrics._tables import CalibrationTables
 
 __all__ = [
     "BLOCK",
@@ -109,6 +107,7 @@ __all__ = [
     "expected_calibration_error",
     "maximum_calibration_error",
     "mean_of_known",
+    "measure",
     "near_core",
     "ratio",
     "region_of",

@@ -8,15 +8,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.ndimage import find_objects
 
-from nnunet_nacl.metrics._counting import (
-    CaseArrays,
-    Channels,
-    check_shape,
-    count_classes,
-    count_regions,
-    segment,
-)
+from nnunet_nacl.metrics._channels import Channels, check_shape
+from nnunet_nacl.metrics._counting import CaseArrays, count_classes, count_regions
 from nnunet_nacl.metrics._counts import Counts
+from nnunet_nacl.metrics._given_labels import segment
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
     Region,
@@ -61,7 +56,7 @@ def evaluate_case(
         regions: the labels of each region, in the order of the channels, larger regions first; None for classes.
         ignore_label: ground truth label of the voxels that do not count.
         spacing_mm: distance between voxel centers along each axis; by default 1.
-        settings: voxel sets, bins and what else to compute.
+        settings: bins, margin and what else to compute.
         channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial): a case each.
 
     Returns:

@@ -1,127 +1,26 @@
 """Every metric once: what computes it, over which voxels and cases, which direction is better, and what it means.
 
 Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``. Calibration
-metrics are functions of ``CalibrationTables``.
+metrics are functions of ``CalibrationTables``, which ``measure`` calls.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._bins import (
     BinCounts,
     average_calibration_error,
-    each_column,
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
     ratio,
 )
-from nnunet_nacl.metrics._labels import Activation
 from nnunet_nacl.metrics._settings import LABEL_FREE
+from nnunet_nacl.metrics._tables import CalibrationTables
 from nnunet_nacl.typing import ByName, Floats
-
-
-@dataclass(frozen=True)
-class CalibrationTables:
-    """Counts and sums over one voxel set, and the metrics that follow from them.
-
-    The arrays' first axis is that of the cases, unless they are added up. For C classes there is one top-label table,
-    T = 1. For C regions there are T = C, one a region (confidence = max(p, 1 − p), hit = the region's mask is right),
-    since each has a voxel set of its own; metrics are then means over the regions whose set is not empty.
-
-    Attributes:
-        top: top-label tables (..., T, M).
-        classwise: tables (..., C, M) of each channel: confidence = p_k, hit = y is k, or lies in region k.
-        nll: float64 (..., T), sum of the negative log-likelihoods; ``brier`` of the Brier scores.
-        num_classes: int64 (...), how many channels enter CECE: C, or fewer with the authors' protocol.
-        activation: of classes, channel 0 is the background.
-        image_voxels: int64 (..., T), voxels of the image that are not ignored.
-        expected_top: what ``top`` would hold in expectation if labels were drawn from the probabilities, as
-            ``expected_classwise``; None for voxel sets without a closed form, and with the authors' protocol.
-    """
-
-    top: BinCounts
-    classwise: BinCounts
-    nll: Floats
-    brier: Floats
-    num_classes: NDArray[np.int64]
-    activation: Activation
-    image_voxels: NDArray[np.int64]
-    expected_top: BinCounts | None = None
-    expected_classwise: BinCounts | None = None
-
-    def __repr__(self) -> str:
-        """The metrics, of all cases' voxels together."""
-        summed = self.sum() if self.nll.ndim > 1 else self
-        return ", ".join(f"{name} {value:.3f}" for name, value in summed.metrics().items())
-
-    def sum(self) -> "CalibrationTables":
-        """Add up the tables of all cases."""
-        return replace(
-            each_column(lambda column: column.sum(0), self),
-            num_classes=np.asarray(self.num_classes.max(0, initial=0)),
-        )
-
-    def weighted(self, weights: Floats) -> "CalibrationTables":
-        """Sum over the cases with weights (n, cases), by resample or by patient: (n, ...)."""
-        sums = each_column(lambda column: np.tensordot(weights, column, 1), self)
-        num_classes = np.full(len(weights), self.num_classes.max(initial=0))
-        return replace(sums, num_classes=num_classes)
-
-    @property
-    def foreground_voxels(self) -> NDArray[np.int64]:
-        """Ground truth foreground voxels in the set (...); for regions, summed over all regions."""
-        of_structures = self.classwise.hits[..., self.activation.first_structure :, :]
-        voxels: NDArray[np.int64] = of_structures.sum((-2, -1))
-        return voxels
-
-    @cached_property
-    def _values(self) -> ByName:
-        """Every metric (...) that these tables have, a number without leading axes."""
-        found = {}
-        for name, metric in CALIBRATION_METRICS.items():
-            values = None if metric.from_tables is None else metric.from_tables(self)
-            if values is not None:
-                found[name] = mean_of_known(values)[()]
-        return found
-
-    def metrics(self) -> ByName:
-        """Return the metrics (...), expected ones where there are such tables; NaN for an empty voxel set."""
-        return {
-            name: value
-            for name, value in self._values.items()
-            if CALIBRATION_METRICS[name].over_cases != "sums"
-        }
-
-    def per_foreground(self) -> ByName:
-        """Return NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
-
-            NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
-
-        For the image's tables, added up over all cases, these are proper scores: every method is divided by the same
-        number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground, and where
-        the authors' protocol leaves voxels out of the bins.
-        """
-        return {
-            name: value
-            for name, value in self._values.items()
-            if CALIBRATION_METRICS[name].over_cases == "sums"
-        }
-
-    @property
-    def ECE(self) -> float:  # noqa: N802 - as in papers
-        """Expected calibration error of the predicted label, of tables that are added up over cases."""
-        return float(self._values["ECE"])
-
-    @property
-    def NLL_per_foreground(self) -> float:  # noqa: N802
-        """See ``per_foreground``; of tables that are added up over cases."""
-        return float(self._values["NLL_per_foreground"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,12 +101,6 @@ def _expected_error(expected: BinCounts | None, observed: BinCounts) -> Floats |
         return None
     # Over the same regions, and so a mean over the same cases, as the ECE beside it
     return np.where(observed.total > 0, expected_calibration_error(expected), np.nan)
-
-
-def _per_foreground(sums: Floats, tables: CalibrationTables) -> Floats:
-    is_known = tables.classwise.unbinned.sum(-1) == 0
-    voxels = np.where(is_known, tables.foreground_voxels, 0)
-    return ratio(sums.sum(-1, keepdims=True), voxels[..., None])
 
 
 _CALIBRATION = (
@@ -330,7 +223,7 @@ _CALIBRATION = (
         "every method's sum is divided by the same number, so the model that knows the true probabilities "
         "has the lowest value. It depends on calibration and on how well the classes are told apart "
         "(discrimination); the further metrics have both parts.",
-        from_tables=lambda tables: _per_foreground(tables.nll, tables),
+        from_tables=lambda tables: tables.per_foreground(tables.nll),
         case_score=lambda tables: tables.nll.sum(-1),
         over_cases="sums",
     ),
@@ -339,7 +232,7 @@ _CALIBRATION = (
         title="Brier per foreground voxel",
         formula="the same of the Brier score",
         sentence="The same with the squared difference between probabilities and truth.",
-        from_tables=lambda tables: _per_foreground(tables.brier, tables),
+        from_tables=lambda tables: tables.per_foreground(tables.brier),
         case_score=lambda tables: tables.brier.sum(-1),
         over_cases="sums",
     ),
@@ -407,3 +300,18 @@ METRICS = CALIBRATION_METRICS | SEGMENTATION_METRICS
 """All of them by name."""
 PAPER_METRICS = ("ECE", "CECE")
 """The paper's calibration metrics: over sets that labels choose, means over cases."""
+
+
+def measure(tables: CalibrationTables, *, scores: bool = False) -> ByName:
+    """Compute the calibration metrics (...) that the tables have, by name; NaN for an empty voxel set.
+
+    With ``scores`` those per foreground voxel, too, which are for the image alone (``CalibrationTables``).
+    """
+    found = {}
+    for name, metric in CALIBRATION_METRICS.items():
+        if metric.from_tables is None or (metric.over_cases == "sums" and not scores):
+            continue
+        values = metric.from_tables(tables)
+        if values is not None:
+            found[name] = mean_of_known(values)[()]
+    return found

@@ -34,7 +34,6 @@ class Settings:
     """Options of an evaluation; docs/metrics.md defines the terms.
 
     Attributes:
-        voxels: which voxel sets to look at, in the order of ``VOXEL_SETS``.
         num_bins: M, the number of confidence bins.
         margin_mm: how far the voxel set ``near`` reaches beyond its core.
         surface: whether to measure HD95, ASSD and NSD too.
@@ -45,7 +44,6 @@ class Settings:
             spacing of the prediction.
     """
 
-    voxels: tuple[Voxels, ...] = VOXEL_SETS
     num_bins: int = 15
     margin_mm: float = MARGIN_MM
     surface: bool = False
@@ -54,10 +52,6 @@ class Settings:
     ignore_geometry: bool = False
 
     def __post_init__(self) -> None:
-        if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
-            raise ValueError(
-                f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}."
-            )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"num_bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
         for name in ("margin_mm", "tolerance_mm"):
@@ -66,6 +60,3 @@ class Settings:
                 raise ValueError(f"{name} must be a distance of 0 mm or more; got {distance}.")
         if self.protocol not in get_args(Protocol):
             raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
-        object.__setattr__(
-            self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels)
-        )

@@ -1,13 +1,12 @@
 """Metrics that compare methods, and the choice of metrics and voxel sets that tables and plots show."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import (
     BY_LABEL,
-    LABEL_FREE,
     METRICS,
     PAPER_METRICS,
     MetricDefinition,
@@ -58,31 +57,26 @@ class Choice:
     """The metrics and voxel sets that tables and plots show.
 
     Attributes:
-        main: the voxel set of what is shown over one set: the user's, else near, else the first that was evaluated.
+        main: the voxel set of what is shown over one set, and whose ECE judges calibration: the user's, else near.
         error: the ECE over it.
-        judging_set: the set whose ECE judges calibration: the user's, else near, else the image, else none.
         segmentation: Dice, and HD95 if surfaces were measured: in voxels where images have no spacing.
-        judging: NLL per foreground voxel, if it was counted, and the ECE over the judging set; none without such a
-            set. A perfectly calibrated model has the lowest, but not of an ECE over a set that the user chose and that
-            labels choose: see the value beside it, if perfectly calibrated.
+        judging: NLL per foreground voxel, if it was counted, and the error. A perfectly calibrated model has the
+            lowest, but not of an ECE over a set that the user chose and that labels choose: see the value beside it, if
+            perfectly calibrated.
         paper: the paper's ECE and CECE over each set that labels choose, or over the user's.
-        leading: the columns of the table of methods: NLL and Brier per foreground voxel if they were counted, and
-            without a judging set the paper's metrics.
+        leading: the columns of the table of methods: with NLL and Brier per foreground voxel if they were counted.
     """
 
     main: Voxels
     error: Metric
-    judging_set: Voxels | None
     segmentation: list[Metric]
     judging: list[Metric]
     paper: list[Metric]
     leading: list[Metric]
 
 
-def choose(
-    results: Collection[FolderResult], evaluated: Sequence[Voxels], asked: Voxels | None
-) -> Choice:
-    """Choose from what methods have, of the evaluated voxel sets, and from the set that the user asks for, if any."""
+def choose(results: Collection[FolderResult], asked: Voxels | None) -> Choice:
+    """Choose from what methods have, over the voxel set that the user asks for, if any."""
     segmentation = [DICE]
     if all(result.settings.surface for result in results):
         in_mm = all(result.origin.reader != "NaturalImage2DIO" for result in results)
@@ -90,21 +84,14 @@ def choose(
     scores = []
     if all(result.has_scores() for result in results):
         scores = [Metric("NLL_per_foreground", "image"), Metric("Brier_per_foreground", "image")]
-    by_label = [asked] if asked else [one for one in BY_LABEL if one in evaluated]
-    paper = [Metric(name, one) for name in PAPER_METRICS for one in by_label]
-    judging_set = asked or next((one for one in LABEL_FREE if one in evaluated), None)
-    judging = []
-    errors = paper
-    if judging_set is not None:
-        errors = [Metric("ECE", judging_set)]
-        judging = [*scores[:1], *errors]
-    main = asked or ("near" if "near" in evaluated else evaluated[0])
+    by_label = [asked] if asked else BY_LABEL
+    main = asked or "near"
+    error = Metric("ECE", main)
     return Choice(
         main=main,
-        error=Metric("ECE", main),
-        judging_set=judging_set,
+        error=error,
         segmentation=segmentation,
-        judging=judging,
-        paper=paper,
-        leading=[*segmentation, *scores, *errors],
+        judging=[*scores[:1], error],
+        paper=[Metric(name, one) for name in PAPER_METRICS for one in by_label],
+        leading=[*segmentation, *scores, error],
     )

@@ -1,7 +1,7 @@
-"""Methods on one data set, reduced to the cases and voxel sets that they share: all numbers that are shown of them.
+"""Methods on one data set, reduced to the cases that they share: all numbers that are shown of them.
 
-What ``evaluate`` has counted is read here alone, so all that is shown has the same cases and voxel sets; its files are
-read wherever they are shown.
+What ``evaluate`` has counted is read here alone, so all that is shown has the same cases; its files are read wherever
+they are shown.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,13 +37,12 @@ _FEWEST = 3  # cases of a structure that a method is said not to find, if there 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """Methods on one data set, over the cases and voxel sets that all of them have.
+    """Methods on one data set, over the cases that all of them have.
 
     Attributes:
         dataset: may be empty.
         results: of the methods, by name; the first is the baseline.
         cases: their names.
-        voxels: the shared voxel sets.
         notes: what was left out or differs between the methods.
         by_patient: how the cases' names tell their patients, see ``patients.cases_of_patients``.
         chosen_voxels: the voxel set that the user chose for all tables and plots, in place of their usual ones.
@@ -52,18 +51,12 @@ class Comparison:
     dataset: str
     results: Results
     cases: list[str]
-    voxels: list[Voxels]
     notes: list[str]
     by_patient: bool | str = False
     chosen_voxels: Voxels | None = None
 
     def over(self, voxels: Voxels | None) -> "Comparison":
-        """Show everything over this voxel set. Raises a ValueError if not all methods have it."""
-        if voxels and voxels not in self.voxels:
-            where = f"{self.dataset}: " if self.dataset else ""
-            raise ValueError(
-                f"{where}voxels: expected one of {', '.join(self.voxels)}; got {voxels}."
-            )
+        """Show everything over this voxel set."""
         return replace(self, chosen_voxels=voxels)
 
     def of_case(self, case: str) -> "Comparison":
@@ -85,7 +78,7 @@ class Comparison:
     @cached_property
     def choice(self) -> Choice:
         """The metrics and voxel sets that tables and plots show."""
-        return choose(self.results.values(), self.voxels, self.chosen_voxels)
+        return choose(self.results.values(), self.chosen_voxels)
 
     @cached_property
     def calibrated(self) -> dict[str, str]:
@@ -107,7 +100,7 @@ class Comparison:
     @cached_property
     def estimates(self) -> dict[Metric, dict[str, Estimate]]:
         """Metric -> method -> its estimate."""
-        metrics = [Metric(name, one) for one in self.voxels for name in CALIBRATION_METRICS]
+        metrics = [Metric(name, one) for one in VOXEL_SETS for name in CALIBRATION_METRICS]
         metrics += [Metric(name) for name in SEGMENTATION_METRICS]
         return {
             metric: {
@@ -163,7 +156,7 @@ class Comparison:
                 )
                 for name, result in self.results.items()
             }
-            for voxels in self.voxels
+            for voxels in VOXEL_SETS
         }
 
     @cached_property
@@ -224,26 +217,19 @@ def compare_all(
 def compare_methods(
     results: Results, dataset: str = "", *, by_patient: bool | str = False
 ) -> Comparison:
-    """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
+    """Reduce the results of methods to the cases that they share. The first method is the baseline.
 
     ``by_patient`` tells from the cases' names which are of one patient (see ``patients.cases_of_patients``). Patients
     are then resampled and tested, not cases.
 
-    Raises a ValueError if they have different structures, bins or ground truth, or no common case or voxel set.
+    Raises a ValueError if they have different structures, bins or ground truth, or no common case.
     """
-    voxels = [
-        one
-        for one in VOXEL_SETS
-        if all(one in result.settings.voxels for result in results.values())
-    ]
     alike: dict[str, Callable[[FolderResult], object]] = {
         "structures": lambda one: ", ".join(
             map("{} {}".format, one.meaning.names, one.meaning.structures)
         ),
         "numbers of bins": lambda one: one.settings.num_bins,
     }
-    if not voxels:
-        alike["voxel sets"] = lambda one: ", ".join(one.settings.voxels)
     for what, describe in alike.items():
         if shown := _differing(results, describe):
             raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
@@ -268,7 +254,7 @@ def compare_methods(
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
         )
-    return Comparison(dataset, shared, cases, voxels, notes, by_patient)
+    return Comparison(dataset, shared, cases, notes, by_patient)
 
 
 def _notes(results: Results, shared: Collection[str]) -> list[str]:

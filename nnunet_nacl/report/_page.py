@@ -133,8 +133,7 @@ class Section:
         comparison = self.comparison
         judging = comparison.choice.judging
         names = [name for name in comparison.names if name not in comparison.finds_nothing]
-        if judging:
-            names = comparison.orders[judging[0]].names or names
+        names = comparison.orders[judging[0]].names or names
         if len(names) > _ALL_NAMED:
             best = {name for one in judging for name in comparison.orders[one].names[:1]}
             kept = best | {comparison.names[0], *comparison.calibrated}
@@ -143,11 +142,8 @@ class Section:
 
     @cached_property
     def assessed(self) -> list[_reliability.Reliability]:
-        """The reliability of all methods that find something, the named ones first; none if no voxel set judges it."""
-        judging_set = self.comparison.choice.judging_set
-        if judging_set is None:
-            return []
-        of_methods = self.comparison.reliability[judging_set]
+        """The reliability of all methods that find something, the named ones first."""
+        of_methods = self.comparison.reliability[self.comparison.choice.main]
         names = dict.fromkeys([*self.named, *of_methods])
         return [
             of_methods[name]

@@ -14,6 +14,7 @@ from nnunet_nacl.metrics import (
     case_weights,
     error_by_chance,
     expected_calibration_error,
+    measure,
     ratio,
     split_scores,
 )
@@ -102,7 +103,7 @@ class Reliability:
     @cached_property
     def pooled(self) -> Numbers:
         """The metrics of all cases' voxels together."""
-        return self.tables.sum().metrics()
+        return measure(self.tables.sum())
 
     @cached_property
     def curves(self) -> list[Curve]:

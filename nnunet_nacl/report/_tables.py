@@ -217,14 +217,14 @@ def metric_columns(
 def methods_table(comparison: Comparison) -> Table:
     """Make the table of segmentation, scores and ECE, ordered by the metric that judges calibration."""
     metrics = comparison.choice.leading
-    ordered = comparison.orders[(comparison.choice.judging or metrics)[0]].names
+    ordered = comparison.orders[comparison.choice.judging[0]].names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows=rows, expected=True)
     notes = [f"Cases: {len(comparison.cases)}."]
     if len(columns) > len(metrics):
         notes.append(_EXPECTED)
-    judged = comparison.choice.judging_set
-    if judged is not None and judged in LABEL_FREE:
+    judged = comparison.choice.main
+    if judged in LABEL_FREE:
         chance = (comparison.reliability[judged][name].by_chance[1] for name in rows)
         columns[f"ECE {judged} by chance up to"] = column(chance)
         notes.append(

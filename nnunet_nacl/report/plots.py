@@ -305,8 +305,7 @@ def write_plot(
         results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.
         kind: one of ``plots``.
         file: ends with ``.svg``, ``.pdf`` or ``.png``.
-        voxels: voxel set of all that is drawn. By default that of the metrics of each plot; for ``reliability``, near,
-            or the first shared one if near was not evaluated.
+        voxels: voxel set of all that is drawn. By default that of the metrics of each plot; for ``reliability``, near.
         plots: those that there are; ``nnunet_nacl.paper.report.PLOTS`` has more.
     """
     file = check_output(file, overwrite=True)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.metrics import Counts, evaluate_case
+from nnunet_nacl.metrics import Counts, evaluate_case, measure
 
 
 def test_the_posterior_is_a_distribution_with_a_sharp_outline() -> None:
@@ -26,12 +26,12 @@ def test_labels_follow_the_posterior() -> None:
         blunt.append(evaluate_case(0.8 * case.posterior + 0.05, labels))
     for voxels in ("near", "image", "foreground", "union"):
         true, blunted = (Counts.joined(found)[voxels] for found in (right, blunt))
-        figures = true.metrics()
+        figures = measure(true)
         for metric in ("ECE", "CECE"):
             assert figures[metric] == pytest.approx(figures.get(f"{metric}_expected", 0), abs=0.005)
         assert abs(figures["over_confidence"]) < 0.005
-        assert blunted.metrics()["ECE"] > 0.05
-        assert blunted.metrics()["NLL"] > figures["NLL"] + 0.01
+        assert measure(blunted)["ECE"] > 0.05
+        assert measure(blunted)["NLL"] > figures["NLL"] + 0.01
 
 
 def test_labels_are_drawn_pixel_by_pixel() -> None:

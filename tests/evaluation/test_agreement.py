@@ -8,7 +8,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import GivenLabels, LabelMeaning
+from nnunet_nacl.metrics import VOXEL_SETS, GivenLabels, LabelMeaning
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders
 from tests.generated import change, segment, softmax
@@ -92,5 +92,5 @@ def test_postprocessed_cases_are_evaluated(folders: Folders) -> None:
     after = evaluate(Predictions.of_folder(*folders))
     assert after.skipped == []
     assert after.estimate("Dice").value < before.estimate("Dice").value
-    for voxels in after.settings.voxels:
+    for voxels in VOXEL_SETS:
         assert before.pooled(voxels) == after.pooled(voxels)

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Settings, evaluate_case, surface_metrics
+from nnunet_nacl.metrics import Settings, evaluate_case, measure, surface_metrics
 from tests.generated import noisy_case
 
 
@@ -14,7 +14,7 @@ def test_paper_protocol() -> None:
 
     def found() -> list[dict[str, float]]:
         cases = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
-        return [case["foreground"].metrics() for case in cases]
+        return [measure(case["foreground"]) for case in cases]
 
     standard, paper = found()
     assert standard.keys() - paper.keys() == {"ECE_expected", "CECE_expected"}
@@ -44,7 +44,7 @@ def test_bad_input(change: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("voxels", ("background",)), ("margin_mm", -1), ("margin_mm", np.nan), ("tolerance_mm", np.inf),
+    ("margin_mm", -1), ("margin_mm", np.nan), ("tolerance_mm", np.inf),
     ("num_bins", 0), ("num_bins", 1001), ("protocol", "mine"),
 ])  # fmt: skip
 def test_bad_settings(name: str, value: object) -> None:

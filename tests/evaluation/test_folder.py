@@ -11,7 +11,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _result, evaluate
-from nnunet_nacl.metrics import Counts, Settings, evaluate_case, expected_calibration_error
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case, expected_calibration_error, measure
 from nnunet_nacl.nnunet import Predictions, model_folder
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
 from tests.generated import LABELS, add_case, noisy_case, write_model, write_upright
@@ -27,8 +27,8 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
 
     expected = [evaluate_case(*noisy_case(number)) for number in range(3)]
     for voxels in ("foreground", "union"):
-        for metric in expected[0][voxels].metrics():
-            values = [case[voxels].metrics()[metric] for case in expected]
+        for metric in measure(expected[0][voxels]):
+            values = [measure(case[voxels])[metric] for case in expected]
             assert summary["mean"][voxels][metric] == pytest.approx(np.mean(values), abs=1e-12)
             low, high = summary["interval"][voxels][metric]
             slack = 1e-12  # sums in another order
@@ -37,7 +37,7 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
             assert found == pytest.approx(values, abs=1e-12)
     pooled = Counts.joined(expected)["union"]
     classes = summary["pooled"]["union"].pop("classes")
-    assert summary["pooled"]["union"] == pytest.approx(pooled.metrics())
+    assert summary["pooled"]["union"] == pytest.approx(measure(pooled))
     assert {label: values["ECE"] for label, values in classes.items()} == dict(
         zip("012", expected_calibration_error(pooled.classwise).tolist(), strict=True)
     )
@@ -87,7 +87,7 @@ def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_sco
     after = evaluate(Predictions.of_folder(*folders))
     assert after.estimate("ECE", "foreground").value == before.estimate("ECE", "foreground").value
     assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
-    assert np.isnan(after.counts.calibration["image"].per_foreground()["NLL_per_foreground"][-1])
+    assert np.isnan(measure(after.counts.calibration["image"], scores=True)["NLL_per_foreground"][-1])
     summary = _result.summary_of(after)
     assert summary["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
     assert math.isnan(summary["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
@@ -174,7 +174,7 @@ def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture
     expected = evaluate_case(p, y, spacing_mm=(4, 1, 1), settings=Settings(margin_mm=4))
     assert summary["pooled"]["near"]["ECE"] == pytest.approx(expected["near"].ECE)
     share = summary["pooled"]["near"]["share"]
-    assert share == pytest.approx(expected["near"].metrics()["share"])
+    assert share == pytest.approx(measure(expected["near"])["share"])
     assert share < 0.2
     assert run_evaluate(folders, "--margin", "-1") == 1
     assert "margin_mm must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import cdist
+from scipy.spatial import cKDTree
 
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     NLL_CLIP,
+    VOXEL_SETS,
     Activation,
     BinCounts,
     CalibrationTables,
@@ -17,6 +18,7 @@ from nnunet_nacl.metrics import (
     Voxels,
     each_column,
     evaluate_case,
+    measure,
 )
 
 IGNORED = 9
@@ -69,13 +71,8 @@ def around(core: np.ndarray, width_mm: float) -> np.ndarray:
     if not core.any():
         return core
     points = np.argwhere(np.ones(core.shape, bool)) * SPACING
-    distance = cdist(points, np.argwhere(core) * SPACING).min(1)
+    distance = cKDTree(np.argwhere(core) * SPACING).query(points)[0]
     return distance.reshape(core.shape) <= width_mm
-
-
-def settings_for(shape: tuple[int, ...], **more: Any) -> Settings:
-    distances: tuple[Voxels, ...] = ("near",) if shape != SEVERAL_BLOCKS else ()  # cdist needs small images
-    return Settings(("foreground", "union", "image", *distances), margin_mm=MARGIN_MM, **more)
 
 
 def table_of(confidences: np.ndarray, hits: np.ndarray, num_bins: int, *, drop_zeros: bool) -> BinCounts:
@@ -110,13 +107,12 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
 def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any, predicted: str) -> None:
     p, y = of_classes(shape, dtype)
     top, label, counts = p.max(0), p.argmax(0), y != IGNORED
-    settings = settings_for(shape, protocol=protocol, num_bins=num_bins)
+    settings = Settings(margin_mm=MARGIN_MM, protocol=protocol, num_bins=num_bins)
     prediction = None if predicted == "argmax" else 2 - label  # of a postprocessing that knows no limits
     result = evaluate_case(p, y, prediction, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings)
     structure = label > 0
-    sets = {"foreground": y > 0, "union": (y > 0) | structure, "image": counts}
-    if "near" in settings.voxels:
-        sets["near"] = around(1 - p[0].astype(float) > 0.05, MARGIN_MM)
+    near = around(1 - p[0].astype(float) > 0.05, MARGIN_MM)
+    sets = {"foreground": y > 0, "union": (y > 0) | structure, "near": near, "image": counts}
     assert set(result.calibration) == set(sets)
     drop = protocol == "authors"
     for voxels, of_set in sets.items():
@@ -143,17 +139,16 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
 def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any) -> None:
     p, y = of_regions(shape, dtype)
     counts = y != IGNORED
-    settings = settings_for(shape, protocol=protocol, num_bins=num_bins)
+    settings = Settings(margin_mm=MARGIN_MM, protocol=protocol, num_bins=num_bins)
     result = evaluate_case(
         p, y, np.zeros_like(y), regions=REGIONS, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings
     )
-    for voxels in settings.voxels:
+    for voxels in VOXEL_SETS:
         of_set = result[voxels]
         for r, region in enumerate(REGIONS):
             inside, exact = np.isin(y, region), p[r].astype(float)
-            sets = {"foreground": inside, "union": inside | (exact > 0.5), "image": counts}
-            if "near" in settings.voxels:
-                sets["near"] = around(exact > 0.05, MARGIN_MM)
+            near = around(exact > 0.05, MARGIN_MM)
+            sets = {"foreground": inside, "union": inside | (exact > 0.5), "near": near, "image": counts}
             chosen = sets[voxels] & counts
             confidence, right = np.maximum(exact, 1 - exact), (exact > 0.5) == inside
             of_right = np.where(inside, exact, 1 - exact)[chosen]
@@ -193,16 +188,16 @@ def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:
 
 def test_metrics_of_regions_are_means_over_them() -> None:
     p, y = of_regions(SMALL, np.float64)
-    settings = settings_for(SMALL, num_bins=4)
+    settings = Settings(margin_mm=MARGIN_MM, num_bins=4)
     result = evaluate_case(
         p, y, np.zeros_like(y), regions=REGIONS, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings
     )
-    for voxels in settings.voxels:
+    for voxels in VOXEL_SETS:
         tables = result[voxels]
-        alone = [of_region(tables, slice(r, r + 1)).metrics() for r in range(len(REGIONS))]
+        alone = [measure(of_region(tables, slice(r, r + 1))) for r in range(len(REGIONS))]
         expected = {name: np.mean([metrics[name] for metrics in alone]) for name in alone[0]}
         expected["CECE_sum"] *= len(REGIONS)  # another metric that is no mean needs its line here
-        assert tables.metrics() == pytest.approx(expected, rel=1e-12)
+        assert measure(tables) == pytest.approx(expected, rel=1e-12)
 
 
 def of_equal_voxels(count: int, label: int) -> dict[Voxels, CalibrationTables]:
@@ -220,24 +215,25 @@ def test_every_metric_by_hand(count: int) -> None:
         "CACE_fg": 0.25 / 2, "NLL": np.log(4 / 3), "Brier": 0.125, "over_confidence": -0.25, "ECE_expected": 0.25,
         "CECE_expected": 0.5 / 3, "share": count / (count + 1),
     }  # fmt: skip
-    assert set(tables["foreground"].metrics()) == set(expected)
-    assert tables["foreground"].metrics() == pytest.approx(expected, rel=1e-12)
-    assert tables["image"].per_foreground() == pytest.approx(
-        {"NLL_per_foreground": np.log(4 / 3), "Brier_per_foreground": 0.125}
-    )
+    assert set(measure(tables["foreground"])) == set(expected)
+    assert measure(tables["foreground"]) == pytest.approx(expected, rel=1e-12)
+    of_image = measure(tables["image"], scores=True)
+    assert set(of_image) - set(measure(tables["image"])) == {"NLL_per_foreground", "Brier_per_foreground"}
+    assert of_image["NLL_per_foreground"] == pytest.approx(np.log(4 / 3)) == tables["image"].NLL_per_foreground
+    assert of_image["Brier_per_foreground"] == pytest.approx(0.125)
     of_class = [metric.from_bins for metric in CALIBRATION_METRICS.values() if metric.from_bins]
     assert [error(tables["foreground"].classwise).tolist() for error in of_class] == [[0.25, 0.25, 0]] * 3
 
 
 def test_in_the_union_what_is_predicted_is_expected_for_sure() -> None:
-    assert of_equal_voxels(1, 1)["union"].metrics()["ECE_expected"] == 0
+    assert measure(of_equal_voxels(1, 1)["union"])["ECE_expected"] == 0
 
 
 @pytest.mark.parametrize("label", [0, IGNORED])
 def test_an_empty_set_has_no_metrics(label: int) -> None:
     tables = of_equal_voxels(2, label)
-    found = tables["foreground"].metrics()
-    assert set(found) == set(of_equal_voxels(2, 1)["foreground"].metrics())
+    found = measure(tables["foreground"])
+    assert set(found) == set(measure(of_equal_voxels(2, 1)["foreground"]))
     assert found.pop("share") == 0
     assert np.isnan(list(found.values())).all()
-    assert np.isnan(list(tables["image"].per_foreground().values())).all()
+    assert np.isnan(measure(tables["image"], scores=True)["NLL_per_foreground"])

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import Counts, Settings, Voxels, evaluate_case
+from nnunet_nacl.metrics import Counts, evaluate_case, measure
 
 Array = NDArray[np.float64]
 Uncertain = Literal["voxels", "structures", "outlines"]
@@ -28,7 +28,6 @@ UNCERTAIN = get_args(Uncertain)
 Distortion = Callable[[Array, Array], Array]
 
 TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5)
-SETS: tuple[Voxels, ...] = ("foreground", "union", "near", "image")
 _SOFTNESS_MM = 1.2  # of outlines
 
 
@@ -146,15 +145,13 @@ def distort(volumes: Sequence[Volume], name: str, *, regions: bool = False) -> l
     return [p[1] for p in distorted] if regions else distorted
 
 
-def evaluate(
-    volumes: Sequence[Volume], predictions: Sequence[Array], *, settings: Settings, regions: bool = False
-) -> list[Counts]:
+def evaluate(volumes: Sequence[Volume], predictions: Sequence[Array], *, regions: bool = False) -> list[Counts]:
     """The records of all cases: each label map of each volume is one, against the same prediction."""
     found = []
     for volume, p in zip(volumes, predictions, strict=True):
         options = {"regions": volume.regions, "prediction": (p > 0.5).sum(0)} if regions else {}
         found += [
-            evaluate_case(p, y, spacing_mm=volume.spacing_mm, settings=settings, **options)  # type: ignore[arg-type]
+            evaluate_case(p, y, spacing_mm=volume.spacing_mm, **options)  # type: ignore[arg-type]
             for y in volume.labels
         ]
     return found
@@ -166,9 +163,9 @@ def figures(cases: Sequence[Counts]) -> dict[tuple[str, str], float]:
     record = Counts.joined(cases)
     for voxels, tables in record.calibration.items():
         pooled = record[voxels]
-        found["ECE, mean over cases", voxels] = float(np.nanmean(tables.metrics()["ECE"]))
-        metrics = pooled.metrics()
+        found["ECE, mean over cases", voxels] = float(np.nanmean(measure(tables)["ECE"]))
+        metrics = measure(pooled, scores=True)
         found.update({(name, voxels): metrics[name.partition(",")[0]] for name in ("ECE, pooled", "NLL", "Brier")})
         if voxels == "image":
-            found.update({(name, voxels): value for name, value in pooled.per_foreground().items()})
+            found.update({(name, voxels): metrics[name] for name in ("NLL_per_foreground", "Brier_per_foreground")})
     return found

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import BinCounts, CalibrationTables, Settings, evaluate_case
+from nnunet_nacl.metrics import BinCounts, CalibrationTables, Settings, evaluate_case, measure
 
 SETS = ("foreground", "union")
 
@@ -31,7 +31,6 @@ def dyadic_case(
 
 
 def tables_of(p: np.ndarray, y: np.ndarray, regions: bool, **options) -> dict[str, CalibrationTables]:
-    options = {"voxels": SETS, **options}
     more = {}
     if regions:
         nested = [tuple(range(k, len(p) + 1)) for k in range(1, len(p) + 1)]
@@ -100,7 +99,7 @@ def test_against_the_definition(regions: bool, channels: int, dtype: type, num_b
         top, classwise = (loop_over_regions if regions else loop_over_classes)(p, counted, voxels, num_bins)
         assert_same(found[voxels].expected_top, top)
         assert_same(found[voxels].expected_classwise, classwise)
-        metrics = found[voxels].metrics()
+        metrics = measure(found[voxels])
         assert metrics["ECE_expected"] == pytest.approx(np.mean([error(row) for row in top]))
         assert metrics["CECE_expected"] == pytest.approx(np.mean([error(row) for row in classwise]))
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
-from nnunet_nacl.metrics import CORE_PROBABILITY, CalibrationTables, Settings, evaluate_case, near_core
+from nnunet_nacl.metrics import CORE_PROBABILITY, CalibrationTables, Settings, evaluate_case, measure, near_core
 
 
 def scipy_near(core: np.ndarray, spacing: tuple[float, ...], margin: float) -> np.ndarray:
@@ -47,7 +47,7 @@ def test_margin_of_whole_voxels(step: float) -> None:
 
 
 def near_of(p: list[list[float]], y: list[int], margin_mm: float, **more: object) -> CalibrationTables:
-    settings = Settings(voxels=("near",), margin_mm=margin_mm)
+    settings = Settings(margin_mm=margin_mm)
     arguments = np.array(p)[:, None], np.array([y])
     return evaluate_case(*arguments, settings=settings, **more)["near"]  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def test_ignored_voxels_can_be_its_core() -> None:
     p1 = [0.0] * 4 + [0.5] + [0.0] * 4
     found = near_of([[1 - p for p in p1], p1], [0] * 4 + [9] + [0] * 4, 2, ignore_label=9)
     assert found.top.total.tolist() == [4]
-    assert found.metrics()["share"] == 0.5
+    assert measure(found)["share"] == 0.5
 
 
 def test_core_is_above_the_threshold() -> None:

@@ -8,10 +8,9 @@ prediction has a larger near, and the voxels that it adds are easy.
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Counts, Settings
+from nnunet_nacl.metrics import Counts, measure
 from tests.law.posteriors import (
     DISTORTIONS,
-    SETS,
     TRUTH,
     UNCERTAIN,
     Uncertain,
@@ -47,10 +46,7 @@ def draw(uncertain: Uncertain, axes: int, classes: int, *, volumes: int = 1, dra
 
 def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, volumes: int, draws: int) -> None:
     drawn = draw(uncertain, axes, classes, volumes=volumes, draws=draws)
-    records = {
-        name: evaluate(drawn, distort(drawn, name, regions=regions), settings=Settings(voxels=SETS), regions=regions)
-        for name in DISTORTIONS
-    }
+    records = {name: evaluate(drawn, distort(drawn, name, regions=regions), regions=regions) for name in DISTORTIONS}
     check_expected(Counts.joined(records[TRUTH]))
     scores = {name: figures(cases) for name, cases in records.items()}
     truth = scores.pop(TRUTH)
@@ -80,7 +76,7 @@ def check_expected(of_truth: Counts) -> None:
         for found, wanted in ((tables.top, tables.expected_top), (tables.classwise, tables.expected_classwise)):
             for column in ("count", "hits", "confidence"):
                 np.testing.assert_allclose(getattr(wanted, column), getattr(found, column), atol=1e-9)
-        assert tables.metrics()["ECE"] > 0.001
+        assert measure(tables)["ECE"] > 0.001
 
 
 @pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)

@@ -7,14 +7,14 @@ from scipy.special import logit
 from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nnunet_nacl.metrics import Counts, Settings, evaluate_case, near_core
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case, measure, near_core
 from tests.generated import SPACING, structure_case
 
 
 def numbers(result: Counts) -> list[float]:
     found = [result.Dice]
     for tables in map(result.__getitem__, result.calibration):
-        found += [*tables.metrics().values(), *tables.per_foreground().values()]
+        found += measure(tables, scores=True).values()
     return found
 
 
@@ -89,7 +89,7 @@ def test_ignored_labels(ignore_label: int | np.uint8) -> None:
     p, y = structure_case(1.5)
     ignored = np.arange(y.size).reshape(y.shape) % 3 == 0
     found = evaluate_case(p, np.where(ignored, ignore_label, y), ignore_label=ignore_label)["image"]
-    assert found.metrics() == pytest.approx(evaluate_case(p[:, ~ignored], y[~ignored])["image"].metrics())
+    assert measure(found) == pytest.approx(measure(evaluate_case(p[:, ~ignored], y[~ignored])["image"]))
 
 
 @pytest.mark.parametrize("spacing", [(-1, 1, 1), (np.nan, 1, 1), (np.inf, 1, 1), (0, 1, 1), (1, 1, 1, 1)])

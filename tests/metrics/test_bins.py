@@ -16,6 +16,7 @@ from nnunet_nacl.metrics import (
     evaluate_case,
     expected_calibration_error,
     maximum_calibration_error,
+    measure,
 )
 
 
@@ -72,5 +73,5 @@ def test_errors_of_classes_equal_monais(name: str, num_bins: int, options: dict[
     metric = monai.metrics.CalibrationErrorMetric(num_bins, **options)
     metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
     result = evaluate_case(p, y, settings=Settings(num_bins=num_bins), channel_axis=1)
-    of_cases = result.calibration["image"].metrics()[name]
+    of_cases = measure(result.calibration["image"])[name]
     assert of_cases.mean() == pytest.approx(float(metric.aggregate()), abs=1e-6)

@@ -17,8 +17,9 @@ from nnunet_nacl.metrics import (
     MetricDefinition,
     each_column,
     mean_of_known,
+    measure,
 )
-from nnunet_nacl.metrics._bins import named_columns
+from nnunet_nacl.metrics._columns import named_columns
 from nnunet_nacl.report import compare_methods, write_report
 from tests.report.generated import NAMED, make_result, table_of
 
@@ -81,7 +82,7 @@ def test_resamples_are_sums_of_cases() -> None:
     assert named_columns(resampled).keys() == named_columns(tables).keys()
     sums = [each_column(lambda column, drawn=drawn: column[drawn], tables).sum() for drawn in ([0, 1, 2], [1, 1, 2])]
     for name, metric in CALIBRATION_METRICS.items():
-        expected = [(one.metrics() | one.per_foreground())[name] for one in sums]
+        expected = [measure(one, scores=True)[name] for one in sums]
         np.testing.assert_allclose(mean_of_known(metric.from_tables(resampled)), expected, rtol=1e-12, err_msg=name)
 
 

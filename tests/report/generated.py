@@ -20,7 +20,7 @@ from tests.generated import softmax, write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
-DEFAULT, SURFACE, FOREGROUND = Settings(), Settings(surface=True), Settings(voxels=("foreground",))
+DEFAULT, SURFACE = Settings(), Settings(surface=True)
 
 
 def tempered(p: np.ndarray, temperature: float, generator: np.random.Generator) -> np.ndarray:
@@ -91,7 +91,7 @@ def with_dice(values: ArrayLike, cases: Sequence[str] = ()) -> FolderResult:
     """A result whose cases have these values of Dice: (cases, structures)."""
     dice = np.asarray(values, float)
     named = cases or [f"case_{number:02d}" for number in range(len(dice))]
-    result = make_result(cases=named, settings=FOREGROUND)
+    result = make_result(cases=named, settings=DEFAULT)
     counts = replace(result.counts, segmentation_metrics={"Dice": dice}, structures=tuple(range(1, dice.shape[1] + 1)))
     names = {"background": 0, **{f"structure {label}": label for label in counts.structures}}
     return with_origin(replace(result, counts=counts), meaning=LabelMeaning.of_names(names, None))

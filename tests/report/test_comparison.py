@@ -11,7 +11,7 @@ from nnunet_nacl import report
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderPair, FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import DICE, Metric, compare_all, compare_methods, table_text
+from nnunet_nacl.report import DICE, Metric, compare_all, compare_methods
 from tests.report.generated import NAMED, make_blurred, make_result, twice, with_origin
 
 
@@ -31,7 +31,7 @@ def test_cases_of_one_name_with_different_ground_truth() -> None:
     with pytest.raises(ValueError, match=r"the methods' ground truth differs in case_00; evaluate them alike"):
         compare_methods({"one": one, "mixed": FolderResult.merged([strange.take([0]), other.take(range(1, 8))])})
     # Which voxels of a structure are near depends on the prediction: they cannot tell.
-    near = Settings(voxels=("near",), margin_mm=0)
+    near = Settings(margin_mm=0)
     assert (
         compare_methods({"one": make_blurred(0.2, settings=near), "other": make_blurred(2.0, settings=near)}).notes
         == []
@@ -76,9 +76,6 @@ def test_errors_name_the_data_set() -> None:
     one, other = make_result(0.4), make_result(1.0, settings=Settings(num_bins=10))
     with pytest.raises(ValueError, match=r"^B: the methods have different numbers of bins \(one: 15; other: 10\); "):
         compare_all({"A": {"one": one}, "B": {"one": one, "other": other}})
-    results = {"A": {"one": one}, "B": {"one": make_result(settings=Settings(voxels=("image",)))}}
-    with pytest.raises(ValueError, match=r"^B: voxels: expected one of image; got near\.$"):
-        table_text(results, voxels="near")
 
 
 def test_patients_do_not_vanish_in_silence() -> None:

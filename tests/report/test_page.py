@@ -22,7 +22,7 @@ from nnunet_nacl.report._tables import FORMATS
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
 
-QUICK, SCORES = Settings(voxels=("foreground",)), Settings(voxels=("near", "image"))
+QUICK = Settings()
 VOID = {"meta", "link", "br", "img", "input", "hr", "image"}
 NASTY = "<script>alert(1)</script> \"x\" & 'y' $a_b^c$ \\frac {}"
 
@@ -123,7 +123,7 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
-    results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
+    results = {name: make_blurred(t) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
     assert [(one.name, one.verdict.value) for one in section_of(results).assessed][::2] == [
         ("true", "as sure as it should be"), ("soft", "not sure enough"),
     ]  # fmt: skip
@@ -147,8 +147,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_the_first_screen_calls_nothing_better_that_may_be_worse(tmp_path: Path) -> None:
     """Neither a lower error over voxels that labels choose, nor a Dice whose test and mean disagree."""
-    settings = Settings(voxels=("foreground", "near", "image"))
-    results = {name: make_blurred(t, num_cases=24, settings=settings) for name, t in (("true", 1.0), ("sharp", 0.5))}
+    results = {name: make_blurred(t, num_cases=24) for name, t in (("true", 1.0), ("sharp", 0.5))}
     gap = compare_methods(results).differences[Metric("ECE", "foreground")]["sharp"]
     assert gap.is_significant()
     titles = section_of(results).changes["sharp"]
@@ -165,7 +164,7 @@ def test_the_first_screen_calls_nothing_better_that_may_be_worse(tmp_path: Path)
 @pytest.mark.usefixtures("undrawn")
 def test_a_method_that_finds_nothing_is_named_first_and_never_best(tmp_path: Path) -> None:
     """Though its NLL is the lowest: that of the posterior that labels were drawn from."""
-    results = {name: make_blurred(t, settings=SCORES) for name, t in (("sharp", 0.5), ("true", 1.0), ("soft", 2.0))}
+    results = {name: make_blurred(t) for name, t in (("sharp", 0.5), ("true", 1.0), ("soft", 2.0))}
     assert compare_methods(results).finds_nothing == {}
     counts = results["true"].counts
     for missed, found in ((np.nan, {}), (1.0, {"true": {"disc": 12}})):  # in two of many cases: it may well be hard
@@ -209,7 +208,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
 
 @pytest.mark.usefixtures("undrawn")
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
-    few = {"cases": NAMED[:3], "settings": SCORES}
+    few = {"cases": NAMED[:3], "settings": QUICK}
     results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(5)}
     folder = tmp_path / "calibrated"
     folder.mkdir()
@@ -251,21 +250,18 @@ def test_reviews_beside_the_predictions_are_linked(tmp_path: Path) -> None:
 
 
 def test_voxel_sets_that_say_little(tmp_path: Path) -> None:
-    """Near is missing, is nearly the whole image, or nothing has a value."""
-    few = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
-    text = write(tmp_path, few).text
-    assert "near and image show whether the confidences are right; not every method was evaluated over them" in text
-    wide = make_blurred(2.0, settings=replace(SCORES, margin_mm=50))
+    """Near is nearly the whole image, or nothing has a value."""
+    wide = make_blurred(2.0, settings=Settings(margin_mm=50))
     assert "Near is more than 95\u00a0% of the image for wide: there, the ECE" in write(tmp_path, {"wide": wide}).text
-    empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
+    empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=QUICK)
     assert "–" in write(tmp_path, dict.fromkeys(("one", "other", "third"), empty)).text
 
 
 def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
     assert "Ranks" not in page.text
-    assert page.tags["svg"] == 1 + 1 + 3  # best, median and worst case
-    few = {"cases": NAMED[:1], "settings": SCORES}
+    assert page.tags["svg"] == 1 + 3 + 3  # of all, over three voxel sets, of the best, median and worst case
+    few = {"cases": NAMED[:1], "settings": QUICK}
     page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
     assert "is first; one case is too few to tell 2 methods apart." in page.text

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, logit
 
 from nnunet_nacl.evaluation import FolderResult, evaluate
-from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case
+from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case, measure
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare_methods
 from tests.generated import write_folder
@@ -139,4 +139,4 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     for part in ("calibration", "discrimination"):
         assert found[f"NLL {part}"] == pytest.approx(expected[f"NLL {part}"])
         assert found[f"Brier {part}"] == pytest.approx(expected[f"Brier {part}"] / 2)  # (p − y)², of one side
-    assert region["image"].metrics()["Brier"] == pytest.approx(classes["image"].metrics()["Brier"] / 2)
+    assert measure(region["image"])["Brier"] == pytest.approx(measure(classes["image"])["Brier"] / 2)

@@ -184,7 +184,7 @@ def test_what_an_evaluation_counted_is_not_counted_again(tmp_path: Path, counted
 
 @pytest.mark.parametrize(
     ("settings", "times"),
-    [(Settings(margin_mm=1), 2), (Settings(("near",), num_bins=9, tolerance_mm=2, protocol="authors"), 1)],
+    [(Settings(margin_mm=1), 2), (Settings(num_bins=9, tolerance_mm=2, protocol="authors"), 1)],
 )
 def test_a_review_leaves_the_record_of_an_evaluation(
     folders: tuple[Path, Path], counted: list[str], settings: Settings, times: int

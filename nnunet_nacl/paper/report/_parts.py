@@ -74,8 +74,7 @@ def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
     ]
     additions: ByName = {"rankings": [], "radar": [], "published": published}
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
-    voxels = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
-    if len(comparisons) > 1 and len(names) > 1 and voxels:
+    if len(comparisons) > 1 and len(names) > 1:
         shared = [
             replace(one, results={name: own for name, own in one.results.items() if name in names})
             for one in comparisons

@@ -7,11 +7,9 @@ import numpy as np
 import pandas as pd
 
 from nnunet_nacl.metrics import (
-    BY_LABEL,
     LABEL_FREE,
     PAPER_METRICS,
     Estimate,
-    Voxels,
     case_weights,
     ratio,
 )
@@ -33,14 +31,14 @@ FIRST = "first in resamples (%)"
 def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Table]:
     """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
     judging = comparisons[0].choice.judging
-    if not judging or any(other.choice.judging != judging for other in comparisons):
+    if any(other.choice.judging != judging for other in comparisons):
         return []
     return [_rank(comparisons, [DICE, *judging], SUM_RANK)]
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
-    voxels = _paper_voxels(comparisons)
+    voxels = comparisons[0].chosen_voxels or "foreground"
     metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
     if all(len(comparison.choice.segmentation) > 1 for comparison in comparisons):
         metrics.insert(1, Metric("HD95"))
@@ -48,22 +46,12 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
 
 
 def all_rankings(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
+    """Rankings by the judging metrics, then by the paper's."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
-    if _paper_voxels(comparisons) in LABEL_FREE:  # whose ECE no single case has
-        schemes = [SUM_RANK] if comparisons[0].chosen_voxels else []
+    if comparisons[0].chosen_voxels in LABEL_FREE:  # whose ECE no single case has
+        schemes = [SUM_RANK]
     by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
     return [*rank_by_scores(comparisons), *by_paper]
-
-
-def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
-    """Choose the set that is asked for, or the first that all data sets have; labels choose the first ones."""
-    shared = [
-        voxels
-        for voxels in (*BY_LABEL, *LABEL_FREE)
-        if all(voxels in comparison.voxels for comparison in comparisons)
-    ]
-    return comparisons[0].chosen_voxels or shared[0]
 
 
 def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:

@@ -57,7 +57,7 @@ def test_tables_3_and_4_repeat_the_values_of_nacl() -> None:
 def test_means_are_those_of_the_parts() -> None:
     """The last columns of table 3 and the last row of table 4."""
     printed = {"NACL": (0.771, 0.094), "NACL Gaussian": (0.750, 0.115), "NACL l2": (0.765, 0.109)}
-    comparison = compare_methods(dict.fromkeys(printed, make_result(settings=Settings(voxels=("foreground",)))))
+    comparison = compare_methods(dict.fromkeys(printed, make_result(settings=Settings())))
     found = table_of("published", comparison).values()
     for method, values in printed.items():
         assert list(found.loc[method, ["the paper's DSC", "the paper's ECE foreground"]]) == pytest.approx(
@@ -68,7 +68,7 @@ def test_means_are_those_of_the_parts() -> None:
 
 @pytest.fixture(scope="module")
 def methods() -> dict[str, FolderResult]:
-    brief = Settings(voxels=("foreground",), surface=True)
+    brief = Settings(surface=True)
     return {name: make_result(t, settings=brief) for name, t in (("DiceCE", 0.4), ("CE", 1.0), ("NACL", 1.8))}
 
 
@@ -86,7 +86,7 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     # Of a data set that the paper lacks, the means of its six.
     table = table_of("published", compare_methods({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
     assert list(table.frame.map(str).loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
-    near = {name: make_result(t, settings=Settings(voxels=("near",))) for name, t in (("CE", 1.8), ("NACL", 1.0))}
+    near = {name: make_result(t, settings=Settings()) for name, t in (("CE", 1.8), ("NACL", 1.0))}
     table = table_of("published", compare_methods(near), "near")
     assert "ECE near, pooled; CECE near, pooled." in table.note
     assert table.columns["ECE near ↓"][1].is_bold

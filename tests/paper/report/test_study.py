@@ -18,7 +18,7 @@ from nnunet_nacl.report.plots import draw_panels, style_of
 from tests.report.generated import NAMED, make_result, with_dice
 from tests.report.test_page import page_of
 
-QUICK = Settings(voxels=("foreground",))
+QUICK = Settings()
 ECE = Metric("ECE", "foreground")
 NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
 METRICS = [DICE, NLL, NEAR, ECE, Metric("ECE", "union"), Metric("CECE", "foreground"), Metric("CECE", "union")]

@@ -38,12 +38,8 @@ from nnunet_nacl.calibrate import (
     Temperature,
 )
 from nnunet_nacl.calibrate._fold import TrainedFold
-from nnunet_nacl.calibrate._trials import (
-    calibrated_logits,
-    judge,
-    nll_of_cases,
-    try_methods,
-)
+from nnunet_nacl.calibrate._score import judge, nll_of_cases
+from nnunet_nacl.calibrate._trials import calibrated_logits, try_methods
 from nnunet_nacl.metrics import Activation, Estimate, ratio
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 from nnunet_nacl.patients import split_cases

@@ -75,9 +75,9 @@ _ONLY = {
         "surface_metrics",
     ],
     "nnunet_nacl.evaluation": [
-        "FolderPair",
+        "CountedCase",
+        "Counting",
         "FolderResult",
-        "Origin",
         "SavedCase",
         "evaluate",
         "format_table",

@@ -16,7 +16,7 @@ from nnunet_nacl.commands.paper import (
     paper_split,
 )
 from nnunet_nacl.commands.report import plot, report, table
-from nnunet_nacl.commands.train import demo, export, link
+from nnunet_nacl.commands.trainers import demo, export, link
 from nnunet_nacl.commands.use import decode, maps, review, review_fit
 
 _GROUPS: dict[str, Sequence[Callable[..., int]]] = {

@@ -74,7 +74,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 class FileState(NamedTuple):
-    """A file at a time: path, size in bytes, time of change in nanoseconds.
+    """A file at a time: path, size in bytes, time of change in nanoseconds; both are −1 of a missing file.
 
     A link's path is its own, since names tell cases, and it may come to lead elsewhere.
     """
@@ -84,19 +84,19 @@ class FileState(NamedTuple):
     changed: int
 
     @classmethod
-    def of(cls, file: Path) -> "FileState | None":
-        """Return the state of a file now; None if it is missing."""
+    def now(cls, file: Path) -> "FileState":
+        """Return the state of a file now."""
         try:
             status = file.stat()
         except OSError:
-            return None
+            return cls(str(file.absolute()), -1, -1)
         return cls(str(file.absolute()), status.st_size, status.st_mtime_ns)
 
     @property
     def has_changed(self) -> bool:
         """Whether another file is there now; a missing one has not changed."""
-        now = FileState.of(Path(self.path))
-        return now is not None and now != self
+        state = FileState.now(Path(self.path))
+        return state.size >= 0 and state != self
 
 
 def reason_of(error: Exception) -> str:

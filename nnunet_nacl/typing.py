@@ -20,8 +20,5 @@ Mask = NDArray[np.bool_]
 ByName = dict[str, Any]
 """Values of any kind by name."""
 
-Numbers = dict[str, float]
-"""Metrics by name."""
-
 Singles = NDArray[np.float32]
 """Numbers in single precision."""

@@ -14,7 +14,7 @@ import pytest
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
 from nnunet_nacl.commands import report as commands
-from nnunet_nacl.commands._bridge import CommandLine
+from nnunet_nacl.commands._parser import CommandLine
 from nnunet_nacl.commands.paper import Converter, Network
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.datasets import CONVERTERS

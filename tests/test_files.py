@@ -96,8 +96,7 @@ def test_formulas_are_text_in_csv(tmp_path: Path) -> None:
 def test_a_file_is_known_by_its_size_and_time(tmp_path: Path) -> None:
     file = tmp_path / "case.npz"
     file.write_bytes(b"one")
-    state = FileState.of(file)
-    assert state is not None
+    state = FileState.now(file)
     moved = file.rename(tmp_path / "moved.npz")
     assert not state.has_changed  # it is missing
     moved.rename(file)
@@ -105,4 +104,6 @@ def test_a_file_is_known_by_its_size_and_time(tmp_path: Path) -> None:
     file.write_bytes(b"two")
     os.utime(file, ns=(1, 1))
     assert state.has_changed
-    assert FileState.of(tmp_path / "none") is None
+    missing = FileState.now(tmp_path / "none")
+    (tmp_path / "none").touch()
+    assert missing.has_changed  # it was added

@@ -1,6 +1,10 @@
-"""The commands: typed functions, of which docstring and signature make help and parser. Each imports what it runs."""
+"""The commands: functions whose signature and docstring **declare** what the command line takes, and its help.
 
-from nnunet_nacl.commands._bridge import Command
+A positional parameter is an argument, a keyword-only one an option, and its entry in ``Args:`` the help; ``_parser.py``
+makes the parser of them. ``cli.py`` lists the functions. Each imports what it runs, so that ``--help`` is instant.
+"""
+
 from nnunet_nacl.commands._output import MAIN_PATH
+from nnunet_nacl.commands._parser import Command
 
 __all__ = ["MAIN_PATH", "Command"]

@@ -5,7 +5,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from nnunet_nacl.commands._chosen import Chosen, Device, find_device, num_processes
+from nnunet_nacl.commands._arguments import Chosen, Device, find_device, num_processes
 from nnunet_nacl.commands._output import print_skipped
 
 if TYPE_CHECKING:

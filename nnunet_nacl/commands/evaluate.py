@@ -3,7 +3,7 @@
 import shlex
 from typing import Literal
 
-from nnunet_nacl.commands._chosen import Chosen, num_processes
+from nnunet_nacl.commands._arguments import Chosen, num_processes
 from nnunet_nacl.commands._output import print_skipped
 from nnunet_nacl.files import unresolved
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from nnunet_nacl.commands._bridge import CommandLine
-from nnunet_nacl.commands._chosen import Device, find_device
+from nnunet_nacl.commands._arguments import Device, find_device
 from nnunet_nacl.commands._output import print_skipped
+from nnunet_nacl.commands._parser import CommandLine
 
 Converter = Literal[
     "brats19", "brats19_regions", "flare21", "kits19", "mrbrains18", "mrbrains18_structures",

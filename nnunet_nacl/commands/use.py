@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from nnunet_nacl.commands._chosen import Chosen, num_processes
+from nnunet_nacl.commands._arguments import Chosen, num_processes
 from nnunet_nacl.commands._output import print_skipped
 
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from nnunet_nacl.demo._generated import DATASET, write_data_set
 from nnunet_nacl.evaluation import evaluate, format_table
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson, Predictions, dataset_number
-from nnunet_nacl.paper.experiments import run_command
+from nnunet_nacl.paper.experiments import carry_out, run_command
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import write_report
 
@@ -72,27 +71,22 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
 
 
-def _run(folder: Path, name: str, command: Sequence[str], *, num_augmenting: int = 0) -> None:
-    """Run a command with nnU-Net's folders in this one; its log is named after it."""
-    environment = {
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of nnU-Net's commands, with its folders in this one."""
+    names = ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results")
+    return {
         **os.environ,
-        **{
-            f"nnUNet_{one}": str(folder / f"nnUNet_{one}")
-            for one in ("raw", "preprocessed", "results")
-        },
+        **{name: str(folder / name) for name in names},
         "nnUNet_extTrainer": str(trainers_path()),
         # Starting worker processes, or compiling, would take longer than their work
         "nnUNet_def_n_proc": "1",
-        "nnUNet_n_proc_DA": str(num_augmenting),
+        "nnUNet_n_proc_DA": "0",
         "nnUNet_compile": "F",
         # nnU-Net trains with a thread for each core all the same: these must not wait for each other busily
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "PYTHONUNBUFFERED": "1",
     }
-    log = folder / "logs" / f"{name}.log"
-    log.parent.mkdir(exist_ok=True)
-    run_command(command, environment=environment, log=log, prefix=f"{name}: ")
 
 
 def _plan(folder: Path) -> None:
@@ -108,7 +102,10 @@ def _plan(folder: Path) -> None:
     shutil.rmtree(preprocessed, ignore_errors=True)
     number = dataset_number(DATASET)
     command = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "-npfp", "1", "-np", "1"]
-    _run(folder, "plan", command, num_augmenting=1)  # without one, nnU-Net crashes
+    environment = _environment(folder) | {"nnUNet_n_proc_DA": "1"}  # without one, nnU-Net crashes
+    log = folder / "logs" / "plan.log"
+    log.parent.mkdir(exist_ok=True)
+    run_command(command, environment=environment, log=log, prefix="plan: ")
     plans = PlansJson.read(plans_file)
     # The first stages of nnU-Net's network, with half the features
     planned = plans.configurations["2d"]["architecture"]
@@ -155,10 +152,17 @@ def _train_and_calibrate(folder: Path, device: str, name: str) -> dict[str, Path
             [*predict, "-o", str(calibrated), "-chk", FOLD_CHECKPOINT],
         ),
     }
-    before = raw / "dataset.json"
-    for step, (written, command) in steps.items():
-        # Anew, if an earlier step was done anew
-        if not written.is_file() or written.stat().st_mtime < before.stat().st_mtime:
-            _run(folder, f"{name}, {step}", command)
-        before = written
+
+    def steps_left() -> dict[str, list[str]]:
+        """Return the first step whose file is missing, or older than that of the step before, and all that follow."""
+        left: dict[str, list[str]] = {}
+        before = raw / "dataset.json"
+        for step, (written, command) in steps.items():
+            if left or not written.is_file() or written.stat().st_mtime < before.stat().st_mtime:
+                left[step] = command
+            before = written
+        return left
+
+    logs = f"{folder}/logs/{name}, "
+    carry_out(steps_left, environment=_environment(folder), logs=logs, prefix=f"{name}: ")
     return {name: as_trained, f"{name}, calibrated": calibrated}

@@ -1,25 +1,22 @@
-"""The result of a folder: its cases, means over them, and all their voxels together; summary and table."""
+"""The result of a folder: its cases, means over them, and all their voxels together."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.case_loop import Skipped
-from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.files import FileState
+from nnunet_nacl.evaluation._record import CountedCase, Counting
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
     CORE_PROBABILITY,
     METRICS,
-    NLL_CLIP,
     PAPER_METRICS,
     SEGMENTATION_METRICS,
     VOXEL_SETS,
@@ -33,8 +30,8 @@ from nnunet_nacl.metrics import (
     mean_of_known,
     measure,
 )
-from nnunet_nacl.nnunet import CaseFiles, validates_training_cases
-from nnunet_nacl.typing import ByName, Floats, Numbers
+from nnunet_nacl.nnunet import validates_training_cases
+from nnunet_nacl.typing import ByName, Floats
 
 if TYPE_CHECKING:
     import pandas
@@ -51,29 +48,26 @@ _SHOWN: tuple[tuple[str, Voxels | Literal[""]], ...] = (
 )
 """Metrics and voxel sets of the table in a terminal, in its order."""
 
-States = dict[str, FileState | None]
-"""The states of a case's files when they were read, see ``CaseFiles.states``."""
-CountedCase = tuple[CaseFiles, States]
 ColumnKey = tuple[Voxels | Literal[""], str, str]
 """The voxel set (empty for the segmentation), the label (of a class, or of a structure), if any, and the metric."""
 
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """The result of ``evaluate``: the cases, their record, skipped cases, and the origin of all.
+    """The result of ``evaluate``: the records of the cases, and skipped cases.
 
     Attributes:
-        counted: the cases.
-        counts: the record of these cases.
+        counted: the cases, and their files when they were counted.
+        counts: all that was counted of them.
         skipped: cases without counts.
-        origin: what was counted, and how.
+        counting: how they were counted.
         file: the summary that it was written to or read from, if any.
     """
 
     counted: list[CountedCase]
     counts: Counts
     skipped: list[Skipped]
-    origin: Origin
+    counting: Counting
     file: Path | None = None
 
     def __repr__(self) -> str:
@@ -83,15 +77,15 @@ class FolderResult:
     @property
     def cases(self) -> list[str]:
         """The names of the cases."""
-        return [files.name for files, _ in self.counted]
+        return [case.name for case in self.counted]
 
     @property
     def settings(self) -> Settings:
-        return self.origin.settings
+        return self.counting.settings
 
     @property
     def meaning(self) -> LabelMeaning:
-        return self.origin.meaning
+        return self.counting.meaning
 
     def take(self, rows: Sequence[int]) -> "FolderResult":
         """Return some of the cases."""
@@ -101,15 +95,22 @@ class FolderResult:
             counts=self.counts.take(rows),
         )
 
+    def folders(self, of: Literal["prediction", "ground_truth"]) -> list[Path]:
+        """List the folders that the cases' files lie in, such as the validation folders of a model."""
+        return sorted({case.file(of).parent for case in self.counted})
+
+    def settings_json(self) -> ByName:
+        """Return folders, and how the cases were counted, as summaries have them."""
+        folders = folders_json(self.folders("ground_truth"), self.folders("prediction"))
+        return folders | self.counting.as_json()
+
     def stale_cases(self) -> list[str]:
         """List the cases with a file that was added, replaced or changed since; missing files do not count."""
-        stale = []
-        for files, states in self.counted:
-            now = files.states()
-            added = any(state is None and now[what] for what, state in states.items())
-            if added or any(state is not None and state.has_changed for state in states.values()):
-                stale.append(files.name)
-        return stale
+        return [
+            case.name
+            for case in self.counted
+            if any(state.has_changed for state in case.states.values())
+        ]
 
     def values(
         self, metric: str, voxels: Voxels | Literal[""] = "", label: Structure | str = ""
@@ -173,7 +174,7 @@ class FolderResult:
             return Estimate.of_tables(definition, tables, patients)
         return Estimate.of_means(of_cases[:, None], patients)
 
-    def pooled(self, voxels: Voxels) -> Numbers:
+    def pooled(self, voxels: Voxels) -> ByName:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         if voxels not in self.counts.calibration or not self.cases:
             return {}
@@ -183,7 +184,7 @@ class FolderResult:
     def notes(self) -> dict[str, str]:
         """Notes for users to read before the numbers, by subject: ``training``, ``near``, ``regions``, ``empty``."""
         found = {}
-        if any(map(validates_training_cases, self.origin.pred_folders)):
+        if any(map(validates_training_cases, self.folders("prediction"))):
             found["training"] = (
                 "fold all is validated on the cases that it was trained with: unseen cases will score worse."
             )
@@ -225,7 +226,7 @@ class FolderResult:
                     "Brier_sum": tables.brier.sum(-1),
                     "foreground_voxels": tables.foreground_voxels,
                 }
-            for label, metrics in (of_set | _by_class(self, tables)).items():
+            for label, metrics in (of_set | metrics_by_label(self, tables)).items():
                 for metric, values in metrics.items():
                     found[voxels, label, metric] = values
         for number, structure in enumerate(self.meaning.structures):
@@ -255,15 +256,15 @@ class FolderResult:
 
         Raises a ValueError for different settings or labels, or a case in two results.
         """
-        origin = results[0].origin
+        counting = results[0].counting
         surface = all(result.settings.surface for result in results)
-        counted_by = [result.origin.counted_by() | {"surface": surface} for result in results]
+        counted_by = [result.counting.as_json({"surface"}) for result in results]
         if any(other != counted_by[0] for other in counted_by):
             raise ValueError(
                 "expected parts that were counted alike; their settings or labels differ."
             )
         counted = [case for result in results for case in result.counted]
-        names = [files.name for files, _ in counted]
+        names = [case.name for case in counted]
         for name, number in Counter(names).most_common(1):
             if number > 1:
                 raise ValueError(f"the case {name} is in two parts.")
@@ -278,15 +279,21 @@ class FolderResult:
         ]
         rows = sorted(range(len(names)), key=names.__getitem__)
         skipped = {entry.case: entry for result in results for entry in result.skipped}
-        folders = dict.fromkeys(pair for result in results for pair in result.origin.folders)
         return FolderResult(
             [counted[row] for row in rows],
             Counts.joined(parts).take(rows),
             [skipped[name] for name in sorted(skipped.keys() - set(names))],
-            replace(
-                origin, settings=replace(origin.settings, surface=surface), folders=tuple(folders)
-            ),
+            replace(counting, settings=replace(counting.settings, surface=surface)),
         )
+
+
+def folders_json(gt_folders: Sequence[Path], pred_folders: Sequence[Path]) -> ByName:
+    """Return the folders as summaries have them: as a text if there is one, else as a list."""
+    folders = {"gt_folder": gt_folders, "pred_folder": pred_folders}
+    return {
+        name: str(paths[0]) if len(paths) == 1 else list(map(str, paths))
+        for name, paths in folders.items()
+    }
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
@@ -315,7 +322,7 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     return f"{table}\n{about_pooled}"
 
 
-def _by_class(result: FolderResult, tables: CalibrationTables) -> dict[str, ByName]:
+def metrics_by_label(result: FolderResult, tables: CalibrationTables) -> dict[str, ByName]:
     """Compute the metrics (...) of each channel of some tables, by label or region; 0 is the background."""
     metrics = {
         name: metric.from_bins(tables.classwise)
@@ -326,70 +333,3 @@ def _by_class(result: FolderResult, tables: CalibrationTables) -> dict[str, ByNa
         label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
         for channel, label in enumerate(result.meaning.channel_labels)
     }
-
-
-def summary_of(result: FolderResult) -> ByName:
-    """Return the content of ``calibration_summary.json``."""
-    mean = _figures(result, lambda values: float(mean_of_known(values)))
-    interval = _figures(result, lambda values: Estimate.of_means(values[:, None]).interval)
-    pooled = {}
-    pooled_interval = {}
-    with_voxels = {}
-    for voxels in VOXEL_SETS if result.cases else ():
-        by_class = _by_class(result, result.counts[voxels])
-        pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
-        pooled_interval[voxels] = {
-            name: Estimate.of_tables(
-                CALIBRATION_METRICS[name], result.counts.calibration[voxels]
-            ).interval
-            for name in result.pooled(voxels)
-            if CALIBRATION_METRICS[name].over_cases != "mean"
-        }
-        with_voxels[voxels] = int((~np.isnan(result.values("ECE", voxels))).sum())
-    return {
-        "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
-        "versions": result.origin.versions,
-        "notes": list(result.notes.values()),
-        "num_cases": {"evaluated": len(result.cases), **with_voxels},
-        "mean": mean["calibration"],
-        "interval": interval["calibration"],
-        "pooled": pooled,
-        "pooled_interval": pooled_interval,
-        "segmentation": {
-            "mean": mean["segmentation"],
-            "interval": interval["segmentation"],
-            "foreground_mean": {
-                name: result.estimate(name).value for name in result.counts.segmentation_metrics
-            },
-        },
-        "metric_per_case": [
-            {
-                "case": files.name,
-                "reference_file": str(files.ground_truth),
-                "prediction_file": str(files.prediction),
-                "probabilities_file": str(files.probabilities),
-                **_figures(result, methodcaller("item", row)),
-            }
-            for row, (files, _) in enumerate(result.counted)
-        ],
-        "skipped": [asdict(entry) for entry in result.skipped],
-    }
-
-
-def _figures(result: FolderResult, figure: Callable[[Floats], Any]) -> ByName:
-    """Return the figure of each metric's values (cases,).
-
-    ``calibration``: voxel set -> metric -> figure, and -> ``classes`` -> label -> metric -> figure; ``segmentation``:
-    label -> metric -> figure.
-    """
-    calibration: ByName = {}
-    segmentation: ByName = {}
-    for (voxels, label, metric), values in result.columns.items():
-        if not voxels:
-            home = segmentation.setdefault(label, {})
-        else:
-            home = calibration.setdefault(voxels, {})
-            if label:
-                home = home.setdefault("classes", {}).setdefault(label, {})
-        home[metric] = figure(values)
-    return {"calibration": calibration, "segmentation": segmentation}

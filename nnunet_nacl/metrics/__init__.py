@@ -1,13 +1,19 @@
-"""Calibration, overlap and surface metrics: arrays in, numbers out."""
+"""Calibration, overlap and surface metrics: arrays in, numbers out.
+
+A case's probabilities are read once (``_channels``, ``_counting``), summed by cell and bin (``_cells``, ``_loops``) and
+put into the record (``_counts``), whose tables of each voxel set (``_tables``, ``_bins``) give the metrics of the
+registry (``_registry``), over cases with their intervals (``_estimate``).
+"""
 
 from nnunet_nacl.metrics._bins import (
-    NLL_CLIP,
     BinCounts,
+    ScoreParts,
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
     ratio,
+    split_scores,
 )
 from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._channels import (
@@ -46,12 +52,12 @@ from nnunet_nacl.metrics._registry import (
     MetricDefinition,
     measure,
 )
-from nnunet_nacl.metrics._scores import ScoreParts, split_scores
 from nnunet_nacl.metrics._settings import (
     BY_LABEL,
     CORE_PROBABILITY,
     LABEL_FREE,
     MARGIN_MM,
+    NLL_CLIP,
     THRESHOLDS,
     VOXEL_SETS,
     Settings,

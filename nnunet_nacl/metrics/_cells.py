@@ -56,10 +56,13 @@ _UNSURE_TO = 0.9
 class CellSums:
     """The sums of a case by cell, over C channels.
 
+    The sum of p over a voxel set, or over what the segmentation has, is that of some cells, over all bins:
+    ``channels[:, cells, :, CONFIDENCE].sum((1, 2))``.
+
     Attributes:
         channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability.
         rests: the same of 1 − p of each region; 0 for classes, whose other classes are the rest.
-        missed: (C, thresholds + 1) voxels of the structure by how many thresholds their p reaches.
+        reached: (C, thresholds + 1) voxels of the structure by how many thresholds their p reaches.
         highest: (2, C) the largest p, of all voxels and of those that are not ignored.
         unsure: (C,) unsure voxels.
     """
@@ -74,7 +77,7 @@ class CellSums:
         self._first = meaning.activation.first_structure
         self.channels = np.zeros(shape)
         self.rests = np.zeros(shape)
-        self.missed = np.zeros((meaning.num_channels, THRESHOLDS.size + 1), np.int64)
+        self.reached = np.zeros((meaning.num_channels, THRESHOLDS.size + 1), np.int64)
         self.highest = np.zeros((2, meaning.num_channels))
         self.unsure = np.zeros(meaning.num_channels, np.int64)
         # In the dtype that p is stored in, so that k/M lies on an edge; 1 − p is not rounded to it
@@ -113,7 +116,7 @@ class CellSums:
         # How many thresholds p reaches, by its odds, in the precision of the file; count_reached makes it exact
         odds = np.log(hits / (1 - hits))
         guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
-        count_reached(hits, guesses, THRESHOLDS, self.missed[channel])
+        count_reached(hits, guesses, THRESHOLDS, self.reached[channel])
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
         """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""
@@ -125,7 +128,7 @@ class CellSums:
             sums=self._structure_sums(_COUNTED, self.highest[1]),
             voxels=of_structures[:, _HIT].sum(1),
             found=of_structures[:, _HIT & _SEGMENTED].sum(1),
-            missed=self.missed[self._first :][:, :-1].cumsum(1),
+            missed=self.reached[self._first :][:, :-1].cumsum(1),
         )
         case = Counts(
             structures=tuple(self._meaning.structures),

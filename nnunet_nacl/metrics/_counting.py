@@ -87,16 +87,16 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
     del near
     p_0_at = {part.start: p for _, part, p in background}
     argmax = GivenLabels(segmentation, meaning, case.channels.dtype)
-    takers = [argmax]
+    rules = [argmax]
     if case.thresholds is not None:
-        takers.append(GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds))
+        rules.append(GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds))
     for channel, part, p in chain(background, blocks):
-        for taker in takers:
-            taker.add(channel, part, p)
+        for rule in rules:
+            rule.add(channel, part, p)
         of_class = _cells({SEGMENTED: segmentation[part] == channel, HIT: truth[part] == channel})
         sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
-        takers[-1].check(case.channels.name)
+        rules[-1].check(case.channels.name)
     if np.array_equal(argmax.label, segmentation):
         return sums, sums
     # The argmax is known only now, after the pass

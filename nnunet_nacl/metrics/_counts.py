@@ -13,7 +13,7 @@ from nnunet_nacl.metrics._overlap import dice_of_sizes
 from nnunet_nacl.metrics._registry import measure
 from nnunet_nacl.metrics._settings import VOXEL_SETS, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
-from nnunet_nacl.typing import ByName, Floats, Numbers
+from nnunet_nacl.typing import ByName, Floats
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Counts:
         return each_column(lambda column: column if column.ndim == 1 else column[:, number], sums)
 
     @property
-    def by_structure(self) -> dict[Structure, Numbers]:
+    def by_structure(self) -> dict[Structure, dict[str, float]]:
         """Segmentation metrics by label or region; means over cases with a value."""
         means = {
             metric: mean_of_known(values.T) for metric, values in self.segmentation_metrics.items()

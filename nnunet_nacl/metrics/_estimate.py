@@ -108,7 +108,7 @@ class Estimate:
         return float(self.resampled(np.ones((1, len(self.patients))))[0])
 
     @cached_property
-    def drawn(self) -> Floats:
+    def resampled_values(self) -> Floats:
         """The values over resamples of the patients: (resamples,)."""
         return self.resampled(case_weights(self.patients))
 
@@ -131,7 +131,7 @@ class Estimate:
 
         Resamples without a value, which have no voxels, are left out.
         """
-        known = self.drawn[~np.isnan(self.drawn)]
+        known = self.resampled_values[~np.isnan(self.resampled_values)]
         if self.num_known < 2 or known.size == 0:
             return np.nan, np.nan
         low, high = np.percentile(known, _PERCENTILES)

@@ -84,9 +84,11 @@ Structure = int | Region
 class LabelMeaning:
     """The meaning of a data set's labels and of the channels of its probabilities.
 
-    ``known`` is every label but the ignore label, and what regions write, ``regions`` the labels of each region in the
-    order of the channels (None for classes), ``written`` the label that each region writes to a segmentation
-    (``regions_class_order``), and ``labels`` those of ``dataset.json``, by name.
+    Attributes:
+        known: every label but the ignore label, and what regions write.
+        regions: the labels of each region, in the order of the channels; None for classes.
+        written: the label that each region writes to a segmentation, ``regions_class_order``; empty if unknown.
+        labels: those of ``dataset.json``, by name.
     """
 
     known: tuple[int, ...]

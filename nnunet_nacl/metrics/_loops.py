@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bins import NLL_CLIP
+from nnunet_nacl.metrics._settings import NLL_CLIP
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 Bytes = NDArray[np.uint8]

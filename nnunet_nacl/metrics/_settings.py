@@ -26,7 +26,9 @@ ODDS_STEPS = 20
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / ODDS_STEPS)])
 """Thresholds of masks whose missed voxels are counted: 0, then 8e-7 to 1 − 8e-7, in steps of 5 % in the odds."""
 MOST_BINS = 1000
-"""Each case keeps its tables: with this many bins, a voxel set of a few classes takes some megabytes."""
+"""Half precision has 2048 numbers from 1/2 to 1: of many more bins, edges that are rounded to it would coincide."""
+NLL_CLIP = float(np.finfo(np.float32).eps)
+"""Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 
 
 @dataclass(frozen=True)

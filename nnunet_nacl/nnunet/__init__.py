@@ -1,4 +1,10 @@
-"""nnU-Net's files: their names, what they hold, and how they are read and written."""
+"""nnU-Net's files: their names, what they hold, and how they are read and written.
+
+``_names`` is about folders, cases and trainers, ``_data_set`` about a data set's JSON files, ``_cases`` about the cases
+of training and validation, ``_checkpoint`` and ``_model`` about a trained network. What nnU-Net predicted
+(``_predictions``) is read by its own readers (``_reader``, ``_geometry``, ``_probabilities``), and has a model and a
+calibration (``_provenance``). ``hooks`` reaches into nnU-Net's classes.
+"""
 
 from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,
@@ -11,14 +17,12 @@ from nnunet_nacl.nnunet._cases import (
     raw_cases,
     training_image,
 )
+from nnunet_nacl.nnunet._checkpoint import CHECKPOINTS, allowed_in_checkpoints, read_checkpoint
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._model import (
-    CHECKPOINTS,
     PreprocessedCases,
-    allowed_in_checkpoints,
     build_predictor,
     cases_to_predict,
-    read_checkpoint,
     save_prediction,
 )
 from nnunet_nacl.nnunet._names import (
@@ -46,7 +50,7 @@ from nnunet_nacl.nnunet._provenance import (
     Provenance,
     calibration_of,
 )
-from nnunet_nacl.nnunet._reader import LabelMap, MisplacedError, Reader
+from nnunet_nacl.nnunet._reader import LabelMap, Reader
 
 __all__ = [
     "CALIBRATED_NAME",
@@ -60,7 +64,6 @@ __all__ = [
     "DataSet",
     "LabelMap",
     "LabelledImages",
-    "MisplacedError",
     "NpzChannels",
     "PlansJson",
     "Predictions",

@@ -63,8 +63,8 @@ class CaseFiles:
         check_input(self.prediction, ": no predicted segmentation.")
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
-    def states(self) -> dict[str, FileState | None]:
-        """Return the states now of all files that it is read from, those of a TIFF's spacing too; None if missing."""
+    def states(self) -> dict[str, FileState]:
+        """Return the states now of all files that it is read from, those of a TIFF's spacing too."""
         files = {
             "prediction": self.prediction,
             "probabilities": self.probabilities,
@@ -73,7 +73,7 @@ class CaseFiles:
         if self.ground_truth is not None:
             files["ground_truth"] = self.ground_truth
             files["spacing_of_truth"] = self.ground_truth.with_suffix(".json")
-        return {what: FileState.of(file) for what, file in files.items()}
+        return {what: FileState.now(file) for what, file in files.items()}
 
     def write(
         self,
@@ -270,7 +270,7 @@ class Predictions:
         """Keep the cases with a prediction."""
         return self._filtered(lambda case: case.is_predicted)
 
-    def to_fit_to(self) -> "Predictions":
+    def for_fitting(self) -> "Predictions":
         """Keep the cases with prediction and ground truth; if none has both, those with a prediction.
 
         A ValueError for the validation of fold ``all``.

@@ -79,7 +79,7 @@ def choose(results: Collection[FolderResult], asked: Voxels | None) -> Choice:
     """Choose from what methods have, over the voxel set that the user asks for, if any."""
     segmentation = [DICE]
     if all(result.settings.surface for result in results):
-        in_mm = all(result.origin.reader != "NaturalImage2DIO" for result in results)
+        in_mm = all(result.counting.reader != "NaturalImage2DIO" for result in results)
         segmentation.append(Metric("HD95" if in_mm else "HD95_voxels"))
     scores = []
     if all(result.has_scores() for result in results):

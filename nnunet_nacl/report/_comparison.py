@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import NEARLY_ALL, FolderResult
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
@@ -84,16 +84,16 @@ class Comparison:
     def calibrated(self) -> dict[str, str]:
         """Method -> how it was calibrated, such as ``temperature``, if its folder of predictions has that record."""
         found = {
-            name: calibration_of(result.origin.pred_folders[0])
+            name: calibration_of(result.folders("prediction")[0])
             for name, result in self.results.items()
         }
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
     @cached_property
-    def file_states(self) -> dict[str, dict[str, dict[str, FileState | None]]]:
+    def file_states(self) -> dict[str, dict[str, dict[str, FileState]]]:
         """Case -> method -> the states of its files when they were evaluated."""
         return {
-            case: {name: result.counted[row][1] for name, result in self.results.items()}
+            case: {name: result.counted[row].states for name, result in self.results.items()}
             for row, case in enumerate(self.cases)
         }
 
@@ -281,6 +281,11 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
     if 0 < len(without) < len(results):
         notes.append(
             f"HD95 is left out: it was not measured (--no_surface) for {', '.join(without)}."
+        )
+    if wide := [name for name, result in results.items() if "near" in result.notes]:
+        notes.append(
+            f"Near is more than {100 * NEARLY_ALL:g} % of the image for {', '.join(wide)}: there, the ECE counts the "
+            "easy background, too."
         )
     if lost := next(iter(results.values())).meaning.note_on_overlap:
         notes.append(f"{lost} Dice and HD95 are those of the label map.")

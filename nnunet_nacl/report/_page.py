@@ -2,29 +2,26 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
 from markupsafe import Markup
 from tqdm import tqdm
 
 from nnunet_nacl import metrics
-from nnunet_nacl.evaluation import NEARLY_ALL
 from nnunet_nacl.files import check_output
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.report import _reliability, _slices, _tables, plots
+from nnunet_nacl.report import _first_screen, _layers, _reliability, _tables, plots
 from nnunet_nacl.report._choice import voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of
+from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report.plots import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
 
-_ALL_NAMED = 4
-"""Up to so many methods have a sentence each on the first screen; of more, see ``Section.named``."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 
@@ -34,13 +31,11 @@ class PageParts:
 
     Attributes:
         template: its path in nnunet_nacl.
-        of_data_set: makes the additions to a data set's section, the template's ``section.more``.
-        of_all: makes the additions to the page, the template's ``more_of_all``.
+        content: what this template uses besides, by name.
     """
 
     template: str = "report/templates/report.html.j2"
-    of_data_set: Callable[[Comparison], object] = lambda _: None
-    of_all: Callable[[Sequence[Comparison]], object] = lambda _: None
+    content: Mapping[str, object] = field(default_factory=dict)
 
 
 def is_page(file: Path) -> bool:
@@ -70,18 +65,19 @@ def write_report(
     parts = parts or PageParts()
     comparisons = comparisons_of(results)
     sections = [
-        Section(f"d{number}", comparison, file.parent, images, parts.of_data_set(comparison))
+        Section(f"d{number}", comparison, file.parent, images)
         for number, comparison in enumerate(comparisons, start=1)
     ]
     content = {
         "sections": sections,
-        "more_of_all": parts.of_all(comparisons),
+        "comparisons": comparisons,
+        "first_screen": _first_screen,
         "metrics": metrics,
         "tables": _tables,
         "plots": plots,
-        "slices": _slices,
+        "layers": _layers,
         "limits": _reliability,
-        "nearly_all": NEARLY_ALL,
+        **parts.content,
     }
     with tqdm(desc="drawing", unit=" plots") as progress:
 
@@ -93,13 +89,7 @@ def write_report(
 
         filters = {
             "voxels": voxels_text,
-            "number": _tables.number_text,
             "percent": lambda share: f"{100 * share:g}",
-            "p": _tables.p_text,
-            "cases": lambda number: "1 case" if number == 1 else f"{number} cases",
-            "exact": _tables.exact,
-            "csv": _tables.to_csv,
-            "latex": _tables.to_latex,
             "drawn": drawn,
             "color": label_color,
         }
@@ -115,66 +105,19 @@ class Section:
         comparison: of the methods on the data set.
         page_folder: where the page will lie.
         images: folder of the images, if not nnU-Net's.
-        more: additions of ``PageParts``.
     """
 
     id: str
     comparison: Comparison
     page_folder: Path
     images: Path | None
-    more: object
-
-    @cached_property
-    def named(self) -> list[str]:
-        """The methods with a sentence on the first screen: of many, the baseline, the calibrated and the best ones.
-
-        The best are those by each metric that judges calibration.
-        """
-        comparison = self.comparison
-        judging = comparison.choice.judging
-        names = [name for name in comparison.names if name not in comparison.finds_nothing]
-        names = comparison.orders[judging[0]].names or names
-        if len(names) > _ALL_NAMED:
-            best = {name for one in judging for name in comparison.orders[one].names[:1]}
-            kept = best | {comparison.names[0], *comparison.calibrated}
-            names = [name for name in names if name in kept]
-        return names
-
-    @cached_property
-    def assessed(self) -> list[_reliability.Reliability]:
-        """The reliability of all methods that find something, the named ones first."""
-        of_methods = self.comparison.reliability[self.comparison.choice.main]
-        names = dict.fromkeys([*self.named, *of_methods])
-        return [
-            of_methods[name]
-            for name in names
-            if name not in self.comparison.finds_nothing
-            and not np.isnan(of_methods[name].pooled["ECE"])
-        ]
-
-    @cached_property
-    def changes(self) -> dict[str, dict[str, list[str]]]:
-        """Method -> ``better`` and ``worse`` -> metrics that judge calibration in which it differs significantly.
-
-        Without errors over voxels that labels choose: a lower one may be of a model that is not sure enough.
-        """
-        changes: dict[str, dict[str, list[str]]] = {
-            name: {"better": [], "worse": []} for name in self.comparison.names[1:]
-        }
-        judging = self.comparison.choice.judging
-        for metric in (one for one in judging if one.voxels not in metrics.BY_LABEL):
-            for name, gap in self.comparison.differences[metric].items():
-                if gap.is_significant():
-                    is_better = (gap.value > 0) == metric.definition.higher_is_better
-                    changes[name]["better" if is_better else "worse"].append(metric.title)
-        return changes
 
     @cached_property
     def reviews(self) -> dict[str, str]:
         """Method -> the address of its review's page."""
         reviews = {}
         for name, result in self.comparison.results.items():
-            page = result.origin.pred_folders[0] / "review.html"
+            page = result.folders("prediction")[0] / "review.html"
             if page.is_file():
                 reviews[name] = quote(Path(os.path.relpath(page, self.page_folder)).as_posix())
         return reviews
@@ -183,13 +126,13 @@ class Section:
     def cases(self) -> dict[str, ByName]:
         """Case that is shown -> its id, title, reliability diagrams, and pictures."""
         cases = {}
-        for number, (case, title) in enumerate(_slices.chosen_cases(self.comparison).items(), 1):
+        for number, (case, title) in enumerate(chosen_cases(self.comparison).items(), 1):
             alone = self.comparison.of_case(case)
             cases[case] = {
                 "id": f"{self.id}-case-{number}",
                 "title": title,
                 "curves": plots.reliability_panels(alone, overlaid=True, title=case),
-                "pictures": _slices.case_pictures(self.comparison, case, self.images),
+                "pictures": _layers.case_pictures(self.comparison, case, self.images),
             }
         return cases
 
@@ -200,8 +143,8 @@ class Section:
         for name, result in self.comparison.results.items():
             values = {
                 "calibration": self.comparison.calibrated.get(name, "no record"),
-                **result.origin.settings_json(),
-                "versions": result.origin.versions,
+                **result.settings_json(),
+                "versions": result.counting.versions,
             }
             texts = {key: "none" if value is None else value for key, value in values.items()}
             settings[name] = {

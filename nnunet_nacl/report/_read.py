@@ -47,7 +47,7 @@ def read_results(
     found: dict[tuple[str, str], list[FolderResult]] = defaultdict(list)
     methods: dict[tuple[str, str], Path] = {}
     for file, name, result in zip(files, given, results, strict=True):
-        truth = os.path.normpath(result.origin.folders[0].gt_folder)
+        truth = os.path.normpath(result.folders("ground_truth")[0])
         key = (dataset_in(truth) or "", name)
         method = model_in(unresolved(file)) or file
         other = methods.setdefault(key, method)
@@ -77,7 +77,7 @@ def _default_names(files: Sequence[Path], results: Sequence[FolderResult]) -> li
             name = short_name(model.name.split("__")[0])
         names.append(name.removesuffix("_calibrated"))
         # nnU-Net leaves no record of the checkpoint that predicted, so the folder's name counts, too
-        is_calibrated = names[-1] != name or calibration_of(result.origin.pred_folders[0])
+        is_calibrated = names[-1] != name or calibration_of(result.folders("prediction")[0])
         marks.append(" (calibrated)" if is_calibrated else "")
     while len({*names}) > 1:
         starts, suffixes = zip(*(name.rpartition("_")[::2] for name in names), strict=True)

@@ -18,7 +18,7 @@ from nnunet_nacl.metrics import (
     ratio,
     split_scores,
 )
-from nnunet_nacl.typing import Floats, Mask, Numbers
+from nnunet_nacl.typing import ByName, Floats, Mask
 
 # Our choices that make a verdict; the page states them
 FAINT = 0.001
@@ -101,7 +101,7 @@ class Reliability:
     structures: Sequence[str]
 
     @cached_property
-    def pooled(self) -> Numbers:
+    def pooled(self) -> ByName:
         """The metrics of all cases' voxels together."""
         return measure(self.tables.sum())
 

@@ -1,4 +1,4 @@
-"""The cases that the page shows, and their slices as every method sees them: read, and drawn as layers."""
+"""The cases that the page shows, and slices of them as every method sees them, of the files that were evaluated."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -6,29 +6,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import FileState
 from nnunet_nacl.nnunet import LabelMap, NpzChannels, Reader, first_channel, training_image
-from nnunet_nacl.pictures import LABEL_COLORS, Picture, png, reduction, window_around
+from nnunet_nacl.pictures import window_around
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.typing import ByName, Floats, Labels, Singles
+from nnunet_nacl.typing import Floats, Labels, Singles
 
-SURE = 0.9
-"""Voxels that a method gets wrong with this confidence or more are marked."""
-LOWEST_CONFIDENCE = 0.3
-"""From here to 1, each confidence has its own color."""
-_STEPS = 32
-CONFIDENCE_COLORS: list[tuple[int, ...]] = [
-    *map(tuple, matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True).tolist())
-]
-"""From unsure (dark) to sure (bright)."""
 IGNORED = -1
 """Voxels with the ignore label."""
-_OPACITY = 165  # of 255, of labels over the image
-_WRONG = (255, 45, 45, 255)
 _NUM_SLICES = 6  # of each case, and the one with the largest structures
 
 
@@ -85,11 +73,11 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     """
     states = comparison.file_states[case]
     baseline = comparison.names[0]  # the others' ground truth, labels and reader are the same
-    origin = comparison.results[baseline].origin
-    reader = Reader(origin.reader)
+    counting = comparison.results[baseline].counting
+    reader = Reader(counting.reader)
     truth_file = _file(states[baseline]["ground_truth"])
     truth, geometry = reader.read_labels(truth_file)
-    truth[truth > max(origin.meaning.known)] = IGNORED  # the ignore label is above all others
+    truth[truth > max(counting.meaning.known)] = IGNORED  # the ignore label is above all others
     areas = (truth > 0).sum((1, 2))
     numbers = [len(truth) // 2]
     if areas.any():
@@ -105,7 +93,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         except Exception as error:  # noqa: BLE001, PERF203 - a damaged file makes the readers raise nearly anything
             missing.append(f"{name}: {error}")
         else:
-            confidence = origin.meaning.activation.lowest_confidence(p)
+            confidence = counting.meaning.activation.lowest_confidence(p)
             methods[name] = (predicted.labels[numbers], confidence)
             if predicted.geometry.known:  # the place that the evaluation took the case to have
                 geometry = predicted.geometry
@@ -118,7 +106,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
             file = first_channel(images or beside, case, truth_file)
         place = LabelMap(truth, geometry)
-        whole = reader.read_gray(file, place, ignore_geometry=origin.settings.ignore_geometry)
+        whole = reader.read_gray(file, place, ignore_geometry=counting.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")
@@ -145,64 +133,11 @@ def _probabilities(file: Path, numbers: list[int]) -> Singles:
     return np.array(p)
 
 
-def _file(state: FileState | None) -> Path:
+def _file(state: FileState) -> Path:
     """Return the path of a file that is still the one that was evaluated."""
-    assert state is not None
     file = Path(state.path)
     if state.has_changed:
         raise ValueError(
             f"{file} has changed since it was evaluated; run nnunet_nacl evaluate again."
         )
     return file
-
-
-def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByName:
-    """Draw a case, read as ``read_slices`` does, and list what cannot be shown; raises nothing.
-
-    Without ground truth there are no slices. ``first`` is the slice that is shown first, ``num_slices`` are the case's.
-    """
-    try:
-        data = read_slices(comparison, case, images)
-    except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
-        return {"problems": [f"pictures: {error}"], "slices": []}
-    return {
-        "problems": data.missing,
-        "slices": [slice_layers(data, row) for row in range(len(data.numbers))],
-        "first": int((data.ground_truth > 0).sum((1, 2)).argmax()),
-        "num_slices": data.num_slices,
-    }
-
-
-def slice_layers(data: Slices, row: int) -> ByName:
-    """Draw a slice: its number from 1, the image with the ground truth's outlines, layers as ``data:`` addresses.
-
-    ``methods`` has the layers of each, and the share of voxels of which it is sure and wrong.
-    """
-    counted = data.ground_truth[row] != IGNORED
-    truth = np.where(counted, data.ground_truth[row], 0)
-    every = slice(None, None, reduction(truth.shape))
-    small = (every, every)
-    methods = {}
-    for name, (segmentations, confidences) in data.methods.items():
-        segmentation = segmentations[row]
-        confidence = confidences[row]
-        wrong = (segmentation != truth) & counted & (confidence >= SURE)
-        steps = np.interp(confidence, [LOWEST_CONFIDENCE, 1], [0, _STEPS - 1]).round()
-        shown = np.where(wrong, _STEPS, steps)[small]
-        methods[name] = {
-            "segmentation": _label_layer(segmentation[small]),
-            "confidence": png(shown, [*CONFIDENCE_COLORS, _WRONG]),
-            "share_wrong": float(wrong.mean()),
-        }
-    return {
-        "number": data.numbers[row] + 1,
-        "aspect": data.aspect,
-        "picture": Picture.of(truth, None if data.image is None else data.image[row]),
-        "ground_truth": _label_layer(truth[small]),
-        "methods": methods,
-    }
-
-
-def _label_layer(labels: Labels) -> str:
-    colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
-    return png(np.where(labels > 0, (labels - 1) % len(LABEL_COLORS) + 1, 0), colors)

@@ -18,9 +18,9 @@ from nnunet_nacl.report._statistics import LEVEL
 _BOLD = "Bold: significantly better than all others on these cases."
 _STAR = f"*: p is below {LEVEL:g}, and value, interval and test point in one direction."
 _INTERVALS = "In parentheses: 95 % bootstrap intervals."
-_EXPECTED = (
-    "If perfectly calibrated: what the same probabilities would score on labels drawn from them."
-)
+_CALIBRATED = "if perfectly calibrated"
+_EXPECTED = f"{_CALIBRATED.capitalize()}: what the same probabilities would score on labels drawn from them."
+_ARROWS = " ↑↓"
 _LATEX = str.maketrans(
     {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
@@ -48,7 +48,7 @@ def p_text(p: float) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, NaN where not defined, with its interval and p-value, if any; ``is_short``: these are not shown.
+    """A number, NaN where not defined, with its interval and p-value, if any.
 
     ``is_significant`` as ``Difference.is_significant``: a low p alone can belong to a test that contradicts the number.
     """
@@ -60,7 +60,6 @@ class Cell:
     signed: bool = False
     is_significant: bool = False
     is_bold: bool = False
-    is_short: bool = False
 
     @property
     def value(self) -> str:
@@ -70,14 +69,14 @@ class Cell:
 
     @property
     def details(self) -> str:
-        """``(0.800 to 0.824), p = 0.012``, as far as they are known and shown."""
+        """``(0.800 to 0.824), p = 0.012``, as far as they are known."""
         found = []
         if not np.isnan(self.interval[0]):
             ends = (number_text(end, self.digits, signed=self.signed) for end in self.interval)
             found.append(f"({' to '.join(ends)})")
         if not np.isnan(self.p):
             found.append(p_text(self.p))
-        return "" if self.is_short else ", ".join(found)
+        return ", ".join(found)
 
     def __str__(self) -> str:
         return f"{self.value} {self.details}".rstrip()
@@ -105,6 +104,18 @@ class Table:
         return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
     @property
+    def heads(self) -> list[str]:
+        """The columns' heads on a page: of a value if perfectly calibrated, not the metric beside it again."""
+        heads = []
+        before = ""
+        for head in self.columns:
+            repeats = head == f"{before.removesuffix(' ↓')} {_CALIBRATED}"
+            shown = _CALIBRATED if repeats else head
+            heads.append(re.sub(" ([↑↓]|perfectly)", "\N{NO-BREAK SPACE}\\1", shown))
+            before = head
+        return heads
+
+    @property
     def legend(self) -> str:
         """What bold, stars and parentheses mean, as far as there are any."""
         cells = [cell for cells in self.columns.values() for cell in cells]
@@ -126,14 +137,14 @@ class Table:
         return pd.DataFrame(self.columns, pd.Index(self.rows, name=self.index), dtype=object)
 
     def values(self) -> pd.DataFrame:
-        """Return the unrounded numbers; ends of intervals and p-values, if shown, have columns of their own."""
+        """Return the unrounded numbers; ends of intervals and p-values, if known, have columns of their own."""
         found = []
         for head, cells in self.columns.items():
-            title = head.rstrip(" ↑↓")
+            title = head.rstrip(_ARROWS)
             numbers = [(cell.number, *cell.interval, cell.p) for cell in cells]
             titles = [title, f"{title} low", f"{title} high", f"{title} p"]
             own = pd.DataFrame(numbers, self.frame.index, titles, dtype=np.float64)
-            is_shown = own.notna().any() & (not any(cell.is_short for cell in cells))
+            is_shown = own.notna().any()
             is_shown[title] = True
             found.append(own.loc[:, is_shown])
         return pd.concat(found, axis=1)
@@ -283,15 +294,13 @@ def structures_table(comparison: Comparison) -> Table:
     error = comparison.choice.error
     columns = {}
     for metric, values in comparison.by_structure.items():
-        head, arrow = metric.head.rsplit(maxsplit=1)
-        title = f"class {head}" if metric.voxels else head
-        for name in values:
-            columns[f"{title} {name} {arrow}"] = column(
-                values[name], digits=metric.definition.digits
-            )
+        title = f"class {metric.head}" if metric == error else metric.head
+        for name in comparison.names:
+            numbers = column(values[name], digits=metric.definition.digits)
+            columns[f"{title.rstrip(_ARROWS)} {name}"] = numbers
     pooled = " of all cases together" if error.definition.is_pooled(error.voxels) else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(error.voxels)}{pooled}."
-    rows = list(values.index)
+    rows = list(comparison.by_structure[error].index)
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 
@@ -374,7 +383,9 @@ def table_text(
         raise ValueError(
             f"format: csv holds one table; got {len(made)} data sets. Give the summaries of one."
         )
-    style: dict[str, Any] = {"is_short": not intervals}
+    style: dict[str, Any] = {}
+    if not intervals:
+        style = {"interval": (np.nan, np.nan), "p": np.nan}
     if digits is not None:
         style["digits"] = digits
     texts = []

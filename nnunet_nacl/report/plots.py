@@ -111,28 +111,31 @@ def legend_below(ax: Axes, gap: float = 0.17, *, of: Axes | None = None, **style
 
 
 def draw_panels(panels: Sequence[Panel]) -> Figure:
-    """Draw panels in rows of three, each as high as its legend needs."""
+    """Draw panels in rows of three, all as high as the one that needs most room."""
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     with matplotlib.rc_context(_STYLE):
         figure = Figure(layout="constrained")
         below = 0.0
         for number, panel in enumerate(panels, start=1):
-            drawn = len(figure.axes)
+            num_before = len(figure.axes)
             panel(ax=figure.add_subplot(rows, columns, number))
-            legends = [ax.get_legend() for ax in figure.axes[drawn:]]
-            labels = [
-                text.get_text() for legend in legends if legend for text in legend.get_texts()
-            ]
-            height = 0.8 * (len(legends) - 1)
-            if figure.axes[drawn].name == "polar":
-                height += 0.27  # names around the circle
-            if labels:
-                lines = "\n".join(labels).split("\n")
-                height += 0.17 * len(lines) / legend_columns(labels) + 0.3
-            below = max(below, height)
+            below = max(below, _height_below(figure.axes[num_before:]))
         figure.set_size_inches(_SIZE * columns, (_SIZE + below) * rows)
     return figure
+
+
+def _height_below(panel: Sequence[Axes]) -> float:
+    """Return the height in inches of what a panel has below its square: further axes, names around it, a legend."""
+    height = 0.8 * (len(panel) - 1)
+    if panel[0].name == "polar":
+        height += 0.27
+    legends = [legend for ax in panel if (legend := ax.get_legend())]
+    labels = [text.get_text() for legend in legends for text in legend.get_texts()]
+    if labels:
+        lines = "\n".join(labels).split("\n")
+        height += 0.17 * len(lines) / legend_columns(labels) + 0.3
+    return height
 
 
 def save_plot(figure: Figure, file: Path) -> None:

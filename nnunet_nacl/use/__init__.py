@@ -1,10 +1,15 @@
-"""Uses of confidences: cases to look at, volumes, guarantees, other segmentations, maps."""
+"""Uses of confidences: cases to look at, volumes, guarantees, other segmentations, maps.
+
+A review (``_review``) counts cases, ranks their structures (``_ranking``), shows slices (``_doubtful_slices``) and with
+ground truth judges what it predicted (``_judgement``). A fit to cases with ground truth (``_review_fit``, of each
+structure ``_structure_fit``) gives bounds and intervals to it, and thresholds (``_conformal``) to ``_decode``.
+"""
 
 from nnunet_nacl.use._conformal import TooFewCasesError, fit_dice, fit_volume, recall_threshold
-from nnunet_nacl.use._fit import ReviewFit, fit_review
+from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._review import review_folder
-from nnunet_nacl.use._thresholds import decode_folder
+from nnunet_nacl.use._review_fit import ReviewFit, fit_review
 
 __all__ = [
     "ReviewFit",

@@ -1,6 +1,6 @@
 """Review a folder of predictions: count its cases, rank them, and judge them if there is ground truth."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,23 +14,22 @@ from nnunet_nacl import __version__
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
-from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice, ratio, region_of
+from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice, region_of
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.typing import ByName, Floats, Labels
-from nnunet_nacl.use._doubt import FULL_DOUBT, DoubtfulSlice, doubtful_slices
-from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._structures import (
-    StructureFit,
+from nnunet_nacl.typing import ByName, Labels
+from nnunet_nacl.use._doubtful_slices import FULL_DOUBT, DoubtfulSlice, doubtful_slices
+from nnunet_nacl.use._judgement import (
     ignored_text,
     judge_structures,
     judgement_table,
     outcomes_of,
-    predicted_columns,
     rows_of,
-    true_columns,
 )
+from nnunet_nacl.use._ranking import ranked_cases, ranked_structures
+from nnunet_nacl.use._review_fit import ReviewFit
+from nnunet_nacl.use._structure_fit import StructureFit
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -38,8 +37,6 @@ if TYPE_CHECKING:  # takes half a second to import, which worker processes need 
 _FORMAT = "review of nnunet_nacl"
 _NUM_LISTED = 10  # cases in the terminal
 _NUM_SLICES = 3  # of each case on the page
-_LOW_DICE = 0.5
-_LIKELY = 0.1  # from this probability on, a structure that is not segmented may be there
 _MAY_DIFFER: ByName = {
     **dict.fromkeys(("trainer", "plans", "configuration", "decoded")),
     "calibration": [],
@@ -110,9 +107,9 @@ def review_folder(
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     data_set = predictions.data_set
+    data_set.check_regions()
     file = Path(output or predictions.home / "review.csv")
     page = None if html is None else Path(html)
-    data_set.check_regions()
     described = file.with_suffix(".json")
     # The default list replaces that of an earlier review
     replaces = overwrite
@@ -124,40 +121,29 @@ def review_folder(
     if page is not None:
         check_output(page, overwrite=overwrite)
     opened_members = _open_members(members, predictions)
+    fits: dict[str, StructureFit] = {}
     fit_notes = [
         "Trust is the Dice to expect. 'nnunet_nacl review fit' learns by how much it is off."
     ]
-    review_fit = None
     if fit is not None:
         review_fit = ReviewFit.read(fit)
+        fits = review_fit.structures
         fit_notes = review_fit.check(predictions)
     counted = count_for_review(
-        predictions,
-        output=None if output is None else file,
-        num_processes=num_processes,
+        predictions, output=None if output is None else file, num_processes=num_processes
     )
     views: dict[str, _View] = {}
     if members or page is not None:
-        views, failed = each_case(
-            {case.name: case for case, _ in counted.counted},
-            partial(
-                _view,
-                data_set=data_set,
-                members=opened_members,
-                images=None if images is None else Path(images).resolve(),
-                slices=0 if page is None else _NUM_SLICES,
-            ),
-            doing="drawing",
-            num_processes=num_processes,
+        view = partial(
+            _view,
+            data_set=data_set,
+            members=opened_members,
+            images=None if images is None else Path(images).resolve(),
+            slices=0 if page is None else _NUM_SLICES,
         )
-        check_any_used(views, failed)
-        rows = [row for row, case in enumerate(counted.cases) if case in views]
-        counted = replace(counted.take(rows), skipped=[*counted.skipped, *failed])
-    fits = review_fit.structures if review_fit else {}
-    agreement = np.full((len(counted.cases), len(counted.meaning.structures)), np.nan)
-    if views:
-        agreement = np.array([views[case].agreement for case in counted.cases])
-    table = ranked_structures(counted, fits, agreement)
+        views, counted = _view_all(counted, predictions, view, num_processes)
+    agreements = {case: one.agreement for case, one in views.items()}
+    table = ranked_structures(counted, fits, agreements)
     outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
     review = Review(
         table=table,
@@ -167,7 +153,7 @@ def review_folder(
         notes=[*_notes(counted, table), *fit_notes],
         file=file,
     )
-    _write_list(review, outcomes, review_fit)
+    _write_list(review, outcomes, fit)
     if page is not None:
         _write_page(page, review, views, data_set.meaning, predictions.home.resolve())
     return review
@@ -201,6 +187,24 @@ class _View(NamedTuple):
     agreement: tuple[float, ...]
     slices: list[DoubtfulSlice]
     problem: str | None
+
+
+def _view_all(
+    counted: FolderResult,
+    predictions: Predictions,
+    view: Callable[[CaseFiles], _View],
+    num_processes: int,
+) -> tuple[dict[str, _View], FolderResult]:
+    """View the cases; also returns the result with those alone that could be viewed."""
+    views, failed = each_case(
+        {name: predictions.by_name[name] for name in counted.cases},
+        view,
+        doing="drawing",
+        num_processes=num_processes,
+    )
+    check_any_used(views, failed)
+    rows = [row for row, case in enumerate(counted.cases) if case in views]
+    return views, replace(counted.take(rows), skipped=[*counted.skipped, *failed])
 
 
 def _view(
@@ -273,7 +277,7 @@ def _write_page(
     write_page(file, "use/templates/review.html.j2", content)
 
 
-def _write_list(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | None) -> None:
+def _write_list(review: Review, outcomes: "DataFrame | None", fit: str | Path | None) -> None:
     """Write the list and, beside it, the judgements with the predictions and truth that they compare."""
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
@@ -281,7 +285,7 @@ def _write_list(review: Review, outcomes: "DataFrame | None", fit: ReviewFit | N
     content = {
         "format": _FORMAT,
         "version": __version__,
-        "fit": None if fit is None else str(fit.file),
+        "fit": None if fit is None else str(fit),
         "judgements": review.judgements,
         "judged": [] if outcomes is None else rows_of(outcomes),
         "notes": review.notes,
@@ -304,77 +308,3 @@ def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -
         confusion = confusion_matrix(*pair, meaning.ignored + 1)
         found.append([dice(confusion, region_of(one)) for one in meaning.structures])
     return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())
-
-
-def ranked_structures(
-    counted: FolderResult,
-    fits: Mapping[str, StructureFit],
-    agreement: Floats,
-) -> "DataFrame":
-    """List each structure of each case in the order of trust; ``agreement`` of members is (cases, structures)."""
-    from pandas import DataFrame, concat
-
-    tables = []
-    for number, name in enumerate(counted.meaning.names):
-        counts = counted.counts.of_structure(number)
-        sums = counts.sums
-        doubt = counts.doubt
-        voxel_ml = counts.voxel_ml
-        predicted = predicted_columns(sums, voxel_ml, fits.get(name, StructureFit()))
-        fitted = predicted["fitted_dice"]
-        columns = {
-            "case": counted.cases,
-            "structure": name,
-            "predicted_dice": sums.predicted_dice,
-            **predicted,
-            "segmented_ml": voxel_ml * sums.segmented,
-            "max_probability": sums.max_probability,
-            "mean_error": ratio(doubt.errors, doubt.near),
-            "mean_entropy": ratio(doubt.entropy, doubt.near),
-            "unsure_ml": voxel_ml * doubt.unsure,
-            "agreement": agreement[:, number],
-            **true_columns(counts.truth, voxel_ml),
-            "trust": np.where(np.isnan(fitted), sums.dice_to_expect, fitted),
-        }
-        tables.append(DataFrame(columns))
-    table = concat(tables).sort_values(
-        ["trust", "predicted_dice", "volume_ml", "case", "structure"],
-        ascending=[True, True, False, True, True],
-        ignore_index=True,
-    )
-    table["reasons"] = list(map(_reasons, rows_of(table)))
-    table["rank"] = table.groupby("structure").cumcount() + 1
-    return table
-
-
-def _reasons(row: ByName) -> list[str]:
-    """List the reasons to look at a structure."""
-    if row["segmented_ml"] == 0:
-        if row["max_probability"] < _LIKELY:
-            return []
-        return [
-            f"nothing is segmented, though the structure's probability reaches {row['max_probability']:.2f}"
-        ]
-    reasons = []
-    if row["trust"] < _LOW_DICE:
-        reasons.append(
-            f"the {'predicted' if row['fitted_dice'] is None else 'fitted'} Dice is below {_LOW_DICE:g}"
-        )
-    low = row["volume_low_ml"]
-    high = row["volume_high_ml"]
-    if low is not None and not low <= row["segmented_ml"] <= high:
-        side = "below" if row["segmented_ml"] < low else "above"
-        reasons.append(f"the segmented volume is {side} the interval of the expected volume")
-    return reasons
-
-
-def ranked_cases(table: "DataFrame") -> dict[str, list[ByName]]:
-    """Return the rows of each case, the structure with the lowest rank first; None where nothing is known.
-
-    Cases are in the order of their lowest rank, ties in the order of their mean rank.
-    """
-    ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
-    cases: dict[str, list[ByName]] = {name: [] for name in ranks.index}
-    for row in rows_of(table.sort_values("rank", kind="stable")):
-        cases[row["case"]].append(row)
-    return cases

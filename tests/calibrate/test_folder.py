@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax as softmax_along
 
 from nnunet_nacl.calibrate import AS_TRAINED, Fit, Temperature, apply_folder, calibrate_folder
-from nnunet_nacl.calibrate._apply import _logits
+from nnunet_nacl.calibrate._folder import _logits
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import NLL_CLIP, Activation
@@ -238,6 +238,23 @@ def test_what_float16_rounds_to_0(tmp_path: Path) -> None:
         p = np.stack([probabilities(folders[1].parent / "applied", name) for name in other_names])
         nll = -np.log(np.take_along_axis(p, y[:, None], 1).clip(NLL_CLIP)).sum() / (y > 0).sum()
         assert nll == pytest.approx(fit.tried["temperature"].NLL, rel=0.01)
+
+
+def test_a_model_that_sees_nothing_has_no_ece_near(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No p of the foreground is above 0.05, so no voxel is near; in the file, NaN is null."""
+    z, y = drawn_logits(0.2)
+    truth, predicted = logits_folder(
+        tmp_path, np.float32, z + np.array([9, 0, 0])[:, None, None, None], y, [*NAMES, "g", "h"], 1
+    )
+    assert main(["calibrate", str(truth), str(predicted), "-o", str(tmp_path / "fit.json")]) == 0
+    assert "nan" in capfd.readouterr().out
+    assert json.loads((tmp_path / "fit.json").read_text())["tried"]["temperature"]["ECE"] is None
+    fit = Fit.read(tmp_path / "fit.json")
+    for score in fit.tried.values():
+        assert np.isnan([score.ECE, score.over_confidence]).all()
+        assert np.isfinite([score.NLL, *score.NLL_change, score.Dice]).all()
+    fit.write(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "fit.json").read_bytes()
 
 
 @pytest.mark.parametrize("voxels", [20, 380])

@@ -19,7 +19,8 @@ from nnunet_nacl.calibrate import (
     compare,
 )
 from nnunet_nacl.calibrate._methods import penalized_nll
-from nnunet_nacl.calibrate._trials import Trials, calibrated_logits, judge, nll_of_cases, try_methods
+from nnunet_nacl.calibrate._score import judge, nll_of_cases
+from nnunet_nacl.calibrate._trials import Trials, calibrated_logits, try_methods
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Provenance
 from nnunet_nacl.patients import split_cases

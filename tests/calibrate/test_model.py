@@ -152,9 +152,9 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(copy: Copy, monkey
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for step in ("save_prediction", "whole_file"):  # the latter writes the checkpoint
+    for step in ("_model.save_prediction", "_fold.whole_file"):  # the latter writes the checkpoint
         with monkeypatch.context() as patch:
-            patch.setattr(f"nnunet_nacl.calibrate._fold.{step}", stopped)
+            patch.setattr(f"nnunet_nacl.calibrate.{step}", stopped)
             with pytest.raises(KeyboardInterrupt):
                 calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
         assert files_of(copy.model) == earlier
@@ -180,7 +180,7 @@ def test_a_fold_that_fails_does_not_keep_the_next_from_being_calibrated(
     command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "--disable_tta", "-f", "0", "1", "1"]
     command += ["--method", "temperature"]
     with monkeypatch.context() as patch:
-        patch.setattr("nnunet_nacl.calibrate._fold.try_methods", out_of_memory)
+        patch.setattr("nnunet_nacl.calibrate._model.try_methods", out_of_memory)
         assert main(command) == 1
     assert "fold 1 was not calibrated: CUDA out of memory" in capfd.readouterr().err
     assert main(command) == 1
@@ -276,7 +276,7 @@ def test_unseen_cases(copy: Copy, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     calibrate_model(copy.model, ["all"], images=images, gt_folder=labels, overwrite=True)
 
 
-def test_folds_of_few_cases_share_a_temperature(copy: Copy) -> None:
+def test_folds_of_few_cases_share_a_temperature(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fitted to the cases of all folds, each as the fold predicts it that has not seen it."""
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
     splits = [{"train": CASES[3:], "val": CASES[:3]}, {"train": CASES[:3], "val": CASES[3:]}]
@@ -294,8 +294,13 @@ def test_folds_of_few_cases_share_a_temperature(copy: Copy) -> None:
         assert sorted(file.stem for file in folder.glob("*.npz")) == names
     splits = [{"train": CASES[4:], "val": CASES[:2]}, {"train": CASES[4:], "val": CASES[2:4]}]
     (copy.preprocessed / "splits_final.json").write_text(json.dumps(splits))
-    with pytest.raises(ValueError, match=r"^a calibration needs at least 5 cases .*; 4 of 4 have one"):
-        calibrate(copy.model, 0, 1, overwrite=True)
+    monkeypatch.setattr(FeatureReader, "features", lambda *_: pytest.fail("before any work"))
+    for by_patient, message in (
+        (False, "^a calibration needs at least 5 cases .*; 4 of 4 have one"),
+        ("x", "by_patient"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(copy.model, 0, 1, by_patient=by_patient, overwrite=True)
 
 
 def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:

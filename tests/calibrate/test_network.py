@@ -12,7 +12,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from nnunet_nacl.calibrate import Head, Sample, _features, _head
 from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
 from nnunet_nacl.calibrate._fold import TrainedFold
-from nnunet_nacl.calibrate._trials import judge
+from nnunet_nacl.calibrate._score import judge
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint
 from tests.calibrate.conftest import Copy, open_fold, rewrite
 from tests.conftest import TRAINER_OF_REGIONS

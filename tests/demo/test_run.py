@@ -32,7 +32,7 @@ def test_what_follows_a_step_that_was_done_anew_is_done_anew(tmp_path: Path, mon
         assert environment["nnUNet_raw"] == str(raw.parent)
         assert str(raw.parent) not in os.environ.values()
 
-    monkeypatch.setattr(_run, "run_command", start)
+    monkeypatch.setattr("nnunet_nacl.paper.experiments._run.run_command", start)
     for commands in ([], ["nnUNetv2_predict", "nnunet_nacl", "nnUNetv2_predict"]):
         _run._train_and_calibrate(tmp_path, "cpu", "NACL")
         assert started == commands

@@ -54,7 +54,6 @@ def test_bad_settings(name: str, value: object) -> None:
 
 SPACING = (2.0, 1.0, 0.5)
 SHAPE = (5, 9, 11)
-DIAGONAL = np.sqrt(8**2 + 8**2 + 5**2)
 
 
 def segmented(ground_truth: np.ndarray, prediction: np.ndarray, **options: object) -> dict[object, dict[str, float]]:
@@ -63,35 +62,31 @@ def segmented(ground_truth: np.ndarray, prediction: np.ndarray, **options: objec
     return evaluate_case(p, ground_truth, prediction, spacing_mm=SPACING, settings=settings, **options).by_structure
 
 
-@pytest.fixture
-def cubes() -> tuple[np.ndarray, np.ndarray]:
-    """Label 1 in the ground truth, shifted by one voxel (1 mm) in the prediction; no label 2."""
+def test_distances() -> None:
+    """Label 1 is shifted by one voxel (1 mm) in the prediction; there is no label 2."""
     ground_truth = np.zeros(SHAPE, int)
     ground_truth[1:4, 2:6, 3:8] = 1
-    return ground_truth, np.roll(ground_truth, 1, axis=1)
-
-
-def test_distances(cubes: tuple[np.ndarray, np.ndarray]) -> None:
-    found = segmented(*cubes)[1]
-    in_mm, in_voxels = (surface_metrics(*(mask == 1 for mask in cubes), step, 1) for step in (SPACING, (1, 1, 1)))
+    prediction = np.roll(ground_truth, 1, axis=1)
+    found, absent = segmented(ground_truth, prediction).values()
+    masks = ground_truth == 1, prediction == 1
+    in_mm, in_voxels = (surface_metrics(*masks, step, 1) for step in (SPACING, (1, 1, 1)))
     expected = {"HD95": in_mm[0], "HD95_voxels": in_voxels[0], "ASSD": in_mm[1], "ASSD_voxels": in_voxels[1]}
     expected |= {"NSD": 1, "Missed": 0, "Dice": 0.75}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert found["HD95"] == 1
-    absent = segmented(*cubes)[2]
     assert absent.pop("Spurious") == 0
     assert all(np.isnan(value) for value in absent.values())
-
-
-def test_missed_and_spurious_count_as_the_diagonal(cubes: tuple[np.ndarray, np.ndarray]) -> None:
-    ground_truth, prediction = cubes
+    ignored = np.where(ground_truth != prediction, 3, ground_truth)  # voxels that are in no mask
+    found = segmented(ignored, prediction, ignore_label=3)[1]
+    assert (found["Dice"], found["HD95"], found["NSD"]) == (1, 0, 1)
+    # Missed and spurious ones count as the diagonal
     missed = segmented(ground_truth, np.zeros_like(ground_truth))[1]
     spurious = segmented(ground_truth, 2 * prediction)[2]
     assert (missed["Missed"], spurious["Spurious"]) == (1, 1)
     assert np.isnan([missed["Spurious"], spurious["Missed"]]).all()
     for found in (missed, spurious):
         assert (found["Dice"], found["NSD"]) == (0, 0)
-        assert found["HD95"] == found["ASSD"] == pytest.approx(DIAGONAL)
+        assert found["HD95"] == found["ASSD"] == pytest.approx(np.sqrt(8**2 + 8**2 + 5**2))
         assert found["HD95_voxels"] == pytest.approx(np.sqrt(4**2 + 8**2 + 10**2))
 
 
@@ -112,10 +107,3 @@ def test_a_border_to_ignored_voxels_is_no_surface() -> None:
     found = evaluate_case(p, hidden, ignore_label=2, settings=measured).by_structure[1]
     assert found["Dice"] == 1
     assert np.isnan([found[name] for name in ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")]).all()
-
-
-def test_ignored_voxels_are_in_no_mask(cubes: tuple[np.ndarray, np.ndarray]) -> None:
-    ground_truth, prediction = cubes
-    differ = ground_truth != prediction
-    found = segmented(np.where(differ, 3, ground_truth), prediction, ignore_label=3)[1]
-    assert (found["Dice"], found["HD95"], found["NSD"]) == (1, 0, 1)

@@ -10,7 +10,7 @@ from nnunetv2.evaluation.evaluate_predictions import compute_metrics
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult, _result, evaluate
+from nnunet_nacl.evaluation import FolderResult, _summary, evaluate
 from nnunet_nacl.metrics import Counts, Settings, evaluate_case, expected_calibration_error, measure
 from nnunet_nacl.nnunet import Predictions, model_folder
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
@@ -46,18 +46,12 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert summary["skipped"] == []
     assert summary["settings"]["labels"] == LABELS
     assert set(summary["segmentation"]["foreground_mean"]) >= {"Dice", "HD95", "ASSD", "NSD"}
-    run_evaluate(folders, "--no_surface")
-    assert "HD95" not in summary_of(folders)["segmentation"]["foreground_mean"]
-
-
-def test_cases_in_long_form(folders: Folders) -> None:
-    run_evaluate(folders)
+    # Cases in long form
     with (folders[1] / "calibration_cases.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["case", "voxels", "class", "metric", "value"]
     found = {(row["case"], row["voxels"], row["class"], row["metric"]): float(row["value"]) for row in rows}
     assert len(found) == len(rows)
-    summary = summary_of(folders)
     for case in summary["metric_per_case"]:
         for voxels, figures in case["calibration"].items():
             assert ("ECE_expected" in figures) == ("CECE_expected" in figures) == (voxels in {"foreground", "union"})
@@ -67,13 +61,15 @@ def test_cases_in_long_form(folders: Folders) -> None:
                 assert found[case["case"], voxels, label, "ECE"] == figures["classes"][label]["ECE"]
         for label in ("1", "2"):
             assert found[case["case"], "", label, "HD95"] == case["segmentation"][label]["HD95"]
+    run_evaluate(folders, "--no_surface")
+    assert "HD95" not in summary_of(folders)["segmentation"]["foreground_mean"]
 
 
 def test_dice_equals_nnunets(folders: Folders) -> None:
     result = evaluate(Predictions.of_folder(*folders))
     per_class = {1: [], 2: []}
-    for row, (case, _) in enumerate(result.counted):
-        peer = compute_metrics(str(case.ground_truth), str(case.prediction), SimpleITKIO(), [1, 2])
+    for row, case in enumerate(result.counted):
+        peer = compute_metrics(*(str(case.file(one)) for one in ("ground_truth", "prediction")), SimpleITKIO(), [1, 2])
         for label in (1, 2):
             assert result.values("Dice", label=label)[row] == peer["metrics"][label]["Dice"]
             per_class[label].append(peer["metrics"][label]["Dice"])
@@ -88,7 +84,7 @@ def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_sco
     assert after.estimate("ECE", "foreground").value == before.estimate("ECE", "foreground").value
     assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
     assert np.isnan(measure(after.counts.calibration["image"], scores=True)["NLL_per_foreground"][-1])
-    summary = _result.summary_of(after)
+    summary = _summary.summary_of(after)
     assert summary["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
     assert math.isnan(summary["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
 
@@ -138,7 +134,7 @@ def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     # a case that the fold should have validated on, and has not
     assert [entry.case for entry in evaluate_folds(0, validated=["abc", ""]).skipped] == ["c"]
     both = evaluate_folds(0, 1, validated=["ab", "c"])
-    assert [files.probabilities.parents[1].name for files, _ in both.counted] == ["fold_0", "fold_0", "fold_1"]
+    assert [case.file("probabilities").parents[1].name for case in both.counted] == ["fold_0", "fold_0", "fold_1"]
     assert (model / "calibration_folds_0_1_summary.json").is_file()
     for fold in (0, 1):
         folder = model / f"fold_{fold}"

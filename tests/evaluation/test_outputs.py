@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.evaluation import Origin, _folder, count_for_review, evaluate, read_result
-from nnunet_nacl.evaluation._result import summary_of
+from nnunet_nacl.evaluation import count_for_review, evaluate, read_result
+from nnunet_nacl.evaluation._record import read_record, write_record
+from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, content, run_evaluate
 from tests.generated import LABELS, write_model
 
@@ -78,10 +80,29 @@ def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.C
     record = folders[1] / "calibration" / "case_2.npz"
     record.write_bytes(record.read_bytes()[:-30])
     assert evaluated_again(folders, capsys, "--bins", 10) == 1
+    (folders[1] / DECODED_NAME).write_text(
+        '{"metric": "a", "alpha": null, "cases": {"case_0": {"thresholds": [1, 1]}}}'
+    )
+    assert run_evaluate(folders, "--bins", 10) == 1  # it is counted with these thresholds, which did not make it
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "x.json")], ids=["default", "another summary"])
+def test_predictions_move_with_their_records(
+    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, output: tuple[str, ...]
+) -> None:
+    """They may be evaluated by a relative path or through a link, and further changes are seen."""
+    monkeypatch.chdir(folders[1])
+    assert evaluated_again((folders[0], Path()), capsys, *output) == 3
+    Path("../link").symlink_to(folders[1])
+    assert evaluated_again((folders[0], Path("../link")), capsys) == 3 * bool(output)
     moved = folders[1].rename(folders[1].with_name("moved"))
-    assert len(read_result(moved / SUMMARY).cases) == 3
-    assert evaluated_again((folders[0], moved), capsys, "--bins", 10) == 0
-    assert {file.prediction.parent for file, _ in read_result(moved / SUMMARY).counted} == {moved}
+    summary = moved / (output[1] if output else SUMMARY)
+    result = read_result(summary)
+    assert (result.folders("prediction"), result.stale_cases()) == ([moved], [])
+    assert evaluated_again((folders[0], moved), capsys) == 0
+    (moved / "case_0.npz").touch()
+    assert read_result(summary).stale_cases() == ["case_0"]
+    assert evaluated_again((folders[0], moved), capsys) == 1
 
 
 def test_voxels_that_change_in_place_of_what_is_only_called_gz(
@@ -172,7 +193,7 @@ def test_a_summary_beside_other_files_of_the_cases_names(
     output = home / "a_summary.json"
     assert evaluated_again(folders, capsys, "-o", output) == 3
     result = read_result(output)
-    assert {files.prediction.parent for files, _ in result.counted} == {folders[1]}
+    assert result.folders("prediction") == [folders[1]]
     assert result.stale_cases() == []
 
 
@@ -190,20 +211,6 @@ def test_a_wrong_folder_of_ground_truth_replaces_nothing(
     assert content(folders[1] / SUMMARY) == before
 
 
-def test_another_way_of_counting_keeps_nothing(
-    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting = _folder.COUNTING
-    monkeypatch.setattr(_folder, "COUNTING", 1)
-    monkeypatch.setattr(Origin.__init__, "__defaults__", (1,))
-    run_evaluate(folders)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"another version counted it. Run nnunet_nacl evaluate again"):
-        read_result(folders[1] / SUMMARY)
-    assert evaluated_again(folders, capsys) == 3
-    assert read_result(folders[1] / SUMMARY).origin.counting == counting
-
-
 def test_a_summary_of_records_that_were_counted_otherwise_since(tmp_path: Path) -> None:
     """The folds of a model together, in another way than one of them by itself."""
     model, preprocessed = write_model(tmp_path, ["a", "b"])
@@ -215,22 +222,29 @@ def test_a_summary_of_records_that_were_counted_otherwise_since(tmp_path: Path) 
     assert (both.cases, both.settings.num_bins) == (["a", "b"], 10)
 
 
-def test_a_damaged_record_and_a_summary_of_an_earlier_version(folders: Folders) -> None:
+def test_what_cannot_be_read_is_counted_again(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """Records of another version, damaged or missing ones, and a summary of an earlier version."""
     result = evaluate(Predictions.of_folder(*folders), Settings(surface=True))
-    again = read_result(folders[1] / SUMMARY)
+    summary, file = folders[1] / SUMMARY, folders[1] / "calibration" / "case_1.npz"
+    again = read_result(summary)
     assert json.dumps(summary_of(again)) == json.dumps(summary_of(result))
-    assert again.origin == result.origin
-    (folders[1] / "calibration" / "case_1.npz").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"case_1\.npz cannot be read as a record of nnunet_nacl: "):
-        read_result(folders[1] / SUMMARY)
-    (folders[1] / "calibration" / "case_1.npz").unlink()
-    with pytest.raises(FileNotFoundError, match=r"case_1\.npz does not exist"):
-        read_result(folders[1] / SUMMARY)
-    written = json.loads((folders[1] / SUMMARY).read_text())
+    assert again.counting == result.counting
+    case, counts, counting = read_record(file)
+    for spoil, message in (
+        (lambda: write_record(file, case, counts, replace(counting, counting=1)), "again: another version counted it"),
+        (lambda: file.write_bytes(b"damaged"), r"case_1\.npz cannot be read as a record of this version"),
+        (file.unlink, r"case_1\.npz does not exist"),
+    ):
+        spoil()
+        with pytest.raises((FileNotFoundError, ValueError), match=message):
+            read_result(summary)
+        assert evaluated_again(folders, capsys) == 1
+        assert read_record(file)[2] == counting
+    written = json.loads(summary.read_text())
     del written["metric_per_case"][0]["record_file"]
-    (folders[1] / SUMMARY).write_text(json.dumps(written))
+    summary.write_text(json.dumps(written))
     with pytest.raises(ValueError, match=r"was written by another version of nnunet_nacl: run nnunet_nacl evaluate"):
-        read_result(folders[1] / SUMMARY)
+        read_result(summary)
 
 
 def wait_until(fulfilled: Callable[[], bool], seconds: float) -> None:
@@ -243,11 +257,11 @@ def wait_until(fulfilled: Callable[[], bool], seconds: float) -> None:
 SLOW = """import sys, time
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import _folder
-class Slow(_folder._Counting):
+class Slow(_folder._CaseCounter):
     def count(self, files):
         files.name == "case_2" and time.sleep(3600)
         return super().count(files)
-_folder._Counting = Slow
+_folder._CaseCounter = Slow
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, _result, evaluate, format_table, read_result
+from nnunet_nacl.evaluation import FolderResult, _summary, evaluate, format_table, read_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
@@ -16,8 +16,9 @@ from tests.generated import overlapping_case, read, true_dice, write_overlapping
 from tests.report.generated import make_result
 
 
-def test_summary(folders: Folders) -> None:
-    assert run_evaluate(folders) == 0
+def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
+    """Pooled over near and image, means over cases elsewhere, each with its interval."""
+    result = evaluate(Predictions.of_folder(*folders))
     summary = summary_of(folders)
     sums = [case["calibration"]["image"] for case in summary["metric_per_case"]]
     expected = sum(one["NLL_sum"] for one in sums) / sum(one["foreground_voxels"] for one in sums)
@@ -25,12 +26,6 @@ def test_summary(folders: Folders) -> None:
     by_authors = evaluate(Predictions.of_folder(*folders), Settings(protocol="authors"))
     assert "NLL_per_foreground" not in by_authors.pooled("image")
     assert np.isnan(by_authors.estimate("NLL_per_foreground", "image").value)
-
-
-def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
-    """Pooled over near and image, means over cases elsewhere, each with its interval."""
-    result = evaluate(Predictions.of_folder(*folders))
-    summary = summary_of(folders)
     for voxels in ("near", "image"):
         estimate = result.estimate("ECE", voxels)
         assert estimate.value == pytest.approx(summary["pooled"][voxels]["ECE"], rel=1e-12)
@@ -85,9 +80,9 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
         results.append(evaluate(Predictions.of_folder(gt_folder, folder)))
     merged = FolderResult.merged(results)
     assert (merged.cases, merged.skipped) == (["case_0", "case_1", "case_2"], [])
-    assert [pair.pred_folder for pair in merged.origin.folders] == [str(first), str(second)]
+    assert merged.folders("prediction") == [first, second]
     for part in ("mean", "pooled", "interval", "segmentation"):
-        assert json.dumps(_result.summary_of(merged)[part]) == json.dumps(_result.summary_of(whole)[part])
+        assert json.dumps(_summary.summary_of(merged)[part]) == json.dumps(_summary.summary_of(whole)[part])
     measured = evaluate(Predictions.of_folder(gt_folder, second), Settings(surface=True))
     for parts in ([results[0], measured], [measured, results[0]]):  # surfaces are left out unless all have them
         mixed = FolderResult.merged(parts)

@@ -19,6 +19,7 @@ Make = Callable[..., SegmentationLoss]
 LOSSES: dict[str, Make] = {
     "CE": losses.CrossEntropyLoss,
     "FL": losses.FocalLoss,
+    "FL with a root": lambda **shared: losses.FocalLoss(gamma=0.5, **shared),  # whose slope at certainty is infinite
     "ECP": losses.ECPLoss,
     "LS": losses.LabelSmoothingLoss,
     "SVLS": lambda **shared: losses.SVLSLoss(sigma=0.7, kernel_size=5, **shared),
@@ -249,7 +250,7 @@ def test_a_logit_of_minus_infinity(name: str, regions: bool) -> None:
     logits, target = draw(regions=regions)
     logits[0, 1, 2, 3] = -math.inf
     target[0, 1 if regions else 0, 2, 3] = 0
-    takes_it = not regions and name in {"CE", "FL", "FLSD", "DualFL", "FCL", "NACL softmax sum"}
+    takes_it = not regions and name in {"CE", "FL", "FL with a root", "FLSD", "DualFL", "FCL", "NACL softmax sum"}
     assert torch.isfinite(make(name, regions=regions)(logits, target)) == takes_it
 
 

@@ -127,14 +127,6 @@ def test_labels_that_are_no_whole_numbers(wrong: float) -> None:
             evaluate_case(p, *arguments)
 
 
-def test_regions_of_which_neither_holds_the_other() -> None:
-    """The Dice is that of the label map, which cannot hold both: nnU-Net's."""
-    y = np.array([[0, 1, 3, 2]])
-    p = np.where(np.stack([np.isin(y, region) for region in ((1, 3), (2, 3))]), 0.9, 0.1)
-    of_labels = evaluate_case(p, y, np.array([[0, 1, 2, 2]]), regions=[(1, 3), (2, 3)])
-    assert [metrics["Dice"] for metrics in of_labels.by_structure.values()] == pytest.approx([2 / 3, 1])
-
-
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [0, 2, 1]])
 def test_regions_of_a_perfect_model_have_a_dice_of_1_or_are_refused(order: list[int]) -> None:
     """MONAI gives the regions of BraTS as TC, WT, ET; a smaller one before a larger one would be written over."""

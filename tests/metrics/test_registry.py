@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation._result import summary_of
+from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,

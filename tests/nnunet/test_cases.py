@@ -61,27 +61,29 @@ def write_raw(folder: Path, images: list[str], labels: list[str], **content: obj
     return folder
 
 
-def found_in(folder: Path) -> dict[str, list[str]]:
-    _, cases = raw_cases(folder.name)
-    return {name: [file.name for file in (*case.images, case.labels)] for name, case in cases.items()}
-
-
 @pytest.fixture
 def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("nnUNet_raw", str(tmp_path / "raw"))
     return tmp_path / "raw"
 
 
-def test_modality_is_the_older_name_of_channel_names(raw: Path) -> None:
-    images = ["a_0000.nii.gz", "a_0001.nii.gz"]
-    folder = write_raw(raw / "Dataset1005_A", images, ["a.nii.gz"], modality={"0": "T1", "1": "T2"})
-    assert found_in(folder) == {"a": ["a_0000.nii.gz", "a_0001.nii.gz", "a.nii.gz"]}
-
-
-def test_several_channels_in_a_file(raw: Path) -> None:
-    colors = {"channel_names": {"0": "R", "1": "G", "2": "B"}}
-    folder = write_raw(raw / "Dataset005_A", ["a_0000.png", "b_0000.png"], ["a.png", "b.png"], **colors)
-    assert found_in(folder) == {"a": ["a_0000.png", "a.png"], "b": ["b_0000.png", "b.png"]}
+@pytest.mark.parametrize(
+    ("images", "labels", "content", "expected"),
+    [
+        (["a_0000.nii.gz", "a_0001.nii.gz"], ["a.nii.gz"], {"modality": {"0": "T1", "1": "T2"}},  # its older name
+         {"a": ["a_0000.nii.gz", "a_0001.nii.gz", "a.nii.gz"]}),
+        (["a_0000.png", "b_0000.png"], ["a.png", "b.png"], {"channel_names": {"0": "R", "1": "G", "2": "B"}},
+         {"a": ["a_0000.png", "a.png"], "b": ["b_0000.png", "b.png"]}),
+        (["a_0000.nii.gz", "._a_0000.nii.gz"], ["a.nii.gz"], {}, {"a": ["a_0000.nii.gz", "a.nii.gz"]}),  # of macOS
+    ],
+    ids=["channels in files", "channels in a file", "hidden files"],
+)  # fmt: skip
+def test_channels(
+    raw: Path, images: list[str], labels: list[str], content: dict[str, object], expected: dict[str, list[str]]
+) -> None:
+    folder = write_raw(raw / "Dataset1005_A", images, labels, **content)
+    _, cases = raw_cases(folder.name)
+    assert {name: [file.name for file in (*case.images, case.labels)] for name, case in cases.items()} == expected
 
 
 def test_files_that_dataset_json_lists(raw: Path) -> None:
@@ -92,15 +94,9 @@ def test_files_that_dataset_json_lists(raw: Path) -> None:
     files = {"a": {"images": ["elsewhere/x_0000.nii.gz"], "label": "labelsTr/y.nii.gz"}}
     content = {**described, "channel_names": ["CT"], "dataset": files}
     (folder / "dataset.json").write_text(json.dumps(content))
-    assert found_in(folder) == {"a": ["x_0000.nii.gz", "y.nii.gz"]}
+    assert raw_cases(folder.name)[1] == {"a": ([folder / files["a"]["images"][0]], folder / files["a"]["label"])}
     label_map = Path("gt_segmentations/a.nii.gz")
     assert training_image(folder.name, label_map, "a") == folder / "elsewhere" / "x_0000.nii.gz"
-
-
-def test_files_that_macos_leaves_are_no_cases(raw: Path) -> None:
-    folder = write_raw(raw / "Dataset005_A", ["a_0000.nii.gz"], ["a.nii.gz"])
-    (folder / "imagesTr" / "._a_0000.nii.gz").write_bytes(b"")
-    assert list(raw_cases(folder.name)[1]) == ["a"]
 
 
 def predictor_of(stage: str | None) -> SimpleNamespace:

@@ -8,6 +8,7 @@ from nnunet_nacl.metrics import Activation, LabelMeaning, region_of
 from nnunet_nacl.nnunet import DataSet, PlansJson, dataset_in, model_folder, read_dataset_json
 from nnunet_nacl.nnunet._names import names_in
 
+BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
 CONTENT = {"labels": REGIONS, "file_ending": ".nii.gz", "regions_class_order": [1, 2, 3]}
 
@@ -46,6 +47,10 @@ def test_labels_of_classes(tmp_path: Path) -> None:
         ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, r"without a gap; got \(0, 3\)"),
         ({"regions_class_order": None}, "regions_class_order"),
         ({"labels": {**REGIONS, "ignore": 2}}, "the ignore label must be 4, the highest; got 2"),
+        (
+            {"labels": dict(sorted(BRATS.items()))},  # by which nnU-Net orders the channels
+            r"regions_class_order writes label 1 for ET, which has the labels 3\. .* sorting the keys",
+        ),
     ],
 )
 def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -65,33 +70,19 @@ def test_what_is_no_dataset_json(changes: dict[str, object], message: str, tmp_p
         {"background": 0, "a": [1], "b": [2]},  # classes
         {"background": 0, "a": [1, 2], "b": 2},
         {"background": 0, "nothing": [0], "a": [1, 2], "b": [2], "ignore": 3},
+        BRATS,
     ],
 )
 def test_the_labels_are_those_of_nnunet(labels: dict[str, object], tmp_path: Path) -> None:
-    order = [1, 2]
+    order = [1, 2, 3][: 3 if labels is BRATS else 2]
     nnunet = LabelManager(labels, order)
-    found = read_regions(tmp_path, labels, order)
+    file = tmp_path / "dataset.json"
+    file.write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz", "regions_class_order": order}))
+    found = DataSet.read(file)
     regions = tuple(map(region_of, nnunet.foreground_regions)) if nnunet.has_regions else None
     assert found.meaning.regions == regions
     assert found.meaning.num_channels == nnunet.num_segmentation_heads
     assert found.ignore_label == nnunet.ignore_label
-
-
-BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}
-
-
-def read_regions(tmp_path: Path, labels: dict[str, object], order: list[int]) -> DataSet:
-    file = tmp_path / "dataset.json"
-    file.write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz", "regions_class_order": order}))
-    return DataSet.read(file)
-
-
-def test_a_channel_whose_label_is_of_another_region(tmp_path: Path) -> None:
-    """As when the keys of ``labels`` were sorted, by which nnU-Net orders the channels."""
-    assert read_regions(tmp_path, BRATS, [1, 2, 3]).meaning.names == ["WT", "TC", "ET"]
-    message = r"dataset\.json: regions_class_order writes label 1 for ET, which has the labels 3\. .* sorting the keys"
-    with pytest.raises(ValueError, match=message):
-        read_regions(tmp_path, dict(sorted(BRATS.items())), [1, 2, 3])
 
 
 def test_plans_with_nan(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import SimpleITK as sitk
 
 from nnunet_nacl.files import unresolved
-from nnunet_nacl.nnunet import DECODED_NAME, Predictions, Provenance, validates_training_cases
+from nnunet_nacl.nnunet import Predictions, Provenance, validates_training_cases
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -37,8 +37,8 @@ def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"c.nii.gz does not exist: no predicted segmentation\."):
         found.cases[2].check_predicted()
     assert found.data_set.meaning.num_channels == 2
-    assert [case.name for case in found.to_fit_to().cases] == ["a", "b"]
-    assert found.cases[2].states()["probabilities"] is None
+    assert [case.name for case in found.for_fitting().cases] == ["a", "b"]
+    assert found.cases[2].states()["probabilities"].size == -1
     assert [case.name for case in Predictions.of_folder(None, folder).cases] == ["a", "b"]
 
 
@@ -174,13 +174,6 @@ def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:
     found = validation_of(model, ["all"])
     assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True), ("b", True), ("c", False)]
     assert all(map(validates_training_cases, (model[0] / "fold_all/validation", model[0] / "fold_all/a/../validation")))
-
-
-def test_decoded_folders(tmp_path: Path) -> None:
-    folder = fill(tmp_path / "pred", "a", "b")
-    mark = {"metric": "dice", "alpha": None, "cases": {"a": {"thresholds": [0.25]}}}
-    (folder / DECODED_NAME).write_text(json.dumps(mark))
-    assert [case.thresholds for case in Predictions.of_folder(None, folder).cases] == [(0.25,), None]
 
 
 @pytest.mark.parametrize(("calibration", "other", "is_alike"), [

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import FolderPair, FolderResult, Origin, write_result
-from nnunet_nacl.evaluation._folder import record_file, write_record
+from nnunet_nacl.evaluation import CountedCase, Counting, FolderResult, write_result
+from nnunet_nacl.evaluation._record import record_file, write_record
 from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
-from nnunet_nacl.nnunet import CaseFiles
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
@@ -83,7 +82,7 @@ def twice(result: FolderResult) -> FolderResult:
     """With each case as two images of a patient, such as ``case_00_1`` and ``case_00_2``."""
     double = result.take([row for row in range(len(result.cases)) for _ in range(2)])
     names = [f"{case}_{image}" for case in result.cases for image in (1, 2)]
-    renamed = [(replace(files, name=name), states) for (files, states), name in zip(double.counted, names, strict=True)]
+    renamed = [replace(case, name=name) for case, name in zip(double.counted, names, strict=True)]
     return replace(double, counted=renamed)
 
 
@@ -94,39 +93,45 @@ def with_dice(values: ArrayLike, cases: Sequence[str] = ()) -> FolderResult:
     result = make_result(cases=named, settings=DEFAULT)
     counts = replace(result.counts, segmentation_metrics={"Dice": dice}, structures=tuple(range(1, dice.shape[1] + 1)))
     names = {"background": 0, **{f"structure {label}": label for label in counts.structures}}
-    return with_origin(replace(result, counts=counts), meaning=LabelMeaning.of_names(names, None))
+    return counted_by(replace(result, counts=counts), meaning=LabelMeaning.of_names(names, None))
 
 
-def placed_in(result: FolderResult, folder: str | Path) -> FolderResult:
-    """With predictions that lie in this folder."""
-    return with_origin(result, folders=(replace(result.origin.folders[0], pred_folder=str(folder)),))
+def placed_in(result: FolderResult, folder: str | Path, of: str = "prediction") -> FolderResult:
+    """With predictions, or ground truth, that lie in this folder."""
+    counted = []
+    for case in result.counted:
+        moved = case.states[of]._replace(path=str(Path(folder) / case.file(of).name))
+        counted.append(replace(case, states=case.states | {of: moved}))
+    return replace(result, counted=counted)
 
 
-def with_origin(result: FolderResult, **changes: object) -> FolderResult:
-    return replace(result, origin=replace(result.origin, **changes))
+def counted_by(result: FolderResult, **changes: object) -> FolderResult:
+    return replace(result, counting=replace(result.counting, **changes))
 
 
 def _folder_result(
     cases: Sequence[str], found: list[Counts], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
-    kinds = ("ground_truth", "prediction", "probabilities")
     counted = []
     for name in cases:
-        files = [Path("/gone") / f"{one}_{name}.nii.gz" for one in kinds]
-        states = {kind: FileState(str(file), 1, 1) for kind, file in zip(kinds, files, strict=True)}
-        counted.append((CaseFiles(name, *files), states))
-    pair = FolderPair("labelsTs", f"predictions/{temperature}")
+        files = {
+            "ground_truth": f"labelsTs/{name}.nii.gz",
+            "prediction": f"predictions/{temperature}/{name}.nii.gz",
+            "probabilities": f"predictions/{temperature}/{name}.npz",
+        }
+        counted.append(CountedCase(name, {what: FileState(f"/gone/{file}", 1, 1) for what, file in files.items()}))
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
-    origin = Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"})
-    return FolderResult(counted, Counts.joined(found), [], origin)
+    counting = Counting(settings, meaning, "SimpleITKIO", {"nnunet-nacl": "0"})
+    return FolderResult(counted, Counts.joined(found), [], counting)
 
 
 def write_summary(result: FolderResult, summary: Path) -> None:
     """What ``evaluate`` writes, of a result without files."""
-    for row, (files, _) in enumerate(result.counted):
-        write_record(result.take([row]), record_file(files, summary))
-    write_result(result, summary)
+    for row, case in enumerate(result.counted):
+        file = record_file(case.file("prediction"), case.name, summary)
+        write_record(file, case, result.counts.take([row]), result.counting)
+    write_result(result, summary, summary)
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

@@ -9,10 +9,10 @@ import pytest
 import nnunet_nacl.paper.report as paper_report
 from nnunet_nacl import report
 from nnunet_nacl.case_loop import Skipped
-from nnunet_nacl.evaluation import FolderPair, FolderResult
+from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import DICE, Metric, compare_all, compare_methods
-from tests.report.generated import NAMED, make_blurred, make_result, twice, with_origin
+from tests.report.generated import NAMED, make_blurred, make_result, placed_in, twice
 
 
 def test_shared_cases() -> None:
@@ -55,7 +55,7 @@ def test_what_must_be_alike() -> None:
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
     other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3, tolerance_mm=2))
-    other = with_origin(other, folders=(FolderPair("labelsTr", "model/fold_all/validation"),))
+    other = placed_in(other, "model/fold_all/validation")
     other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare_methods({"one": one, "other": other})
     assert comparison.choice.leading == [DICE, Metric("ECE", "near")]  # the paper's protocol drops voxels

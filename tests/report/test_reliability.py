@@ -14,7 +14,7 @@ from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case, measure
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare_methods
 from tests.generated import write_folder
-from tests.report.generated import make_blurred, table_of, with_origin
+from tests.report.generated import counted_by, make_blurred, table_of
 
 
 def verdict_on(result: FolderResult) -> Any:
@@ -126,7 +126,7 @@ def test_scores_split_in_two() -> None:
 def scores(counts: Counts, meaning: LabelMeaning | None = None) -> Any:
     """The row of a single case."""
     base = make_blurred(num_cases=1)
-    result = with_origin(replace(base, counts=counts), meaning=meaning or base.meaning)
+    result = counted_by(replace(base, counts=counts), meaning=meaning or base.meaning)
     return table_of("scores", compare_methods({"one": result}), "image").values().loc["one"]
 
 

@@ -16,7 +16,8 @@ from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions, Reader
 from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, Metric, compare_methods, read_results
-from nnunet_nacl.report._slices import IGNORED, Slices, case_pictures, chosen_cases, read_slices, slice_layers
+from nnunet_nacl.report._layers import case_pictures, slice_layers
+from nnunet_nacl.report._slices import IGNORED, Slices, chosen_cases, read_slices
 from tests.generated import probabilities, write_folder
 
 
@@ -133,7 +134,7 @@ def test_the_first_slice_is_not_that_with_most_ignored_voxels(
 ) -> None:
     truth = np.array([[[IGNORED] * 3] * 2, [[0, 1, 0], [0, 0, 0]], [[2, 1, 0], [0, 0, IGNORED]]])
     data = Slices([4, 5, 6], 9, 2.0, truth, None, {}, [])
-    monkeypatch.setattr("nnunet_nacl.report._slices.read_slices", lambda *_: data)
+    monkeypatch.setattr("nnunet_nacl.report._layers.read_slices", lambda *_: data)
     assert case_pictures(read(runs["soft"]), "case_01", None)["first"] == 2
 
 

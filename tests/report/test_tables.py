@@ -12,7 +12,7 @@ from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.report import Comparison, Metric, Table, compare_all, compare_methods, table_text
 from nnunet_nacl.report._tables import FORMATS, Cell
-from tests.report.generated import NAMED, make_result, table_of, with_dice, with_origin
+from tests.report.generated import NAMED, counted_by, make_result, table_of, with_dice
 
 NAN = float("nan")
 TABLE = Table(
@@ -33,8 +33,10 @@ TABLE = Table(
 
 def shortened(**changes: object) -> Table:
     """The table without intervals and p-values."""
-    short = {head: [replace(cell, is_short=True, **changes) for cell in cells] for head, cells in TABLE.columns.items()}
-    return replace(TABLE, columns=short)
+    none = {"interval": (NAN, NAN), "p": NAN, **changes}
+    return replace(
+        TABLE, columns={head: [replace(cell, **none) for cell in cells] for head, cells in TABLE.columns.items()}
+    )
 
 
 def test_markdown() -> None:
@@ -94,7 +96,7 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     soft = results["soft"]
     assert f"| soft | {soft.estimate('Dice').value:.2f} | {soft.estimate('HD95').value:.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
-    in_pixels = {name: with_origin(result, reader="NaturalImage2DIO") for name, result in results.items()}
+    in_pixels = {name: counted_by(result, reader="NaturalImage2DIO") for name, result in results.items()}
     assert head.replace("mm", "voxels") in table_text({"Demo": in_pixels}, "ece")
     table = table_of("ece", compare_methods(results))
     assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")
@@ -126,6 +128,12 @@ def test_an_error_over_voxels_chosen_by_label_stands_beside_its_value_under_perf
         note = table_of("methods", comparison, voxels).note
         assert ("By chance up to:" in note) == (f"ECE {voxels} by chance up to" in has)
         assert ("If perfectly calibrated:" in note) == (f"ECE {voxels} if perfectly calibrated" in has)
+
+
+def test_heads_on_the_page_do_not_repeat_the_metric_beside_them(comparison: Comparison) -> None:
+    calibrated = "if\N{NO-BREAK SPACE}perfectly calibrated"
+    assert table_of("expected", comparison).heads[2:4] == ["ECE foreground\N{NO-BREAK SPACE}↓", calibrated]
+    assert f"pooled ECE {calibrated}" in table_of("scores", comparison, "union").heads  # which stands elsewhere
 
 
 def test_one_case_has_no_intervals_and_no_p() -> None:

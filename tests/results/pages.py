@@ -26,6 +26,12 @@ def stated(page: str, *figures: float | str) -> None:
         assert re.search(rf"(?<![\d.]){re.escape(written)}(?!\d)", text), f"{page}: {written}"
 
 
+def with_interval(value: float, low: float, high: float, *, digits: int = 3) -> str:
+    """A difference and its interval, as pages write them."""
+    form = f"+.{digits}f"
+    return f"{value:{form}} ({low:{form}} to {high:{form}})".replace("-", "−")
+
+
 def trained(data_set: str, steps: int, training: int = 1) -> pd.DataFrame:
     """Trainings with Adam on fold 0, by their loss."""
     return _trained(data_set, steps).query(f"training == {training}").set_index("method")

@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 
 from nnunet_nacl.metrics import Counts, evaluate_case
 from nnunet_nacl.use import TooFewCasesError, fit_dice, fit_volume, recall_threshold
-from nnunet_nacl.use._structures import StructureFit
+from nnunet_nacl.use._structure_fit import StructureFit
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
 

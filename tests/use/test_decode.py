@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
 from nnunet_nacl.use import decode_folder, fit_review, write_maps
-from nnunet_nacl.use._thresholds import _by_thresholds
+from nnunet_nacl.use._decode import _by_thresholds
 from tests.generated import STRUCTURES, change, geometry, names, probabilities, random_folder, read, write_folder
 
 
@@ -40,7 +40,6 @@ def test_for_dice(tmp_path: Path, regions: bool) -> None:
     said = decode_folder(folder, output).summary()
     structures = list(STRUCTURES[regions].items())
     assert f"Decoded 3 of 3 cases into {output}.\nThresholds, mean over cases: {structures[0][0]} 0." in said
-    assert "see nnunet_nacl calibrate" in said
     assert names(output) == names(folder) | {DECODED_NAME, "provenance.json"}
     mark = json.loads((output / DECODED_NAME).read_text())
     assert (mark["metric"], mark["alpha"]) == ("dice", None)
@@ -66,7 +65,7 @@ def test_for_dice(tmp_path: Path, regions: bool) -> None:
 
 def test_without_rankseg(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rankseg", None)
-    with pytest.raises(ImportError, match=r"pip install -e '.\[rankseg\]'"):
+    with pytest.raises(ImportError, match="rankseg"):
         decode_folder(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

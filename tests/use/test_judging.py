@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
-from nnunet_nacl.use._structures import judge_structures, judgement_table, risk_coverage_area
+from nnunet_nacl.use._judgement import judge_structures, judgement_table, risk_coverage_area
 
 FEW = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 

@@ -13,7 +13,8 @@ from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.use import fit_review, review_folder
-from nnunet_nacl.use._review import mean_pairwise_dice, ranked_cases
+from nnunet_nacl.use._ranking import ranked_cases
+from nnunet_nacl.use._review import mean_pairwise_dice
 from tests.generated import (
     ENDING,
     STRUCTURES,
@@ -133,12 +134,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases that were counted, while the test runs."""
     names = list[str]()
 
-    class Spy(_folder._Counting):
+    class Spy(_folder._CaseCounter):
         def count(self, files: CaseFiles) -> FolderResult:
             names.append(files.name)
             return super().count(files)
 
-    monkeypatch.setattr(_folder, "_Counting", Spy)
+    monkeypatch.setattr(_folder, "_CaseCounter", Spy)
     return names
 
 

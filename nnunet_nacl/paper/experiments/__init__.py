@@ -10,6 +10,7 @@ from nnunet_nacl.paper.experiments._plan import (
 )
 from nnunet_nacl.paper.experiments._report import report_experiments
 from nnunet_nacl.paper.experiments._run import (
+    carry_out,
     print_commands,
     run_command,
     run_experiments,
@@ -21,6 +22,7 @@ __all__ = [
     "Job",
     "Options",
     "add_configuration",
+    "carry_out",
     "plan_experiment",
     "plan_on_data_sets",
     "print_commands",

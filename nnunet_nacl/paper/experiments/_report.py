@@ -3,13 +3,12 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
-from nnunet_nacl.paper.experiments._plan import Experiment, Job
+from nnunet_nacl.paper.experiments._plan import Experiment
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import compare_all, write_report
-
-_Results = dict[str, dict[str, FolderResult]]  # data set -> method
 
 
 def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
@@ -30,7 +29,10 @@ def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
         options = own[0].options
         folder = options.output if len(own) > 1 else options.folder_of(own[0].data)
         test = "test_best.html" if options.checkpoint == "best" else "test.html"
-        pages = {test: _test_results(own), "validation.html": _validation_results(own)}
+        pages = {
+            test: _present_results(own, "test"),
+            "validation.html": _present_results(own, "validation"),
+        }
         for file, of_data_sets in pages.items():
             if not of_data_sets:
                 continue
@@ -47,39 +49,30 @@ def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
     return written
 
 
-def _test_results(experiments: Sequence[Experiment]) -> _Results:
-    """Read the results of test cases. Each fold is a data set: pooled, the same cases would count several times."""
-    found: _Results = defaultdict(dict)
-    for experiment in experiments:
-        best = ", best checkpoint" if experiment.options.checkpoint == "best" else ""
-        several_folds = len({job.of_fold for job in experiment.jobs}) > 1
-        for job in experiment.jobs:
-            fold = f", trained on fold {job.of_fold}" if several_folds else ""
-            if (result := _present_result(job, job.test)) is not None:
-                found[f"{experiment.data.name}{best}{fold}"][job.method] = result
-    return found
+def _present_results(
+    experiments: Sequence[Experiment], cases: Literal["test", "validation"]
+) -> dict[str, dict[str, FolderResult]]:
+    """Read the evaluations of present models, of the files as they are now: data set -> method -> result.
 
-
-def _validation_results(experiments: Sequence[Experiment]) -> _Results:
-    """Read the results of validation cases, each of one fold; methods that lack a fold are left out."""
-    found: _Results = defaultdict(dict)
+    Each fold's model predicts the same test cases, which would count several times if pooled: there, a fold is a data
+    set. Validation cases are each of one fold; methods that lack a fold are left out.
+    """
+    found: dict[str, dict[str, FolderResult]] = defaultdict(dict)
     for experiment in experiments:
         folds = {job.of_fold for job in experiment.jobs}
-        of_folds: dict[str, list[FolderResult]] = defaultdict(list)
+        parts: dict[tuple[str, str], list[FolderResult]] = defaultdict(list)
         for job in experiment.jobs:
-            if (result := _present_result(job, job.validation)) is not None:
-                of_folds[job.method].append(result)
-        for method, results in of_folds.items():
-            if len(results) == len(folds):
-                merged = FolderResult.merged(results)
-                found[f"{experiment.data.name}, validation"][method] = merged
+            folder = job.validation
+            data_set = f"{experiment.data.name}, validation"
+            if cases == "test":
+                folder = job.test
+                best = ", best checkpoint" if job.options.checkpoint == "best" else ""
+                fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
+                data_set = f"{experiment.data.name}{best}{fold}"
+            summary = folder / SUMMARY_NAME
+            if job.has_written(summary) and not (result := read_result(summary)).stale_cases():
+                parts[data_set, job.method].append(result)
+        for (data_set, method), results in parts.items():
+            if cases == "test" or len(results) == len(folds):
+                found[data_set][method] = FolderResult.merged(results)
     return found
-
-
-def _present_result(job: Job, folder: Path) -> FolderResult | None:
-    """Read the evaluation of a folder; None unless it is of the present model, and of the files as they are now."""
-    summary = folder / SUMMARY_NAME
-    if not job.has_written(summary):
-        return None
-    result = read_result(summary)
-    return None if result.stale_cases() else result

@@ -12,9 +12,10 @@ import subprocess
 import sysconfig
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -55,7 +56,12 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
             with suppress(NotImplementedError):  # of a file system without locks
                 lock.acquire(timeout=0)
-            _run(job, prefix)
+            carry_out(
+                partial(steps_left, job),
+                environment={**os.environ, **_variables(job.options), "PYTHONUNBUFFERED": "1"},
+                logs=f"{job.options.folder_of(job.data)}/logs/{job.trainer}_fold_{job.fold}_",
+                prefix=prefix,
+            )
         except Timeout:
             print(f"{prefix}another process is at it", flush=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
@@ -106,22 +112,33 @@ def _variables(options: Options) -> dict[str, str]:
     return variables
 
 
-def _run(job: Job, prefix: str) -> None:
-    environment = {**os.environ, **_variables(job.options), "PYTHONUNBUFFERED": "1"}
-    logs = job.options.folder_of(job.data) / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    while steps := steps_left(job):
+def carry_out(
+    steps_left: Callable[[], Mapping[str, Sequence[str]]],
+    *,
+    environment: Mapping[str, str],
+    logs: str,
+    prefix: str,
+) -> None:
+    """Run the first of the commands that are left, by the names of their steps, until none is left.
+
+    ``logs`` begins the files of what they print, ``prefix`` what is shown of it.
+
+    Raises:
+        RuntimeError: a command failed, or did not do its step.
+    """
+    Path(logs).parent.mkdir(parents=True, exist_ok=True)
+    while steps := steps_left():
         name, command = next(iter(steps.items()))
-        log = logs / f"{job.trainer}_fold_{job.fold}_{name}.log"
+        log = Path(f"{logs}{name}.log")
         print(f"{prefix}{name}; log: {log}", flush=True)
         start = time.monotonic()
         try:
             run_command(command, environment=environment, log=log, prefix=prefix)
         except RuntimeError:
             # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
-            if name in steps_left(job):
+            if name in steps_left():
                 raise
-        if name in steps_left(job):
+        if name in steps_left():
             raise RuntimeError(
                 f"{name} ended without an error, but did not finish all cases. Its log is {log}."
             )

@@ -32,9 +32,9 @@ _ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 _LINE: Any = {"markersize": 4, "linewidth": 1.3}
 
 
-def radar_panels(comparison: Comparison) -> list[Panel]:
-    """Return the radar plot, which has the error over ``choice.main`` where the paper's has that of the foreground."""
-    return [partial(radar, comparison)]
+def radar_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
+    """Return the radar plot of each data set; its error is over ``choice.main``, in the paper over the foreground."""
+    return [partial(radar, comparison) for comparison in comparisons]
 
 
 def radar(comparison: Comparison, ax: Axes) -> None:
@@ -103,25 +103,26 @@ def rank_heatmap(ranking: Table, ax: Axes) -> None:
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Draw a metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
     estimates = comparison.estimates[metric]
-    values = {method: estimates[method.name].value for method in study.compared(estimates)}
-    groups = list(dict.fromkeys(method.group for method in values))
+    compared = study.compared(estimates)
+    groups = list(dict.fromkeys(method.group for method in compared))
     ax, angles = polar_axes(ax, [wrapped(group, 14) for group in groups])
+    # The first values of all groups, the second ones, and so on; None where a group has fewer
     lines = list(zip_longest(*(study.groups[group] for group in groups)))
     names = [f"HP{number}" for number in range(1, 1 + len(lines))]  # the paper's
-    for name, methods in zip(names, lines, strict=True):
-        shown = ", ".join(
-            f"{method.group} {method.label}" for method in methods if method in values
-        )
-        if shown:
-            line = [values.get(method, math.nan) for method in methods]
-            label = wrapped(f"{name}: {shown}", 44, 6)
-            ax.plot(angles, [*line, line[0]], label=label, **style_of(names, name), **_LINE)
-    lowest = 0.0
+    for name, line in zip(names, lines, strict=True):
+        shown = [method for method in line if method in compared]
+        if not shown:
+            continue
+        values = [estimates[one.name].value if one in shown else math.nan for one in line]
+        listed = ", ".join(f"{method.group} {method.label}" for method in shown)
+        label = wrapped(f"{name}: {listed}", 44, 6)
+        ax.plot(angles, [*values, values[0]], label=label, **style_of(names, name), **_LINE)
     better = "in"
+    lowest = 0.0
     if metric.definition.higher_is_better:  # Dice, whose differences are small
-        known = [value for value in values.values() if not math.isnan(value)]
-        lowest = max(math.floor(10 * min(known, default=0) - 0.5) / 10, 0)
         better = "out"
+        worst = np.nan_to_num([estimates[method.name].value for method in compared], nan=1).min()
+        lowest = max(math.floor(10 * worst - 0.5) / 10, 0)
     ax.set_ylim(bottom=lowest)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.set_title(f"{metric.title} (better: {better})", pad=14)
@@ -132,35 +133,39 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     """Draw a metric against the setting, a color for each group, with 95 % intervals; no line joins names."""
     estimates = comparison.estimates[metric]
     methods = study.compared(estimates)
-    named = any(isinstance(method.value, str) for method in study.methods)
-    if not named:
+    is_named = any(isinstance(method.value, str) for method in study.methods)
+    if not is_named:
         methods.sort(key=attrgetter("value"))
-    places: dict[str, Any] = {method.label: method.value for method in methods}
-    if named:
-        places = {label: number for number, label in enumerate(places)}
+    labels = {method.value: method.label for method in methods}
+    places: dict[Any, Any] = {value: value for value in labels}
+    if is_named:
+        places = {value: number for number, value in enumerate(labels)}
     groups = list(study.groups)
     # Beside each other at a value, so that none hides another
-    apart = 0.3 * float(min(np.diff(list(places.values())), default=1)) / len(groups)
+    step = 0.3 * float(min(np.diff(list(places.values())), default=1)) / len(groups)
+    middle = (len(groups) - 1) / 2
     for number, group in enumerate(groups):
-        shift = apart * (number - (len(groups) - 1) / 2)
         own = [method for method in methods if method.group == group]
-        if own:
-            ax.errorbar(
-                [places[method.label] + shift for method in own],
-                [estimates[method.name].value for method in own],
-                yerr=np.hstack([reach(estimates[method.name]) for method in own]),
-                label=labelled(group),
-                linestyle="none" if named else "-",
-                elinewidth=0.8,
-                **style_of(groups, group),
-                **_LINE,
-            )
-    slant: Any = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if named else {}
-    ax.set_xticks(list(places.values()), [wrapped(label, 12) for label in places], **slant)
+        if not own:
+            continue
+        shown = [estimates[method.name] for method in own]
+        ax.errorbar(
+            [places[method.value] + step * (number - middle) for method in own],
+            [estimate.value for estimate in shown],
+            yerr=np.hstack([reach(estimate) for estimate in shown]),
+            label=labelled(group),
+            linestyle="none" if is_named else "-",
+            elinewidth=0.8,
+            **style_of(groups, group),
+            **_LINE,
+        )
+    slant: Any = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if is_named else {}
+    ticks = [wrapped(label, 12) for label in labels.values()]
+    ax.set_xticks(list(places.values()), ticks, **slant)
     ax.margins(0.12)
     title = f"{metric.title} (better: {'up' if metric.definition.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)
-    legend_below(ax, 0.36 if named else 0.17, ncols=2)
+    legend_below(ax, 0.36 if is_named else 0.17, ncols=2)
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
@@ -168,16 +173,16 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
     estimates = comparison.estimates[metric]
     groups = list(study.groups)
     pairs = compared_pairs(study, estimates)
+    # A positive difference: the second value is lower
     left, right = groups[::-1] if metric.definition.higher_is_better else groups
-    for number, pair in enumerate(pairs):
-        relative = relative_difference(*(estimates[method.name] for method in pair))
+    for row, (first, second) in enumerate(pairs):
+        relative = relative_difference(estimates[first.name], estimates[second.name])
         if math.isnan(relative.value):
             continue
         color = style_of(groups, right if relative.value > 0 else left)["color"]
-        ax.barh(number, relative.value, 0.6, color=color, alpha=0.85)
-        ax.errorbar(
-            relative.value, number, xerr=reach(relative), color=INK, linewidth=0.8, capsize=2
-        )
+        ax.barh(row, relative.value, 0.6, color=color, alpha=0.85)
+        interval = reach(relative)
+        ax.errorbar(relative.value, row, xerr=interval, color=INK, linewidth=0.8, capsize=2)
     ax.axvline(0, color=INK, linewidth=0.8)
     widest = max(map(abs, ax.get_xlim()))
     ax.set_xlim(-widest, widest)

@@ -1,4 +1,4 @@
-"""The paper's additions to the report: tables, plots, and parts of the page."""
+"""The paper's additions to the report: tables, plots, and what its part of the page shows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,11 +6,7 @@ from functools import partial
 
 from nnunet_nacl import report
 from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_figure
-from nnunet_nacl.paper.report._published import (
-    published_data_set,
-    published_methods,
-    published_table,
-)
+from nnunet_nacl.paper.report._published import published_table, published_tables
 from nnunet_nacl.paper.report._ranks import (
     MEAN_CASE_RANK,
     SUM_RANK,
@@ -21,10 +17,9 @@ from nnunet_nacl.paper.report._ranks import (
 from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.report import Comparison, PageParts, Table, of_each
 from nnunet_nacl.report.plots import Panel
-from nnunet_nacl.typing import ByName
 
 
-def _ranks(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
+def rankings(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
     """Rank over one or several data sets; return each ranking as a table and a heat map."""
     return [(table, partial(rank_heatmap, table)) for table in all_rankings(comparisons)]
 
@@ -37,49 +32,31 @@ TABLES = report.TABLES | {
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {
-    "radar": of_each(radar_panels),
-    "ranks": lambda comparisons: [[heatmap for _, heatmap in _ranks(comparisons)]],
+    "radar": lambda comparisons: [radar_panels(comparisons)],
+    "ranks": lambda comparisons: [[heatmap for _, heatmap in rankings(comparisons)]],
 }
 """The report's plots and the paper's, for ``write_plot``."""
 
 
 def page_parts(study: Study | None = None) -> PageParts:
     """Make the paper's parts of a page for ``write_report``; a study's plots begin each data set's section."""
-    of_data_set = partial(_of_data_set, study=study)
-    of_all = partial(_of_all, study=study)
-    return PageParts("paper/report/templates/paper.html.j2", of_data_set, of_all)
-
-
-def _of_data_set(comparison: Comparison, study: Study | None) -> ByName:
-    """Make the additions to a data set's section: a study's plots, and radar and ranks of three methods or more."""
-    several = len(comparison.names) > 2
-    additions: ByName = {
-        "study": None,
-        "radar": radar_panels(comparison) if several else [],
-        "rankings": _ranks([comparison]) if several else [],
+    content = {
+        "study": study,
+        "study_figure": study_figure,
+        "radar_panels": radar_panels,
+        "rankings": rankings,
+        "shared_methods": shared_methods,
+        "published_tables": published_tables,
     }
-    if study is not None and study.figure is not None:
-        kind, panels = study_figure(comparison, study)
-        additions |= {"study": study, "figure": kind, "panels": panels}
-    return additions
+    return PageParts("paper/report/templates/paper.html.j2", content)
 
 
-def _of_all(comparisons: Sequence[Comparison], study: Study | None) -> ByName:
-    """Make the additions to the page: rankings over several data sets, a radar plot of each, published tables."""
-    published = [
-        published_table(comparison, study)
-        for comparison in comparisons
-        if published_data_set(comparison.dataset)
-        and any(published_methods(comparison, study).values())
-    ]
-    additions: ByName = {"rankings": [], "radar": [], "published": published}
+def shared_methods(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Reduce several data sets to the methods that all of them have; none if there are fewer than two."""
     names = set.intersection(*(set(comparison.names) for comparison in comparisons))
-    if len(comparisons) > 1 and len(names) > 1:
-        shared = [
-            replace(one, results={name: own for name, own in one.results.items() if name in names})
-            for one in comparisons
-        ]
-        additions["rankings"] = _ranks(shared)
-        if len(names) > 2:
-            additions["radar"] = [panel for one in shared for panel in radar_panels(one)]
-    return additions
+    if len(comparisons) < 2 or len(names) < 2:
+        return []
+    return [
+        replace(one, results={name: own for name, own in one.results.items() if name in names})
+        for one in comparisons
+    ]

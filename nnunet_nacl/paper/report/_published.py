@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
     """
     found: dict[str, str | None] = {}
     for name, result in comparison.results.items():
-        folder = result.origin.pred_folders[0]
+        folder = result.folders("prediction")[0]
         if study is None:
             is_whole = not any(map(_NOT_THE_PAPERS.fullmatch, folder.parts))
         else:
@@ -110,6 +111,16 @@ def published_methods(comparison: Comparison, study: Study | None = None) -> dic
         is_theirs = is_whole and name not in comparison.calibrated
         found[name] = published_method(name, folder) if is_theirs else None
     return found
+
+
+def published_tables(comparisons: Sequence[Comparison], study: Study | None) -> list[Table]:
+    """Make the table of each data set of the paper that was compared with methods of the paper."""
+    return [
+        published_table(comparison, study)
+        for comparison in comparisons
+        if published_data_set(comparison.dataset)
+        and any(published_methods(comparison, study).values())
+    ]
 
 
 def published_table(comparison: Comparison, study: Study | None = None) -> Table:

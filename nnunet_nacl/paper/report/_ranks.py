@@ -107,7 +107,7 @@ def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:
     Comparisons with one ground truth, such as folds whose models predict the same test cases, share the resamples of
     its cases, even if some lack a case: (1 + resamples, cases).
     """
-    truths = [one.results[one.names[0]].origin.folders[0].gt_folder for one in comparisons]
+    truths = [one.results[one.names[0]].folders("ground_truth")[0] for one in comparisons]
     seeds = list(dict.fromkeys(truths))
     for comparison, truth in zip(comparisons, truths, strict=True):
         same = [one.cases for one, other in zip(comparisons, truths, strict=True) if other == truth]

@@ -72,9 +72,9 @@ def test_results_that_are_not_of_the_present_files_are_left_out(
     else:
         (tmp_path / "changed").touch()
         result = result_of("NACL l1")
-        files, states = result.counted[0]
-        counted = (files, {**states, "prediction": FileState(str(tmp_path / "changed"), 1, 1)})
-        write_summary(replace(result, counted=[counted, *result.counted[1:]]), summary)
+        first, *others = result.counted
+        changed = replace(first, states={**first.states, "prediction": FileState(str(tmp_path / "changed"), 1, 1)})
+        write_summary(replace(result, counted=[changed, *others]), summary)
     (page,) = report_experiments([one])
     assert "NACL l2" in page.read_text()
     assert "NACL l1" not in page.read_text()

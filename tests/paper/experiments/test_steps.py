@@ -109,8 +109,8 @@ def test_corrected_ground_truth_is_evaluated_again(job: Job) -> None:
     finish(job)
     labels = job.data.raw / "labelsTs" / "toy_a.nii.gz"
     result = make_result(cases=job.data.test_cases, settings=Settings())
-    truth = FileState.of(labels)
-    counted = [(files, states | {"ground_truth": truth}) for files, states in result.counted]
+    truth = FileState.now(labels)
+    counted = [replace(case, states=case.states | {"ground_truth": truth}) for case in result.counted]
     write_evaluated(replace(result, counted=counted), job.test / SUMMARY_NAME)
     assert steps(job) == []
     labels.write_bytes(b"\0" + labels.read_bytes()[1:])

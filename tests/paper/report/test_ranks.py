@@ -16,7 +16,7 @@ from nnunet_nacl.paper.report._figures import rank_heatmap
 from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
 from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, compare_methods
 from nnunet_nacl.report.plots import draw_panels
-from tests.report.generated import make_blurred, make_result, with_dice, with_origin
+from tests.report.generated import make_blurred, make_result, placed_in, with_dice
 
 METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
 
@@ -144,8 +144,7 @@ def test_folds_share_the_resamples_of_their_test_cases(by_patient: bool) -> None
     for fold in folds:
         np.testing.assert_array_equal(rank_methods([one, fold], SUM_RANK).values()[FIRST], first)
     elsewhere = {
-        name: with_origin(own, folders=(replace(own.origin.folders[0], gt_folder="B/labelsTs"),))
-        for name, own in methods.items()
+        name: placed_in(own, "B/labelsTs", "ground_truth") for name, own in methods.items()
     }  # other cases of the same names are drawn apart
     apart = rank_methods([one, compare_methods(elsewhere, by_patient=by_patient)], SUM_RANK).values()[FIRST]
     assert (apart != first).all()

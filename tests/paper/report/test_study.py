@@ -122,7 +122,7 @@ def test_the_caption_is_of_what_is_drawn(
 
 def test_radar_of_dice_and_error(losses: Comparison) -> None:
     figure = Figure()
-    radar_panels(losses)[0](ax=figure.add_subplot())
+    radar_panels([losses])[0](ax=figure.add_subplot())
     for line, metric in zip(figure.axes[0].lines, (DICE, NEAR), strict=True):
         values = [mean(losses, name, metric) for name in losses.names]
         assert list(line.get_ydata()) == [*values, values[0]]
@@ -177,6 +177,12 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
         ends = [segment[:, 1] for segment in lines[group][2][0].get_segments()]
         np.testing.assert_allclose(ends, [losses.estimates[metric][one.name].interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
+
+
+def test_values_that_look_alike_have_places_of_their_own(losses: Comparison) -> None:
+    study = replace(CURVES, methods=tuple(method(f"FL {value}", "FL", 10**6 + value) for value in (1, 2, 3)))
+    ((line, *_),) = (container.lines for container in draw(losses, study).containers)
+    np.testing.assert_allclose(line.get_xdata().astype(float), 10**6 + np.array([1, 2, 3]), rtol=0, atol=0.01)
 
 
 def test_arrows(losses: Comparison, runs_of_losses: dict[str, FolderResult]) -> None:

@@ -1,6 +1,6 @@
-"""The commands ``link``, ``export`` and ``demo``."""
+"""The commands ``link`` (nnU-Net finds our trainers), ``export`` (it runs what they trained) and ``demo``."""
 
-from nnunet_nacl.commands._chosen import find_device
+from nnunet_nacl.commands._arguments import find_device
 from nnunet_nacl.commands._output import MAIN_PATH
 
 

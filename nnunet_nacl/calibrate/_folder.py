@@ -57,7 +57,7 @@ def calibrate_folder(
         raise ValueError(f"method: expected {Temperature.method} for predictions; got {method!r}.")
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.data_set
-    cases = {case.name: case for case in predictions.to_fit_to().cases}
+    cases = {case.name: case for case in predictions.for_fitting().cases}
     draw = partial(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
     )

@@ -1,9 +1,9 @@
-"""From a typed function with a Google docstring to its command line.
+"""The parser of a command, made of its function's signature and docstring.
 
-Positional parameters are the command's arguments, keyword-only ones its options; an entry of ``Args:`` is the help,
-which begins with the name of the value in capitals. What several commands share is described once, in ``SHARED``; a
-parameter that is a dataclass stands for its fields, and one of the type ``CommandLine`` is all that was typed.
-An ``argparse.ArgumentError`` says that options do not go together.
+Positional parameters are the command's arguments, keyword-only ones its options. An entry of ``Args:`` is the help, and
+begins with the name of the value in capitals; without an entry it is that of ``SHARED``, which several commands have.
+A parameter that is a dataclass stands for its fields, and one of the type ``CommandLine`` is all that was typed. An
+``argparse.ArgumentError`` says that options do not go together.
 """
 
 import argparse

@@ -15,14 +15,14 @@ from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
 from nnunet_nacl.patients import cases_of_patients, shuffled, split_cases
 from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._conformal import TooFewCasesError, conformal_rank, recall_threshold
-from nnunet_nacl.use._structures import (
+from nnunet_nacl.use._judgement import (
     ALL,
-    StructureFit,
     ignored_text,
     judge_structures,
     judgement_table,
     outcomes_of,
 )
+from nnunet_nacl.use._structure_fit import StructureFit
 
 FIT_NAME = "review_fit.json"
 
@@ -79,26 +79,26 @@ class ReviewFit:
     def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
         """Raise a ValueError if the fit must not be used for a folder of predictions; return notes for users.
 
-        ``segmented`` says whether it is used for segmentations or for probabilities alone. A note warns if the folder
-        does not say how it was made.
+        ``segmented`` says whether it is used for segmentations or for probabilities alone. nnU-Net leaves no trace in a
+        folder of the checkpoint that made it: a note says for which one the fit is valid, if the model has two.
         """
+        notes = self.ignored_notes()
         fitted_to = self.provenance
         made = predictions.provenance
-        if not segmented:
+        if segmented:
+            notes = [*self.quality_notes(), *notes]
+        else:
             fitted_to = replace(fitted_to, decoded=made.decoded)
-        notes = [*(self.quality_notes() if segmented else []), *self.ignored_notes()]
-        # nnU-Net may predict with the model as trained and calibrated, which leaves no trace in a folder
-        has_both = fitted_to.has_own_fits or (
-            not fitted_to.calibration
-            and any(
-                Path(folder).with_name(FOLD_CHECKPOINT).exists() for folder in self.pred_folders
-            )
-        )
-        if not made.calibration and has_both:
-            one = "calibrated one" if fitted_to.calibration else "one as trained"
+        calibrated = [Path(folder).with_name(FOLD_CHECKPOINT) for folder in self.pred_folders]
+        valid_for = ""
+        if fitted_to.has_own_fits:
+            valid_for = "calibrated one"
+        elif not fitted_to.calibration and any(file.exists() for file in calibrated):
+            valid_for = "one as trained"
+        if valid_for and not made.calibration:
             notes.append(
                 f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
-                f"checkpoint made it: the fit is valid only for the {one}."
+                f"checkpoint made it: the fit is valid only for the {valid_for}."
             )
             fitted_to = replace(fitted_to, calibration=[])
         if mismatch := fitted_to.mismatch(made):
@@ -164,12 +164,12 @@ class ReviewFit:
 
     def summary(self) -> str:
         """Return a text: what was fitted, and how well it works on held-out cases."""
-        held_out = "Too few cases to hold some out: the quality of the fit is unknown."
+        lines = [f"Fitted to {self.size}, for a coverage of {self.coverage:g}."]
         if self.held_out:
-            lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
-            held_out = "\n".join(lines)
-        fitted = f"Fitted to {self.size}, for a coverage of {self.coverage:g}."
-        return "\n".join([fitted, held_out, *self.ignored_notes()])
+            lines += ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
+        else:
+            lines.append("Too few cases to hold some out: the quality of the fit is unknown.")
+        return "\n".join([*lines, *self.ignored_notes()])
 
 
 def fit_review(
@@ -197,7 +197,7 @@ def fit_review(
     """
     predictions.data_set.check_regions()
     file = check_output(output or predictions.home / FIT_NAME, overwrite=overwrite)
-    predicted = predictions.to_fit_to()
+    predicted = predictions.for_fitting()
     provenance = predictions.provenance
     counted = count_for_review(
         predicted, output=None if output is None else file, num_processes=num_processes

@@ -18,7 +18,7 @@ from nnunet_nacl.nnunet import (
     Predictions,
 )
 from nnunet_nacl.typing import Floats, Labels
-from nnunet_nacl.use._fit import ReviewFit
+from nnunet_nacl.use._review_fit import ReviewFit
 
 
 @dataclass(frozen=True)
@@ -73,78 +73,79 @@ def decode_folder(
     predictions = Predictions.of_folder(None, pred_folder)
     predictions.data_set.check_regions()
     meaning = predictions.data_set.meaning
-    names = meaning.names
     notes = []
-    of_names = None
+    of_structures = None
     metric = "dice"
     if fit is not None:
-        metric = "recall"
         alpha = 0.1 if alpha is None else alpha
         review_fit = ReviewFit.read(fit)
-        notes += review_fit.check(predictions, segmented=False)
-        of_names = [review_fit.recall_threshold(name, alpha) for name in names]
+        notes = review_fit.check(predictions, segmented=False)
+        of_structures = [review_fit.recall_threshold(name, alpha) for name in meaning.names]
+        metric = "recall"
     elif thresholds:
-        if unknown := set(thresholds) - set(names):
-            raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
-        for name, given in thresholds.items():
-            if not 0 < given <= 1:
-                raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {given:g}.")
-        of_names = [thresholds.get(name, 0.5) for name in names]
-        metric = "thresholds " + ", ".join(map("{} {:g}".format, names, of_names))
+        of_structures = _given_thresholds(thresholds, meaning.names)
+        metric = "thresholds " + ", ".join(map("{} {:g}".format, meaning.names, of_structures))
     else:
-        try:
-            import rankseg  # type: ignore[import-untyped]  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "For the highest expected Dice, decode needs the library rankseg: pip install -e '.[rankseg]'"
-            ) from error
-        if not predictions.is_calibrated:
-            notes.append(
-                "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
-            )
+        # Before a case is read: it is an extra
+        import rankseg  # type: ignore[import-untyped]  # noqa: F401
+
     folder = new_predictions(predictions, output, overwrite=overwrite)
     written = write_cases(
         predictions,
         folder,
         "decoded",
-        partial(_write_case, folder=folder, thresholds=of_names, data_set=predictions.data_set),
+        partial(
+            _write_case, folder=folder, thresholds=of_structures, data_set=predictions.data_set
+        ),
         num_processes=num_processes,
     )
-    cases = written.results
-    means = map(fmean, zip(*(case.thresholds for case in cases.values()), strict=True))
-    listed = ", ".join(map("{} {:.3f}".format, names, means))
-    written.notes.append(f"Thresholds, mean over cases: {listed}.")
-    shared = sum(case.shared_voxels or 0 for case in cases.values())
-    if shared:
-        winner = (
-            "most probable one" if meaning.activation.exclusive else "last in regions_class_order"
-        )
-        written.notes.append(
-            f"In {shared:,} voxels several structures reach their thresholds; the {winner} gets them."
-        )
-    if fit is not None:
-        segmentations = "Here, the segmentations hold these masks."
-        if shared:
-            segmentations = (
-                "The segmentations may miss more, since the masks overlap. To get the masks, compare probabilities "
-                f"(maps --what structures --dtype float32) with the thresholds in {DECODED_NAME}."
-            )
-        written.notes.append(
-            f"The guarantee, to miss at most {alpha:g} of a structure on average, is that of its mask p >= threshold. "
-            f"{segmentations}"
-        )
-    written.notes.extend(notes)
+    written.notes.extend([*_notes(list(written.results.values()), meaning, alpha), *notes])
     mark = {
         "metric": metric,
         "alpha": alpha,
         "fit": None if fit is None else str(fit),
         "pred_folder": str(predictions.home),
-        "structures": names,
+        "structures": meaning.names,
         "notes": written.notes,
-        "cases": {name: asdict(case) for name, case in cases.items()},
+        "cases": {name: asdict(case) for name, case in written.results.items()},
     }
     written.write_mark(DECODED_NAME, mark)
     return written
+
+
+def _given_thresholds(thresholds: Mapping[str, float], names: Sequence[str]) -> list[float]:
+    """Return the threshold of each structure, 0.5 if none is given; a ValueError for unknown names and values."""
+    if unknown := set(thresholds) - set(names):
+        raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
+    for name, given in thresholds.items():
+        if not 0 < given <= 1:
+            raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {given:g}.")
+    return [thresholds.get(name, 0.5) for name in names]
+
+
+def _notes(cases: Sequence[DecodedCase], meaning: LabelMeaning, alpha: float | None) -> list[str]:
+    """Say which thresholds were used, how often masks overlap, and what is guaranteed with an alpha."""
+    means = map(fmean, zip(*(case.thresholds for case in cases), strict=True))
+    listed = ", ".join(map("{} {:.3f}".format, meaning.names, means))
+    notes = [f"Thresholds, mean over cases: {listed}."]
+    segmentations = "Here, the segmentations hold these masks."
+    if shared := sum(case.shared_voxels or 0 for case in cases):
+        winner = "last in regions_class_order"
+        if meaning.activation.exclusive:
+            winner = "most probable one"
+        notes.append(
+            f"In {shared:,} voxels several structures reach their thresholds; the {winner} gets them."
+        )
+        segmentations = (
+            "The segmentations may miss more, since the masks overlap. To get the masks, compare probabilities "
+            f"(maps --what structures --dtype float32) with the thresholds in {DECODED_NAME}."
+        )
+    if alpha is not None:
+        notes.append(
+            f"The guarantee, to miss at most {alpha:g} of a structure on average, is that of its mask p >= threshold. "
+            f"{segmentations}"
+        )
+    return notes
 
 
 def _write_case(

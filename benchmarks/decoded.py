@@ -9,6 +9,7 @@ truth. A row is a case; Dice is its mean over structures. Rows replace those of 
 
 import json
 import os
+import platform
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from losses import identity_of, parser_of, predictions_folder, put
+from models import revision
 from nnunetv2.evaluation.evaluate_predictions import compute_metrics_on_folder2
 from nnunetv2.paths import nnUNet_raw
 
@@ -38,7 +40,12 @@ def dice(labels: Path, segmentations: Path, predictions: Path, summary: Path) ->
 def main() -> None:
     """Decode, measure, write the rows."""
     options = parser_of(__doc__).parse_args()
-    identity = {**identity_of(options), "date": time.strftime("%Y-%m-%d")}
+    identity = {
+        **identity_of(options),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "commit": revision(),
+    }
     predictions = predictions_folder(options, identity["data_set"])
     labels = Path(nnUNet_raw) / identity["data_set"] / "labelsTs"
     with tempfile.TemporaryDirectory() as working:

@@ -7,9 +7,13 @@ from models import loss_name
 
 from nnunet_nacl.metrics import case_weights
 from nnunet_nacl.paper.studies import read_study
+from nnunet_nacl.patients import patient_numbers
 
 PROMISE = {"Dice": 0.003, "NLL": 0.03, "ECE_near": 0.010}
 """How much Dice may be below DiceCE's and NLL above CE's, and the largest ECE near: the rule of since.md."""
+
+IDENTITY = ["data_set", "configuration", "trainer", "fold", "training"]
+"""The columns by which a training's rows are found."""
 
 WITHOUT_SPACING = ("Dataset051_USGRA", "Dataset052_WBC")
 """Data sets of PNG files."""
@@ -140,39 +144,35 @@ def since_ace() -> str:
     return crossed(ace_since(), columns, "{ACE:.3f} ({ACE_low:.3f} to {ACE_high:.3f})", by="loss")
 
 
-def decoded_since() -> pd.DataFrame:
-    """Dice by argmax and by rankseg of each model, and the gain, with intervals of a bootstrap over cases.
+def decoded_since(data_set: str = "Dataset004_Hippocampus", steps: int = 6000) -> pd.DataFrame:
+    """Dice by argmax and by rankseg of each model, and the gain, with intervals of a bootstrap over patients.
 
     ``interaction`` is the gain minus that of DiceCE, of the same cases.
     """
-    cases = read("rankseg_cases", "data_set == 'Dataset004_Hippocampus'")
+    models = read("losses", f"data_set == '{data_set}' and steps == {steps}")
+    cases = models[[*IDENTITY, "method", "NLL", "Brier", "ECE_near"]].merge(
+        read("rankseg_cases"), on=IDENTITY
+    )
     cases["gain"] = cases["Dice_rankseg"] - cases["Dice_argmax"]
-    gains = cases.pivot_table(index="case", columns="trainer", values="gain")
-    weights = case_weights(np.arange(len(gains)))
-    found = cases.groupby("trainer")[["Dice_argmax", "Dice_rankseg"]].mean()
-    for name, of_cases in (
-        ("gain", gains),
-        ("interaction", gains.sub(gains["nnUNetTrainerDiceCE_paperSchedule_24epochs"], axis=0)),
-    ):
+    gains = cases.pivot_table(index="case", columns="method", values="gain")
+    by_patient = data_set == "Dataset027_ACDC"
+    weights = case_weights(patient_numbers(gains.index.tolist(), by_patient))
+    columns = ["Dice_argmax", "Dice_rankseg", "gain", "NLL", "Brier", "ECE_near"]
+    found = cases.groupby("method")[columns].mean()
+    found["interaction"] = found["gain"] - found.loc["DiceCE", "gain"]
+    for name, of_cases in (("gain", gains), ("interaction", gains.sub(gains["DiceCE"], axis=0))):
         drawn = weights @ of_cases.to_numpy() / weights.sum(1)[:, None]
-        found[name] = of_cases.mean()
-        for side, percentile in (("low", 2.5), ("high", 97.5)):
-            found[f"{name}_{side}"] = pd.Series(
-                np.percentile(drawn, percentile, axis=0), gains.columns
-            )
-    identity = ["data_set", "trainer", "training"]
-    rows = read("losses").merge(cases[identity].drop_duplicates(), on=identity)
-    found = rows[["trainer", "method", "NLL", "Brier", "ECE_near"]].merge(found, on="trainer")
+        found[[f"{name}_low", f"{name}_high"]] = np.percentile(drawn, (2.5, 97.5), axis=0).T
     order = since_rows()["method"].tolist()
-    return found.sort_values("method", key=lambda names: names.map(order.index))
+    return found.reset_index().sort_values("method", key=lambda names: names.map(order.index))
 
 
-def since_decoded() -> str:
+def since_decoded(data_set: str = "Dataset004_Hippocampus", steps: int = 6000) -> str:
     """RankSEG's question: does its gain depend on the loss?"""
     lines = [
         ["loss", "argmax", "rankseg", "gain", "gain − DiceCE's", "NLL", "Brier", "ECE near"],
     ]
-    for row in decoded_since().to_dict("records"):
+    for row in decoded_since(data_set, steps).to_dict("records"):
         changes = [
             difference(row[name], row[f"{name}_low"], row[f"{name}_high"], 4)
             for name in ("gain", "interaction")
@@ -182,3 +182,13 @@ def since_decoded() -> str:
         scores = [f"{row[name]:.3f}" for name in ("NLL", "Brier", "ECE_near")]
         lines.append([row["method"], *dice, *changes, *scores])
     return markdown(lines)
+
+
+def since_decoded_long() -> str:
+    """The same on Hippocampus after 25,000 steps."""
+    return since_decoded(steps=25000)
+
+
+def since_decoded_acdc() -> str:
+    """The same on ACDC."""
+    return since_decoded("Dataset027_ACDC")

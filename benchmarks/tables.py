@@ -49,6 +49,8 @@ from since_tables import (
     since_calibrated,
     since_calibrated_acdc,
     since_decoded,
+    since_decoded_acdc,
+    since_decoded_long,
 )
 
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -190,6 +192,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "since-calibrated": since_calibrated,
     "since-calibrated-acdc": since_calibrated_acdc,
     "since-decoded": since_decoded,
+    "since-decoded-long": since_decoded_long,
+    "since-decoded-acdc": since_decoded_acdc,
     "since-ace": since_ace,
     "yardstick": yardstick,
     "use": use,

@@ -86,9 +86,16 @@ def decode_folder(
         of_structures = _given_thresholds(thresholds, meaning.names)
         metric = "thresholds " + ", ".join(map("{} {:g}".format, meaning.names, of_structures))
     else:
-        # Before a case is read: it is an extra
-        import rankseg  # type: ignore[import-untyped]  # noqa: F401
-
+        try:
+            import rankseg  # type: ignore[import-untyped]  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "For the highest expected Dice, decode needs the library rankseg: pip install -e '.[rankseg]'"
+            ) from error
+        if not predictions.is_calibrated:
+            notes.append(
+                "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
+            )
     folder = new_predictions(predictions, output, overwrite=overwrite)
     written = write_cases(
         predictions,

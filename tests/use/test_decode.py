@@ -40,6 +40,7 @@ def test_for_dice(tmp_path: Path, regions: bool) -> None:
     said = decode_folder(folder, output).summary()
     structures = list(STRUCTURES[regions].items())
     assert f"Decoded 3 of 3 cases into {output}.\nThresholds, mean over cases: {structures[0][0]} 0." in said
+    assert "see nnunet_nacl calibrate" in said
     assert names(output) == names(folder) | {DECODED_NAME, "provenance.json"}
     mark = json.loads((output / DECODED_NAME).read_text())
     assert (mark["metric"], mark["alpha"]) == ("dice", None)
@@ -65,7 +66,7 @@ def test_for_dice(tmp_path: Path, regions: bool) -> None:
 
 def test_without_rankseg(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rankseg", None)
-    with pytest.raises(ImportError, match="rankseg"):
+    with pytest.raises(ImportError, match=r"pip install -e '.\[rankseg\]'"):
         decode_folder(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -43,7 +43,12 @@ from nnunet_nacl.metrics._labels import (
     to_numpy,
 )
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._overlap import confusion_matrix, dice, surface_metrics
+from nnunet_nacl.metrics._overlap import (
+    confusion_matrix,
+    dice,
+    mean_pairwise_dice,
+    surface_metrics,
+)
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
     METRICS,
@@ -113,6 +118,7 @@ __all__ = [
     "expected_calibration_error",
     "maximum_calibration_error",
     "mean_of_known",
+    "mean_pairwise_dice",
     "measure",
     "near_core",
     "ratio",

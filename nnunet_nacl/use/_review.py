@@ -1,25 +1,17 @@
 """Review a folder of predictions: count its cases, rank them, and judge them if there is ground truth."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import chain, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from nnunet_nacl import __version__
-from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
-from nnunet_nacl.evaluation import FolderResult, SavedCase, count_for_review
+from nnunet_nacl.case_loop import Skipped
+from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_csv, write_json
-from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice, region_of
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
-from nnunet_nacl.pages import write_page
-from nnunet_nacl.pictures import label_color
-from nnunet_nacl.typing import ByName, Labels
-from nnunet_nacl.use._doubtful_slices import FULL_DOUBT, DoubtfulSlice, doubtful_slices
+from nnunet_nacl.nnunet import Predictions
+from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._judgement import (
     ignored_text,
     judge_structures,
@@ -29,6 +21,7 @@ from nnunet_nacl.use._judgement import (
 )
 from nnunet_nacl.use._ranking import ranked_cases, ranked_structures
 from nnunet_nacl.use._review_fit import ReviewFit
+from nnunet_nacl.use._review_page import View, view_cases, write_review_page
 from nnunet_nacl.use._structure_fit import StructureFit
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
@@ -36,7 +29,6 @@ if TYPE_CHECKING:  # takes half a second to import, which worker processes need 
 
 _FORMAT = "review of nnunet_nacl"
 _NUM_LISTED = 10  # cases in the terminal
-_NUM_SLICES = 3  # of each case on the page
 _MAY_DIFFER: ByName = {
     **dict.fromkeys(("trainer", "plans", "configuration", "decoded")),
     "calibration": [],
@@ -106,20 +98,9 @@ def review_folder(
         overwrite: replace outputs that exist.
     """
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
-    data_set = predictions.data_set
-    data_set.check_regions()
+    predictions.data_set.check_regions()
     file = Path(output or predictions.home / "review.csv")
-    page = None if html is None else Path(html)
-    described = file.with_suffix(".json")
-    # The default list replaces that of an earlier review
-    replaces = overwrite
-    if output is None:
-        with suppress(OSError, ValueError):
-            replaces |= read_json(described, ByName).get("format") == _FORMAT
-    for one in (file, described):
-        check_output(one, overwrite=replaces)
-    if page is not None:
-        check_output(page, overwrite=overwrite)
+    _check_outputs(file, html, is_default=output is None, overwrite=overwrite)
     opened_members = _open_members(members, predictions)
     fits: dict[str, StructureFit] = {}
     fit_notes = [
@@ -132,17 +113,17 @@ def review_folder(
     counted = count_for_review(
         predictions, output=None if output is None else file, num_processes=num_processes
     )
-    views: dict[str, _View] = {}
-    if members or page is not None:
-        view = partial(
-            _view,
-            data_set=data_set,
+    views: dict[str, View] = {}
+    if members or html is not None:
+        views, counted = view_cases(
+            counted,
+            predictions,
             members=opened_members,
-            images=None if images is None else Path(images).resolve(),
-            slices=0 if page is None else _NUM_SLICES,
+            images=images,
+            draws=html is not None,
+            num_processes=num_processes,
         )
-        views, counted = _view_all(counted, predictions, view, num_processes)
-    agreements = {case: one.agreement for case, one in views.items()}
+    agreements = {case: view.agreement for case, view in views.items()}
     table = ranked_structures(counted, fits, agreements)
     outcomes = None if counted.counts.truth is None else outcomes_of(counted, fits)
     review = Review(
@@ -154,9 +135,33 @@ def review_folder(
         file=file,
     )
     _write_list(review, outcomes, fit)
-    if page is not None:
-        _write_page(page, review, views, data_set.meaning, predictions.home.resolve())
+    if html is not None:
+        write_review_page(
+            Path(html),
+            table,
+            views,
+            counted.meaning,
+            judgements=review.judgements,
+            notes=review.notes,
+            skipped=review.skipped,
+            folder=predictions.home.resolve(),
+        )
     return review
+
+
+def _check_outputs(
+    file: Path, html: str | Path | None, *, is_default: bool, overwrite: bool
+) -> None:
+    """Raise an OSError if an output exists or cannot be written; a default list replaces that of an earlier review."""
+    described = file.with_suffix(".json")
+    replaces = overwrite
+    if is_default:
+        with suppress(OSError, ValueError):
+            replaces |= read_json(described, ByName).get("format") == _FORMAT
+    for one in (file, described):
+        check_output(one, overwrite=replaces)
+    if html is not None:
+        check_output(html, overwrite=overwrite)
 
 
 def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> list[Predictions]:
@@ -175,59 +180,6 @@ def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> li
                 f"{member.home} is no member for {predictions.home}: it has {mismatch}."
             )
     return members
-
-
-class _View(NamedTuple):
-    """A case for the page.
-
-    Attributes:
-        agreement: of the members on each structure; NaN without members.
-        slices: to show.
-        problem: the reason why its image is not shown, if it should be.
-    """
-
-    agreement: tuple[float, ...]
-    slices: list[DoubtfulSlice]
-    problem: str | None
-
-
-def _view_all(
-    counted: FolderResult,
-    predictions: Predictions,
-    view: Callable[[CaseFiles], _View],
-    num_processes: int,
-) -> tuple[dict[str, _View], FolderResult]:
-    """View the cases; also returns the result with those alone that could be viewed."""
-    views, failed = each_case(
-        {name: predictions.by_name[name] for name in counted.cases},
-        view,
-        doing="drawing",
-        num_processes=num_processes,
-    )
-    check_any_used(views, failed)
-    rows = [row for row, case in enumerate(counted.cases) if case in views]
-    return views, replace(counted.take(rows), skipped=[*counted.skipped, *failed])
-
-
-def _view(
-    files: CaseFiles,
-    *,
-    data_set: DataSet,
-    members: Sequence[Predictions],
-    images: Path | None,
-    slices: int,
-) -> _View:
-    """Compare a case's members and draw its slices; an OSError or a ValueError if files are missing or do not fit."""
-    case = SavedCase(files, data_set)
-    agreement = (np.nan,) * len(data_set.meaning.structures)
-    if members:
-        labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
-        agreement = mean_pairwise_dice(labels, data_set.meaning)
-    if not slices:
-        return _View(agreement, [], None)
-    image = None if images is None else first_channel(images, files.name, files.prediction)
-    shown, problem = doubtful_slices(case, data_set, image, number=slices)
-    return _View(agreement, shown, problem)
 
 
 def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
@@ -250,35 +202,6 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
     return notes
 
 
-def _write_page(
-    file: Path,
-    review: Review,
-    views: Mapping[str, _View],
-    meaning: LabelMeaning,
-    folder: Path,
-) -> None:
-    """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
-    cases = ranked_cases(review.table)
-    slices = chain.from_iterable(view.slices for view in views.values())
-    outlined = sorted({label for one in slices for label in one.picture.outlines})
-    content = {
-        "review": review,
-        "cases": cases,
-        "views": views,
-        "reasons": {
-            case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
-            for case, of_case in cases.items()
-        },
-        "known": {*review.table.columns[review.table.notna().any()]},
-        "structures": sorted(meaning.names),
-        "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
-        "full_doubt": FULL_DOUBT,
-        "folder": folder,
-        "judgement": judgement_table(review.judgements) if review.judgements else "",
-    }
-    write_page(file, "use/templates/review.html.j2", content)
-
-
 def _write_list(review: Review, outcomes: "DataFrame | None", fit: str | Path | None) -> None:
     """Write the list and, beside it, the judgements with the predictions and truth that they compare."""
     table = review.table.astype(object).where(review.table.notna(), "")
@@ -296,17 +219,3 @@ def _write_list(review: Review, outcomes: "DataFrame | None", fit: str | Path | 
     # First, since it marks the list beside it as a review's, also if this process is killed in between
     write_json(review.file.with_suffix(".json"), content)
     write_csv(review.file, [table.columns, *table.to_numpy()])
-
-
-def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
-    """Compute the agreement on each structure: the mean over pairs of ``2 |A ∩ B| / (|A| + |B|)``, 1 for 0 / 0.
-
-    References:
-        Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations
-        most reliably.
-    """
-    found = []
-    for pair in combinations(segmentations, 2):
-        confusion = confusion_matrix(*pair, meaning.ignored + 1)
-        found.append([dice(confusion, region_of(one)) for one in meaning.structures])
-    return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -86,19 +87,25 @@ class ReviewFit:
         fitted_to = self.provenance
         made = predictions.provenance
         if segmented:
-            notes = [*self.quality_notes(), *notes]
+            ranks = [
+                one["spearman"]
+                for one in self.held_out
+                if one["structure"] != ALL and one["spearman"] is not None
+            ]
+            quality = "the rank correlation on other cases is unknown"
+            if ranks:
+                quality = (
+                    "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
+                    f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
+                )
+            notes = [f"The fit uses {self.cases_text}; {quality}.", *self.shortfalls(), *notes]
         else:
             fitted_to = replace(fitted_to, decoded=made.decoded)
-        calibrated = [Path(folder).with_name(FOLD_CHECKPOINT) for folder in self.pred_folders]
-        valid_for = ""
-        if fitted_to.has_own_fits:
-            valid_for = "calibrated one"
-        elif not fitted_to.calibration and any(file.exists() for file in calibrated):
-            valid_for = "one as trained"
-        if valid_for and not made.calibration:
+        checkpoint = self._checkpoint()
+        if checkpoint and not made.calibration:
             notes.append(
                 f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
-                f"checkpoint made it: the fit is valid only for the {valid_for}."
+                f"checkpoint made it: the fit is valid only for the {checkpoint}."
             )
             fitted_to = replace(fitted_to, calibration=[])
         if mismatch := fitted_to.mismatch(made):
@@ -106,6 +113,15 @@ class ReviewFit:
                 f"{self.file} cannot be used for {predictions.home}: it was fitted to {mismatch}."
             )
         return notes
+
+    def _checkpoint(self) -> Literal["calibrated one", "one as trained"] | None:
+        """Return which of a model's two checkpoints the fit is for; None if it has one, or if folders say it."""
+        if self.provenance.has_own_fits:  # predicted by the calibrated checkpoint of each fold
+            return "calibrated one"
+        calibrated = [Path(folder).with_name(FOLD_CHECKPOINT) for folder in self.pred_folders]
+        if not self.provenance.calibration and any(file.exists() for file in calibrated):
+            return "one as trained"
+        return None
 
     def ignored_notes(self) -> list[str]:
         """Return a warning, if the ground truth of the cases ignores voxels."""
@@ -121,26 +137,11 @@ class ReviewFit:
         return [note]
 
     @property
-    def size(self) -> str:
-        """The number of cases in words: ``20 cases``, or ``one case of each of 20 patients``."""
+    def cases_text(self) -> str:
+        """How many cases it uses: ``20 cases``, or ``one case of each of 20 patients``."""
         if self.patients is None:
             return f"{len(self.provenance.cases)} cases"
         return f"one case of each of {self.patients} patients"
-
-    def quality_notes(self) -> list[str]:
-        """Say how well the Dice to expect, bounds and intervals work on held-out cases."""
-        ranks = [
-            one["spearman"]
-            for one in self.held_out
-            if one["structure"] != ALL and one["spearman"] is not None
-        ]
-        quality = "the rank correlation on other cases is unknown"
-        if ranks:
-            quality = (
-                "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
-                f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
-            )
-        return [f"The fit uses {self.size}; {quality}.", *self.shortfalls()]
 
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
@@ -164,7 +165,7 @@ class ReviewFit:
 
     def summary(self) -> str:
         """Return a text: what was fitted, and how well it works on held-out cases."""
-        lines = [f"Fitted to {self.size}, for a coverage of {self.coverage:g}."]
+        lines = [f"Fitted to {self.cases_text}, for a coverage of {self.coverage:g}."]
         if self.held_out:
             lines += ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
         else:

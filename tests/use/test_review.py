@@ -10,11 +10,10 @@ import pytest
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, _folder, evaluate
-from nnunet_nacl.metrics import LabelMeaning, Settings
+from nnunet_nacl.metrics import LabelMeaning, Settings, mean_pairwise_dice
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.use import fit_review, review_folder
 from nnunet_nacl.use._ranking import ranked_cases
-from nnunet_nacl.use._review import mean_pairwise_dice
 from tests.generated import (
     ENDING,
     STRUCTURES,

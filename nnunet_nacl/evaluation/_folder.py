@@ -68,6 +68,8 @@ def evaluate(
     is_updated = is_default or is_summary_of(summary, predictions)
     for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
+    if not is_updated:  # or else, if this run is stopped, it describes records of other predictions
+        summary.unlink(missing_ok=True)
     beside = None if is_default else summary
     counter = _CaseCounter(
         data_set=predictions.data_set,

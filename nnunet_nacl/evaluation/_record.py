@@ -90,12 +90,11 @@ _COUNTING = TypeAdapter(Counting)
 def record_file(prediction: Path, name: str, beside: Path | None = None) -> Path:
     """Return the file of a case's record: ``calibration/CASE.npz`` beside its prediction.
 
-    Or in a folder beside another file: ``x/`` for ``x_summary.json``, ``x.cases/`` for ``x.json``.
+    Or in a folder beside another file: ``x.cases/`` for ``x.json``.
     """
     home = prediction.with_name("calibration")
     if beside is not None:
-        prefix = beside.stem.removesuffix("_summary")
-        home = beside.with_name(prefix if prefix != beside.stem else f"{prefix}.cases")
+        home = beside.with_name(f"{beside.stem}.cases")
     return home / f"{name}.npz"
 
 

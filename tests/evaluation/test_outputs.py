@@ -12,17 +12,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
 import tifffile
 
-from nnunet_nacl.evaluation import count_for_review, evaluate, read_result
+from nnunet_nacl.evaluation import _folder, count_for_review, evaluate, read_result
 from nnunet_nacl.evaluation._record import read_record, write_record
 from nnunet_nacl.evaluation._summary import summary_of
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import DECODED_NAME, Predictions
+from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, content, run_evaluate
 from tests.generated import LABELS, write_model
 
@@ -195,6 +196,36 @@ def test_a_summary_beside_other_files_of_the_cases_names(
     result = read_result(output)
     assert result.folders("prediction") == [folders[1]]
     assert result.stale_cases() == []
+
+
+@pytest.mark.parametrize("name", ["{}_summary.json", "{}.json"])
+def test_a_summary_called_as_the_predictions_leaves_them(folders: Folders, name: str) -> None:
+    before = {file: file.read_bytes() for file in folders[1].iterdir()}
+    output = folders[1].with_name(name.format(folders[1].name))
+    assert run_evaluate(folders, "-o", output) == 0
+    assert {file: file.read_bytes() for file in folders[1].iterdir()} == before
+    assert len(read_result(output).cases) == 3
+
+
+def test_no_summary_describes_records_of_other_predictions(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that was stopped while it replaced a summary."""
+    other = Path(shutil.copytree(folders[1], tmp_path / "other"))
+    output = tmp_path / "x.json"
+    assert run_evaluate(folders, "-o", output) == 0
+    count = _folder._CaseCounter.count
+
+    def stopped(counter: Any, files: CaseFiles) -> object:
+        if files.name == "case_1":
+            raise KeyboardInterrupt
+        return count(counter, files)
+
+    monkeypatch.setattr(_folder._CaseCounter, "count", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Predictions.of_folder(folders[0], other), output=output, overwrite=True)
+    with pytest.raises(FileNotFoundError):
+        read_result(output)
 
 
 def test_a_wrong_folder_of_ground_truth_replaces_nothing(

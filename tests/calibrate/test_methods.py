@@ -79,7 +79,7 @@ def test_a_region_is_a_problem_of_two_classes() -> None:
     np.testing.assert_array_equal(classes.as_trained, region.as_trained[0])
     np.testing.assert_array_equal(classes.structures(classes.truth), region.structures(region.truth))
     np.testing.assert_array_equal(classes.members(classes.truth)[0], ~truth[0])
-    assert judge(region, region.logits).ECE == pytest.approx(judge(classes, classes.logits).ECE, rel=1e-5)
+    assert pytest.approx(judge(classes, classes.logits).ECE, rel=1e-5) == judge(region, region.logits).ECE
 
 
 LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))

@@ -50,7 +50,7 @@ _ONLY = {
         "CALIBRATION_METRICS",
         "METRICS",
         "SEGMENTATION_METRICS",
-        "THRESHOLDS",
+        "RECALL_THRESHOLDS",
         "VOXEL_SETS",
         "BinCounts",
         "CalibrationTables",

@@ -15,7 +15,8 @@ from nnunet_nacl.report._choice import Metric, voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of, of_each
 from nnunet_nacl.report._statistics import LEVEL
 
-_BOLD = "Bold: significantly better than all others on these cases."
+ALL_OTHERS = "all others that find each structure"
+_BOLD = f"Bold: significantly better, on these cases, than {ALL_OTHERS}."
 _STAR = f"*: p is below {LEVEL:g}, and value, interval and test point in one direction."
 _INTERVALS = "In parentheses: 95 % bootstrap intervals."
 _CALIBRATED = "if perfectly calibrated"
@@ -281,8 +282,8 @@ def differences_table(comparison: Comparison) -> Table:
         for metric, gaps in comparison.differences.items()
     }
     note = (
-        f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
-        "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
+        f"Method minus {baseline}. Means over cases: over cases and structures for which both have a value (Dice has none "
+        "where neither prediction nor ground truth has the structure); scores and pooled errors: over all cases. p: Wilcoxon signed-rank test, or for ECE near "
         "or image a t-test with the jackknife's standard error, "
         f"Holm-corrected (number of comparisons: {len(others)})."
     )

@@ -109,7 +109,7 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
     # Each case has its own reliability, as in the paper's figure 11, whose legend has the ECE of that case
-    (worst,) = [case for case, title in chosen_cases(comparison).items() if title == "Worst calibrated case"]
+    (worst,) = [case for case, title in chosen_cases(comparison).items() if title.startswith("Worst calibrated case")]
     (label,) = [one for one in page.svg_labels if one.startswith(f"{worst}. accuracy")]
     assert f"soft ({comparison.by_case[Metric('ECE', 'near')].loc[worst, 'soft']:.3f})" in label
 
@@ -122,7 +122,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     text = (tmp_path / "page.html").read_text()
     for target, name in re.findall('<a href="#d1-(methods|tradeoff)">(.*?)</a>', text):  # leads to a head of its name
         assert re.search(f'<h3 id="d1-{target}">{name}', text)
-    legend = '<p class="legends small">Bold: significantly better than all others'
+    legend = '<p class="legends small">Bold: significantly better, on these cases, than all others'
     assert legend in text.partition('id="d1-methods"')[2].partition("<table")[0]
     verdict, table, paper = text.partition('<div class="verdict">')[2].split("<table", 3)[:3]
     assert "different margin_mm (soft: 5.0; true: 3.0; sharp: 5.0)" in verdict
@@ -197,6 +197,8 @@ def test_the_names_of_colors(tmp_path: Path) -> None:
         write(tmp_path, {"one": make_result(labels=labels, settings=QUICK)})
         page = (tmp_path / "page.html").read_text()
         assert re.findall(r'style="background: #\w+"></span> (\w+)</li>', page) == names
+        curves = page.partition("</h2>")[2].partition("<h3")[0].count("<svg")
+        assert curves == (1 if labels is None else 3)  # each region that a sentence may name
 
 
 @pytest.mark.usefixtures("undrawn")

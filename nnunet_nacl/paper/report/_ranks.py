@@ -18,6 +18,7 @@ from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, voxels_t
 from nnunet_nacl.typing import Floats
 
 _RESAMPLES = 1000
+_FEWEST = 3  # patients of a data set: resamples of fewer tell nothing
 
 Scheme = Literal["sum-rank", "mean-case-rank"]
 SUM_RANK: Scheme = "sum-rank"
@@ -81,6 +82,8 @@ def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: 
     resampled = overall[1:].round(9)
     is_first = resampled == resampled.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
+    if min(comparison.patients.max() for comparison in comparisons) + 1 < _FEWEST:
+        first = np.full(len(names), np.nan)
     digits = 2
     how = "ranks in each case, averaged"
     if scheme == SUM_RANK:

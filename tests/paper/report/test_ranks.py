@@ -120,6 +120,12 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     assert first["one"] == first["copy"] > 40
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_resamples_of_fewer_than_three_patients_have_no_first(number: int) -> None:
+    ranking = rank_methods([ranked(*[[0.9, 0.8]] * number)], SUM_RANK)
+    assert ranking.values()[FIRST].isna().all() == (number < 3)
+
+
 def test_data_sets_add_up(comparison: Comparison) -> None:
     other = compare_methods(
         {name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B"

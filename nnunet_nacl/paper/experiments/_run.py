@@ -39,7 +39,7 @@ _NUM_PROCESSES = "2"  # that predict and evaluate
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     """Carry out studies on this machine, job after job. Resumes where an earlier call stopped.
 
-    Several GPUs share a study if each is given the same command: a job on which another process is working is left to it.
+    Several GPUs share a study if each is given the same command: a job on which another process works is left to it.
 
     Args:
         experiments: on one data set or several. A training that several of them need is done once.

@@ -38,6 +38,7 @@ from nnunet_nacl.calibrate import (
     Temperature,
 )
 from nnunet_nacl.calibrate._fold import TrainedFold
+from nnunet_nacl.calibrate._sample import centered
 from nnunet_nacl.calibrate._score import judge, nll_of_cases
 from nnunet_nacl.calibrate._trials import calibrated_logits, try_methods
 from nnunet_nacl.metrics import Activation, Estimate, ratio
@@ -181,10 +182,10 @@ def measure(options: argparse.Namespace) -> None:
         means: dict[str, Any] = {}
         for of_fold, of_trained, methods in zip(features, trained, fitted, strict=True):
             drawn = of_fold.flatten(1).numpy()[:, places]
-            as_trained = activation.centered(of_trained.reshape(len(of_trained), -1)[:, places])
+            as_trained = centered(of_trained.reshape(len(of_trained), -1)[:, places], activation)
             for method, calibration in {**methods, **few}.items():
                 inputs = drawn if calibration.needs_features else as_trained
-                calibrated = activation.centered(calibration.logits(inputs))
+                calibrated = centered(calibration.logits(inputs), activation)
                 means[method] = means.get(method, 0) + calibrated / len(opened)
         for method, mean in means.items():
             logits.setdefault(method, []).append(mean)

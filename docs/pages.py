@@ -51,7 +51,7 @@ _ONLY = {
         "CALIBRATION_METRICS",
         "METRICS",
         "SEGMENTATION_METRICS",
-        "THRESHOLDS",
+        "RECALL_THRESHOLDS",
         "VOXEL_SETS",
         "BinCounts",
         "CalibrationTables",

@@ -1,6 +1,7 @@
 """Copy a trained model so that a stock nnU-Net can run it without this package."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -73,18 +74,7 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
     configuration = first["init_args"]["configuration"]
     planned = PlansJson.read(source / "plans.json").resolved(configuration)
     network = planned["architecture"]["network_class_name"]
-    needed = ""
-    if network.startswith("nnunet_nacl.paper.networks."):
-        needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"
-    chosen = "" if as_final == final else f" {final} is the original's {as_final}."
-    renamed = ", ".join(sorted({*stock.values()}))
-    note = (
-        f"# A copy of {source.name} for stock nnU-Net\n\n"
-        f"Trained by {', '.join(sorted(stock))}. In the checkpoints the trainer is {renamed}, "
-        f"and the optimizer's state is left out; weights, plans and predictions are the same.{chosen}\n\n{needed}"
-        "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
-        "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"
-    )
+    note = _note(source.name, stock, network, as_final)
     copied = [file.relative_to(source) for pattern in _COPIED for file in source.glob(pattern)]
     for name in (*copied, *checkpoints):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +86,23 @@ def export_model(model_folder: str | Path, *, as_final: str = CHECKPOINTS["final
     # Last: the copy is whole when it is there
     (output / NOTE_NAME).write_text(note)
     return output
+
+
+def _note(model: str, stock: Mapping[str, str], network: str, as_final: str) -> str:
+    """Say how the copy of a model was made; ``stock`` is trainer -> its name in the copy."""
+    final = CHECKPOINTS["final"]
+    needed = ""
+    if network.startswith("nnunet_nacl.paper.networks."):
+        needed = f"The network is {network}: it needs nnunet_nacl, monai and timm.\n\n"
+    chosen = "" if as_final == final else f" {final} is the original's {as_final}."
+    renamed = ", ".join(sorted({*stock.values()}))
+    return (
+        f"# A copy of {model} for stock nnU-Net\n\n"
+        f"Trained by {', '.join(sorted(stock))}. In the checkpoints the trainer is {renamed}, "
+        f"and the optimizer's state is left out; weights, plans and predictions are the same.{chosen}\n\n{needed}"
+        "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
+        "Use the checkpoints for prediction only: a training that goes on from them would use another loss.\n"
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The order in which cases are drawn, their patients, and parts of them, from their names alone."""
+"""Draw, group by patient and split cases, by their names alone."""
 
 import hashlib
 import re

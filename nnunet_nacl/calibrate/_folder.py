@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nnunet_nacl.calibrate._methods import Calibration, Temperature
-from nnunet_nacl.calibrate._sample import Sample, join_enough, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, centered, join_enough, voxels_per_case
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.case_loop import each_case
 from nnunet_nacl.evaluation import SavedCase
@@ -111,7 +111,7 @@ def _logits(p: Floats, activation: Activation, dtype: DTypeLike) -> Floats:
         exact = exact.clip(2.0**-25, 1 if activation.exclusive else 1 - 2.0**-12)
     logits: Floats = np.log(np.maximum(exact, np.finfo(np.float32).tiny))
     if activation.exclusive:
-        logits = activation.centered(logits)
+        logits = centered(logits, activation)
     else:
         rest = np.maximum(1 - exact.astype(np.float64), _SMALLEST_REST)
         logits -= np.log(rest).astype(exact.dtype)
@@ -126,7 +126,7 @@ def _share_rounded(sample: Sample, dtype: type[np.floating[Any]]) -> float:
     """
     activation = sample.meaning.activation
     is_wrong = np.atleast_2d(sample.as_trained != sample.truth)
-    nll = activation.nll(sample.logits.astype(np.float64), sample.truth)
+    nll = sample.nll(sample.logits)
     to_0, to_1 = (25, 12) if dtype is np.float16 else (np.inf, 25)
     steps = to_0 if activation.exclusive else np.where(sample.truth, to_0, to_1)
     is_rounded = is_wrong & (nll > 0.999 * np.log(2) * steps)

@@ -100,9 +100,9 @@ class Head:
             pull[-1] = 0  # the bias is free
             p = activation.probabilities(start.float() @ inputs)
             directions = _preconditioner(p * (1 - p) * share, inputs, pull)
-            members = activation.members(sample.truth, len(start))
             # A class without a voxel keeps its row
-            directions *= sample.on_device(np.any(members, axis=1))[:, None, None]
+            has_voxels = np.any(sample.members(sample.truth), axis=1)
+            directions *= sample.on_device(has_voxels)[:, None, None]
 
             def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
                 place = torch.from_numpy(flat).to(start.device).reshape(start.shape)

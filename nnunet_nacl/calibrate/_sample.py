@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from nnunet_nacl.case_loop import Skipped, reasons
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
+    Activation,
     LabelMeaning,
     each_column,
     near_core,
@@ -63,7 +65,7 @@ class Sample:
     @property
     def as_trained(self) -> NDArray[Any]:
         """The prediction as trained, which a calibration should not change: (n,) classes, or bool (R, n)."""
-        return self.meaning.activation.predicted(self.logits)
+        return self.predicted(self.logits)
 
     @property
     def share(self) -> Singles:
@@ -115,7 +117,7 @@ class Sample:
         drawn = labels[index]
         return cls(
             meaning=meaning,
-            logits=meaning.activation.centered(logits),
+            logits=centered(logits, meaning.activation),
             truth=drawn.astype(np.int64) if meaning.regions is None else meaning.masks(drawn),
             weights=weights,
             near=near[:, index],
@@ -150,7 +152,7 @@ class Sample:
         size = truth.size
         return cls(
             meaning=meaning,
-            logits=meaning.activation.centered(rows),
+            logits=centered(rows, meaning.activation),
             truth=truth.reshape(-1).astype(np.int64),
             weights=np.ones(size, np.float32),
             near=np.ones((1, size), bool),
@@ -171,10 +173,32 @@ class Sample:
         """Return some of the voxels; names and numbers of the cases stay."""
         return each_column(lambda column: column[..., chosen], self)
 
+    def predicted(self, logits: Floats) -> NDArray[Any]:
+        """Return the prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
+        return logits.argmax(0) if self.meaning.activation.exclusive else logits > 0
+
+    def nll(self, logits: Floats) -> Floats:
+        """Compute −ln p of the truth in float64: (1, n) for classes, (R, n) for regions."""
+        exact = logits.astype(np.float64)
+        if not self.meaning.activation.exclusive:
+            return np.logaddexp(0, np.where(self.truth, -exact, exact))
+        of_truth = np.take_along_axis(exact, self.truth[None], 0)
+        nll: Floats = logsumexp(exact, axis=0, keepdims=True) - of_truth
+        return nll
+
+    def members(self, truth: NDArray[Any]) -> Mask:
+        """Whether a voxel is of each channel's class or region, by the truth or a prediction: bool (C, n)."""
+        channels = np.arange(len(self.logits))[:, None]
+        return truth == channels if self.meaning.activation.exclusive else truth
+
     def structures(self, truth: NDArray[Any]) -> Mask:
-        """Whether a voxel is of a foreground class or region, by the truth or a prediction: bool (S, n)."""
-        activation = self.meaning.activation
-        return activation.members(truth, len(self.logits))[activation.first_structure :]
+        """Return the ``members`` of foreground classes or regions: bool (S, n)."""
+        return self.members(truth)[self.meaning.activation.first_structure :]
+
+
+def centered(logits: Floats, activation: Activation) -> Floats:
+    """Subtract the mean of a voxel's class logits (C, n), which the softmax ignores; region logits stay."""
+    return logits - logits.mean(0, keepdims=True) if activation.exclusive else logits
 
 
 def channels_first(values: Array) -> Singles:

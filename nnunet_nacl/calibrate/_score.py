@@ -78,7 +78,7 @@ class Score:
 def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels, which are too few and too unequal for ``evaluate_case``."""
     activation = sample.meaning.activation
-    labels = activation.predicted(logits)
+    labels = sample.predicted(logits)
     true = sample.structures(sample.truth)
     as_trained = sample.structures(sample.as_trained)
     predicted = sample.structures(labels)
@@ -96,7 +96,8 @@ def judge(sample: Sample, logits: Floats) -> Score:
     nll = per_foreground(logits)
     p = activation.probabilities(logits.astype(np.float64))
     hits = np.atleast_2d(labels == sample.truth)
-    confidence = activation.confidences(p).clip(0, 1)
+    confidence = p.max(0, keepdims=True) if activation.exclusive else np.maximum(p, 1 - p)
+    confidence = confidence.clip(0, 1)
     tables = [
         BinCounts.fill(confidence[row, near], hits[row, near], weights=sample.weights[near])
         for row, near in enumerate(sample.near)
@@ -118,8 +119,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
     """Sum −ln p of the truth over each case, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
-    nll = sample.meaning.activation.nll(logits.astype(np.float64), sample.truth)
-    return _sum_by_case(sample, np.minimum(nll, MOST_NLL).sum(0))
+    return _sum_by_case(sample, np.minimum(sample.nll(logits), MOST_NLL).sum(0))
 
 
 def _sum_by_case(sample: Sample, values: NDArray[Any]) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics import (
     Blocks,
-    GivenLabels,
+    ImpliedLabels,
     canonical_labels,
     check_shape,
     checked_blocks,
@@ -66,7 +66,7 @@ class SavedCase:
         postprocessing, or follow from the thresholds if it was decoded.
         """
         meaning = self._data_set.meaning
-        given = GivenLabels(self.labels.reshape(-1), meaning, self.dtype, self.files.thresholds)
+        given = ImpliedLabels(self.labels.reshape(-1), meaning, self.dtype, self.files.thresholds)
         for channel, part, block in checked_blocks(self.channels, meaning.activation):
             given.add(channel, part, block)
             yield channel, part, block

@@ -9,15 +9,15 @@ from nnunet_nacl.losses._cross_entropy import cross_entropy
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._target import Target, check_number
 
+# Bounds of λ
 _SMALLEST = 1e-6
-"""Bounds of λ."""
 _LARGEST = 1e6
-_GROWTH = 1.2
-"""The factor by which ρ grows, up to ``_MOST``, every ``_EVERY`` epochs ..."""
-_MOST = 10.0
+# Every _EVERY epochs ρ grows by the factor _GROWTH, up to _MOST, for classes and regions whose constraint is above the
+# share _PROGRESS of what it was an epoch before
 _EVERY = 10
+_GROWTH = 1.2
+_MOST = 10.0
 _PROGRESS = 0.9
-"""... where the constraint is above this share of what it was an epoch before."""
 
 
 class CRaCLoss(SegmentationLoss):

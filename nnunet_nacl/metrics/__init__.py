@@ -1,6 +1,6 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out.
 
-A case's probabilities are read once (``_channels``, ``_counting``), summed by cell and bin (``_cells``, ``_loops``) and
+A case's probabilities are read once (``_channels``, ``_one_pass``), summed by cell and bin (``_cells``, ``_loops``) and
 put into the record (``_counts``), whose tables of each voxel set (``_tables``, ``_bins``) give the metrics of the
 registry (``_registry``), over cases with their intervals (``_estimate``).
 """
@@ -25,15 +25,14 @@ from nnunet_nacl.metrics._channels import (
     checked_blocks,
 )
 from nnunet_nacl.metrics._columns import each_column
-from nnunet_nacl.metrics._counting import CaseArrays
 from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts
+from nnunet_nacl.metrics._decision import ImpliedLabels, above, segment
 from nnunet_nacl.metrics._estimate import (
     Estimate,
     Interval,
     case_weights,
     error_by_chance,
 )
-from nnunet_nacl.metrics._given_labels import GivenLabels, above, segment
 from nnunet_nacl.metrics._labels import (
     Activation,
     LabelMeaning,
@@ -42,7 +41,9 @@ from nnunet_nacl.metrics._labels import (
     region_of,
     to_numpy,
 )
+from nnunet_nacl.metrics._loops import RECALL_THRESHOLDS
 from nnunet_nacl.metrics._near import near_core
+from nnunet_nacl.metrics._one_pass import CaseArrays
 from nnunet_nacl.metrics._overlap import (
     confusion_matrix,
     dice,
@@ -63,7 +64,6 @@ from nnunet_nacl.metrics._settings import (
     LABEL_FREE,
     MARGIN_MM,
     NLL_CLIP,
-    THRESHOLDS,
     VOXEL_SETS,
     Settings,
     Voxels,
@@ -80,8 +80,8 @@ __all__ = [
     "METRICS",
     "NLL_CLIP",
     "PAPER_METRICS",
+    "RECALL_THRESHOLDS",
     "SEGMENTATION_METRICS",
-    "THRESHOLDS",
     "VOXEL_SETS",
     "Activation",
     "BinCounts",
@@ -92,7 +92,7 @@ __all__ = [
     "Counts",
     "Doubt",
     "Estimate",
-    "GivenLabels",
+    "ImpliedLabels",
     "Interval",
     "LabelMeaning",
     "MetricDefinition",

@@ -9,9 +9,8 @@ import numpy as np
 from scipy.ndimage import find_objects
 
 from nnunet_nacl.metrics._channels import Channels, check_shape
-from nnunet_nacl.metrics._counting import CaseArrays, count_classes, count_regions
 from nnunet_nacl.metrics._counts import Counts
-from nnunet_nacl.metrics._given_labels import segment
+from nnunet_nacl.metrics._decision import segment
 from nnunet_nacl.metrics._labels import (
     LabelMeaning,
     Region,
@@ -21,11 +20,10 @@ from nnunet_nacl.metrics._labels import (
     whole_numbers,
 )
 from nnunet_nacl.metrics._near import check_spacing
+from nnunet_nacl.metrics._one_pass import CaseArrays, count_classes, count_regions
 from nnunet_nacl.metrics._overlap import surface_metrics
 from nnunet_nacl.metrics._settings import Settings
 from nnunet_nacl.typing import Array, Floats, Labels
-
-SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
 
 def evaluate_case(
@@ -170,17 +168,24 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
 
 
 def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
-    """Measure ``SURFACE_METRICS`` of each structure: (1, structures).
+    """Measure HD95 and ASSD, in mm and in voxels, and NSD of each structure: (1, structures).
 
-    Of a missed or spurious structure HD95 and ASSD count as the image's diagonal, NSD as 0. NaN for a structure in
-    neither, and for one whose surface is hidden by ignored voxels.
+    HD95 and ASSD of a missed or spurious structure count as the image's diagonal, its NSD as 0. NaN if a structure is
+    in neither ground truth nor prediction, or its surface is hidden by ignored voxels.
     """
     spacing = case.spacing
     tolerance = case.settings.tolerance_mm
     # From the center of one corner's voxel to the opposite one's
     steps = np.array(truth.shape) - 1
-    diagonal = np.linalg.norm(steps * spacing)
-    diagonal_in_voxels = np.linalg.norm(steps)
+    diagonal = float(np.linalg.norm(steps * spacing))
+    in_voxels = float(np.linalg.norm(steps))
+    apart = {
+        "HD95": diagonal,
+        "HD95_voxels": in_voxels,
+        "ASSD": diagonal,
+        "ASSD_voxels": in_voxels,
+        "NSD": 0.0,
+    }
     # Each label's box, which holds all that matters; label 0 would have none
     objects = [
         find_objects(labels + 1, case.meaning.ignored) for labels in (truth, case.segmentation)
@@ -199,11 +204,21 @@ def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
         inside = case.meaning.mask(truth[box], number)
         predicted = case.meaning.mask(case.segmentation[box], number) & known
         if inside.any() != predicted.any():
-            found.append([diagonal, diagonal_in_voxels, diagonal, diagonal_in_voxels, 0])
+            found.append(apart)
             continue
         hd95, assd, nsd = surface_metrics(inside, predicted, spacing, tolerance, known)
-        in_voxels = (hd95 / spacing[0], assd / spacing[0])
+        hd95_voxels = hd95 / spacing[0]
+        assd_voxels = assd / spacing[0]
         if len(set(spacing)) > 1:
-            in_voxels = surface_metrics(inside, predicted, [1] * known.ndim, tolerance, known)[:2]
-        found.append([hd95, in_voxels[0], assd, in_voxels[1], nsd])
-    return dict(zip(SURFACE_METRICS, np.array(found).T[:, np.newaxis], strict=True))
+            hd95_voxels, assd_voxels, _ = surface_metrics(
+                inside, predicted, [1] * known.ndim, tolerance, known
+            )
+        values = {
+            "HD95": hd95,
+            "HD95_voxels": hd95_voxels,
+            "ASSD": assd,
+            "ASSD_voxels": assd_voxels,
+            "NSD": nsd,
+        }
+        found.append(values)
+    return {name: np.array([[values[name] for values in found]]) for name in apart}

@@ -18,8 +18,10 @@ from nnunet_nacl.metrics._loops import (
     LOGS,
     NEAR,
     NUM_CELLS,
+    ODDS_STEPS,
     PREDICTED,
     PRODUCTS,
+    RECALL_THRESHOLDS,
     SEGMENTED,
     SQUARES,
     Bytes,
@@ -28,8 +30,6 @@ from nnunet_nacl.metrics._loops import (
 )
 from nnunet_nacl.metrics._settings import (
     BY_LABEL,
-    ODDS_STEPS,
-    THRESHOLDS,
     VOXEL_SETS,
     Settings,
     Voxels,
@@ -77,7 +77,7 @@ class CellSums:
         self._first = meaning.activation.first_structure
         self.channels = np.zeros(shape)
         self.rests = np.zeros(shape)
-        self.reached = np.zeros((meaning.num_channels, THRESHOLDS.size + 1), np.int64)
+        self.reached = np.zeros((meaning.num_channels, RECALL_THRESHOLDS.size + 1), np.int64)
         self.highest = np.zeros((2, meaning.num_channels))
         self.unsure = np.zeros(meaning.num_channels, np.int64)
         # In the dtype that p is stored in, so that k/M lies on an edge; 1 − p is not rounded to it
@@ -115,8 +115,8 @@ class CellSums:
         hits = p[cells & HIT > 0]
         # How many thresholds p reaches, by its odds, in the precision of the file; count_reached makes it exact
         odds = np.log(hits / (1 - hits))
-        guesses = odds * ODDS_STEPS + (THRESHOLDS.size // 2 + 1)
-        count_reached(hits, guesses, THRESHOLDS, self.reached[channel])
+        guesses = odds * ODDS_STEPS + (RECALL_THRESHOLDS.size // 2 + 1)
+        count_reached(hits, guesses, RECALL_THRESHOLDS, self.reached[channel])
 
     def counts(self, by_argmax: "CellSums", voxel_ml: float, *, has_truth: bool) -> Counts:
         """Return the record of one case; tables, and which voxels are near, follow from the sums by the argmax."""

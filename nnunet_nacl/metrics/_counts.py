@@ -60,11 +60,13 @@ class StructureSums:
 class Doubt:
     """The uncertainty of a model about each structure of each case: (cases, structures).
 
+    ``near``, ``errors`` and ``entropy`` are sums over the voxel set near, which is the same for all classes.
+
     Attributes:
-        unsure: voxels with p above 0.1 and below 0.9.
-        near: voxels of the set near, which classes share, as the next two.
-        errors: over near, Σ (1 − c), the errors to expect: c is max_k p_k, of a region max(p, 1 − p).
-        entropy: over near, −Σ Σ_k p_k ln p_k, of a region −Σ (p ln p + (1 − p) ln(1 − p)).
+        unsure: number of voxels of the image with p above 0.1 and below 0.9.
+        near: number of voxels.
+        errors: Σ (1 − c), the expected number of errors, with c = max_k p_k, or max(p, 1 − p) for a region.
+        entropy: −Σ Σ_k p_k ln p_k, or −Σ (p ln p + (1 − p) ln(1 − p)) for a region.
     """
 
     unsure: NDArray[np.int64]
@@ -82,7 +84,7 @@ class TruthCounts:
         sums: those without ignored voxels.
         voxels: (cases, structures) size of the structure.
         found: (cases, structures) how many of its voxels the segmentation has, too.
-        missed: (cases, structures, T) how many of its voxels masks of p ≥ threshold miss, for ``THRESHOLDS``.
+        missed: (cases, structures, T) how many of its voxels masks of p ≥ threshold miss, for ``RECALL_THRESHOLDS``.
     """
 
     ignored: Floats
@@ -99,15 +101,16 @@ class TruthCounts:
 
 @dataclass(frozen=True, repr=False)
 class Counts:
-    """Everything that is counted of cases, as ``evaluate_case`` returns it; each array's first axis is the cases'.
+    """The record of cases, as ``evaluate_case`` returns it; the first axis of each array is that of the cases.
 
     ``result["near"]`` are the tables of a voxel set over all cases, such as ``result["near"].ECE``.
 
     Attributes:
         structures: foreground labels, or regions.
         voxel_ml: (cases,) volume of a voxel.
-        sums: over all voxels, as ``doubt``.
-        truth: what needs ground truth, as the next two; without it None, and these are empty.
+        sums: over all voxels, ignored ones included.
+        doubt: over all voxels, too.
+        truth: None without ground truth; ``calibration`` and ``segmentation_metrics`` are then empty.
         calibration: tables by voxel set.
         segmentation_metrics: metric -> (cases, structures).
     """

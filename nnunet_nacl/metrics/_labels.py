@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, softmax
 
 from nnunet_nacl.metrics._loops import translate
 from nnunet_nacl.typing import Array, Floats, Labels, Mask
@@ -35,19 +35,11 @@ class Activation(str, Enum):
         exact = p.astype(np.float64)
         return 1 - exact if self.exclusive else exact
 
-    def centered(self, logits: Floats) -> Floats:
-        """Subtract the mean of a voxel's class logits, which the softmax ignores; region logits stay."""
-        return logits - logits.mean(0, keepdims=True) if self.exclusive else logits
-
     def probabilities(self, logits: Any) -> Any:
         """Return the probabilities of logits (C, ...), an array or a tensor."""
         if not isinstance(logits, np.ndarray):
             return logits.softmax(0) if self.exclusive else logits.sigmoid()
         return softmax(logits, axis=0) if self.exclusive else expit(logits)
-
-    def confidences(self, p: Floats) -> Floats:
-        """Return the probability of each decision, from p (C, ...): (1, ...) for classes, (R, ...) for regions."""
-        return p.max(0, keepdims=True) if self.exclusive else np.maximum(p, 1 - p)
 
     def lowest_confidence(self, channels: Iterable[Floats]) -> Floats:
         """Compute max_k p_k (...) from the channels (...); for regions, the smallest max(p, 1 − p).
@@ -57,22 +49,6 @@ class Activation(str, Enum):
         if self.exclusive:
             return reduce(np.maximum, channels)
         return reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
-
-    def predicted(self, logits: Floats) -> NDArray[Any]:
-        """Return the prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
-        return logits.argmax(0) if self.exclusive else logits > 0
-
-    def members(self, truth: NDArray[Any], num_channels: int) -> Mask:
-        """Whether a voxel is of each channel's class or region: bool (C, n), from classes (n,) or masks (R, n)."""
-        return truth == np.arange(num_channels)[:, None] if self.exclusive else truth
-
-    def nll(self, logits: Floats, truth: NDArray[Any]) -> Floats:
-        """Compute −ln p of the truth: (1, n) of classes, (R, n) of regions."""
-        if not self.exclusive:
-            return np.logaddexp(0, np.where(truth, -logits, logits))
-        of_truth = np.take_along_axis(logits, truth[None].astype(np.intp), 0)
-        nll: Floats = logsumexp(logits, axis=0, keepdims=True) - of_truth
-        return nll
 
 
 Region = tuple[int, ...]

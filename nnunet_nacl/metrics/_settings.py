@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import expit
-
-from nnunet_nacl.typing import Floats
 
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
@@ -22,9 +19,6 @@ CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
 MARGIN_MM = 5.0
 """The distance by which the voxel set near reaches beyond its core."""
-ODDS_STEPS = 20
-THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / ODDS_STEPS)])
-"""Thresholds of masks whose missed voxels are counted: 0, then 8e-7 to 1 − 8e-7, in steps of 5 % in the odds."""
 MOST_BINS = 1000
 """Half precision has 2048 numbers from 1/2 to 1: of many more bins, edges that are rounded to it would coincide."""
 NLL_CLIP = float(np.finfo(np.float32).eps)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnunet_nacl.metrics import THRESHOLDS
+from nnunet_nacl.metrics import RECALL_THRESHOLDS
 from nnunet_nacl.typing import Floats
 
 _ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
@@ -25,7 +25,7 @@ class TooFewCasesError(ValueError):
 
 
 def recall_threshold(
-    mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = THRESHOLDS
+    mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = RECALL_THRESHOLDS
 ) -> float:
     """Return the largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 

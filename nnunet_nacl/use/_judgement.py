@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import THRESHOLDS, ratio
+from nnunet_nacl.metrics import RECALL_THRESHOLDS, ratio
 from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._conformal import TooFewCasesError, recall_threshold
 from nnunet_nacl.use._structure_fit import StructureFit, predicted_columns, true_columns
@@ -58,7 +58,7 @@ def outcomes_of(
         with suppress(TooFewCasesError):  # too few had it to fit λ
             if coverage is not None:
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
-                missed = truth.missed[:, np.searchsorted(THRESHOLDS, threshold)]
+                missed = truth.missed[:, np.searchsorted(RECALL_THRESHOLDS, threshold)]
                 columns["missed"] = ratio(missed.astype(np.float64), truth.voxels)
         tables.append(DataFrame(columns))
     return concat(tables)

@@ -23,8 +23,8 @@ class StructureFit:
     """The fit for a structure.
 
     ``volume`` is None if too few cases are without ignored voxels, ``dice`` if too few have something segmented.
-    ``missed`` (T,) is the mean share of the structure that masks of p ≥ threshold miss, for ``THRESHOLDS``, over the
-    ``num_present`` cases that have it. By default nothing was fitted.
+    ``missed`` (T,) is the mean share of the structure that masks of p ≥ threshold miss, over the ``num_present`` cases
+    that have it, for ``RECALL_THRESHOLDS``. By default nothing was fitted.
     """
 
     volume: VolumeFit | None = None

@@ -19,6 +19,7 @@ from nnunet_nacl.calibrate import (
     compare,
 )
 from nnunet_nacl.calibrate._methods import penalized_nll
+from nnunet_nacl.calibrate._sample import centered
 from nnunet_nacl.calibrate._score import judge, nll_of_cases
 from nnunet_nacl.calibrate._trials import Trials, calibrated_logits, try_methods
 from nnunet_nacl.metrics import Activation, LabelMeaning
@@ -39,7 +40,7 @@ def sample_of(
     activation: Activation, logits: np.ndarray, truth: np.ndarray, *, cases: int = 10, **more: object
 ) -> Sample:
     size = logits.shape[1]
-    logits = activation.centered(logits.astype(np.float32))
+    logits = centered(logits.astype(np.float32), activation)
     fields = {
         "weights": np.ones(size, np.float32),
         "near": np.ones((1 if activation is SOFTMAX else len(logits), size), bool),
@@ -68,6 +69,19 @@ def features() -> np.ndarray:
     return values
 
 
+def test_a_region_is_a_problem_of_two_classes() -> None:
+    generator = np.random.default_rng(0)
+    inside = generator.normal(size=(1, 50)) * 5
+    both = np.concatenate([np.zeros_like(inside), inside])
+    truth = generator.random((1, 50)) > 0.5
+    classes, region = sample_of(SOFTMAX, both, truth[0].astype(int)), sample_of(SIGMOID, inside, truth)
+    np.testing.assert_allclose(classes.nll(both), region.nll(inside), rtol=1e-9, atol=1e-14)
+    np.testing.assert_array_equal(classes.as_trained, region.as_trained[0])
+    np.testing.assert_array_equal(classes.structures(classes.truth), region.structures(region.truth))
+    np.testing.assert_array_equal(classes.members(classes.truth)[0], ~truth[0])
+    assert pytest.approx(judge(classes, classes.logits).ECE, rel=1e-5) == judge(region, region.logits).ECE
+
+
 LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))
 
 
@@ -77,7 +91,8 @@ def test_loss_is_torchs(activation: Activation) -> None:
     logits, trained = generator.normal(size=(2, 4, 50)) * 3
     weights = generator.random(50).astype(np.float32)
     truth = generator.integers(0, 4, 50) if activation is SOFTMAX else generator.random((4, 50)) < 0.4
-    kept = torch.tensor(activation.predicted(trained))
+    sample = sample_of(activation, trained, truth, weights=weights)
+    kept = torch.tensor(sample.as_trained)
     tensor = torch.tensor(logits, requires_grad=True)
     if activation is SOFTMAX:
         each = torch.nn.functional.cross_entropy(tensor.T, torch.tensor(truth), reduction="none")
@@ -91,7 +106,7 @@ def test_loss_is_torchs(activation: Activation) -> None:
     expected = (each * torch.tensor(weights)).sum() / weights.sum()
     expected.backward()
     again = torch.tensor(logits, requires_grad=True)
-    value = penalized_nll(sample_of(activation, trained, truth, weights=weights))(again, 30)
+    value = penalized_nll(sample)(again, 30)
     value.backward()
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
     assert again.grad.numpy() == pytest.approx(tensor.grad.numpy(), abs=1e-6)

@@ -8,7 +8,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import VOXEL_SETS, GivenLabels, LabelMeaning
+from nnunet_nacl.metrics import VOXEL_SETS, ImpliedLabels, LabelMeaning
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders
 from tests.generated import change, segment, softmax
@@ -17,8 +17,8 @@ CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
 
 
-def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> GivenLabels:
-    found = GivenLabels(saved.reshape(-1), meaning, p.dtype)
+def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> ImpliedLabels:
+    found = ImpliedLabels(saved.reshape(-1), meaning, p.dtype)
     for channel, values in enumerate(p):
         found.add(channel, slice(None), values.reshape(-1).astype(np.result_type(p, np.float32)))
     return found

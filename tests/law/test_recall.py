@@ -13,7 +13,7 @@ import pytest
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from scipy.ndimage import gaussian_filter
 
-from nnunet_nacl.metrics import THRESHOLDS
+from nnunet_nacl.metrics import RECALL_THRESHOLDS
 from nnunet_nacl.use import recall_threshold
 from tests.generated import OVERLAPPING, REGIONS
 
@@ -29,8 +29,8 @@ class Image(NamedTuple):
 
 
 def missed_share(p: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Of a structure, by masks of p ≥ each of ``THRESHOLDS``."""
-    return (p[inside][:, np.newaxis] < THRESHOLDS).mean(0)
+    """Of a structure, by masks of p ≥ each of ``RECALL_THRESHOLDS``."""
+    return (p[inside][:, np.newaxis] < RECALL_THRESHOLDS).mean(0)
 
 
 def draw(generator: np.random.Generator, nested: bool) -> Image:
@@ -97,6 +97,6 @@ def test_thresholds_of_sparse_annotation_miss_more_of_whole_images() -> None:
         order = generator.permutation(len(images))
         known, new = order[:NUM_CASES], order[NUM_CASES:]
         threshold = recall_threshold(np.mean(np.array(of_rows)[known], axis=0), NUM_CASES, ALPHA)
-        missed.append(of_images[new, np.searchsorted(THRESHOLDS, threshold)].mean())
+        missed.append(of_images[new, np.searchsorted(RECALL_THRESHOLDS, threshold)].mean())
     assert np.mean(missed) > ALPHA + 3 * np.std(missed) / np.sqrt(REPEATS)
     assert np.mean(missed) == pytest.approx(0.125, abs=0.003)  # docs/use.md

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import entr
 
 from nnunet_nacl.metrics import (
-    THRESHOLDS,
+    RECALL_THRESHOLDS,
     CaseArrays,
     Channels,
     Counts,
@@ -35,8 +35,8 @@ def test_by_hand() -> None:
     truth = result.truth
     assert truth is not None
     assert (truth.voxels, truth.found, truth.dice, truth.ignored) == (2, 1, 0.5, 0)
-    missed = dict(zip(THRESHOLDS.tolist(), truth.missed[0, 0].tolist(), strict=True))
-    at_half = THRESHOLDS.tolist().index(0.5)
+    missed = dict(zip(RECALL_THRESHOLDS.tolist(), truth.missed[0, 0].tolist(), strict=True))
+    at_half = RECALL_THRESHOLDS.tolist().index(0.5)
     assert [missed[0.0], missed[0.5], truth.missed[0, 0, at_half - 30]] == [0, 1, 0]
     nothing = evaluate_case(np.array([[1.0], [0.0]]), np.array([0]))
     assert (nothing.sums.predicted_dice, nothing.sums.dice_to_expect, nothing.doubt.near) == (1, 1, 0)
@@ -50,7 +50,7 @@ def drawn(regions: bool, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray
     p[generator.random(shape) < 0.3] = [1, 0, 0]
     p[generator.random(shape) < 0.1] = [0.5, 0.5, 0]
     p[generator.random(shape) < 0.1] = [0.1, 0, 0.9]
-    on_grid = generator.choice(THRESHOLDS, shape)
+    on_grid = generator.choice(RECALL_THRESHOLDS, shape)
     p = np.where(generator.random((*shape, 1)) < 0.3, np.stack([1 - on_grid, on_grid, 0 * on_grid], -1), p)
     y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.4, 0.3, 0.2, 0.1])
     p = np.moveaxis(p, -1, 0).astype(dtype)
@@ -102,7 +102,7 @@ def test_against_loops(regions: bool, dtype: Any) -> None:
         assert truth.dice[0, number] == pytest.approx(
             2 * (s & inside).sum() / (inside.sum() + (s & counted).sum()), rel=1e-12
         )
-        assert truth.missed[0, number].tolist() == [np.count_nonzero(q[inside] < t) for t in THRESHOLDS]
+        assert truth.missed[0, number].tolist() == [np.count_nonzero(q[inside] < t) for t in RECALL_THRESHOLDS]
 
 
 @pytest.mark.parametrize("regions", [False, True])
@@ -134,7 +134,7 @@ def test_cases_are_the_first_axis_of_every_column() -> None:
 
 def test_next_to_the_last_threshold() -> None:
     """The odds are guessed, in single precision for files in it, which must not lead beyond the thresholds."""
-    last = THRESHOLDS[-1]
+    last = RECALL_THRESHOLDS[-1]
     p = last - np.arange(1, 2000) * np.spacing(last)
     result = evaluate_case(np.stack([1 - p, p]), np.ones(p.shape, int))
-    assert result.truth.missed[0, 0].tolist() == [0] * (THRESHOLDS.size - 1) + [p.size]
+    assert result.truth.missed[0, 0].tolist() == [0] * (RECALL_THRESHOLDS.size - 1) + [p.size]

@@ -8,7 +8,7 @@ import pytest
 
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
-from nnunet_nacl.metrics import THRESHOLDS
+from nnunet_nacl.metrics import RECALL_THRESHOLDS
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
 from nnunet_nacl.use import (
     ReviewFit,
@@ -52,7 +52,7 @@ def test_it_is_the_fit_of_what_a_loop_computes(calibration: tuple[Path, Path], f
         dice.append(true_dice(truth, saved, [label]))
         expected_ml.append(VOXEL_ML * p.sum())
         true_ml.append(VOXEL_ML * (truth == label).sum())
-        missed.append([(p[truth == label] < threshold).mean() for threshold in THRESHOLDS])
+        missed.append([(p[truth == label] < threshold).mean() for threshold in RECALL_THRESHOLDS])
     fit, structure = ReviewFit.read(fitted), ["one", "two"][label - 1]
     found, volume = fit.structures[structure], fit_volume(expected_ml, true_ml, epsilon_ml=10 * VOXEL_ML)
     assert (found.volume.low, found.volume.high) == pytest.approx((volume.low, volume.high))

@@ -19,7 +19,7 @@ import numpy as np
 
 from nnunet_nacl.metrics._cells import CellSums
 from nnunet_nacl.metrics._channels import Block, Channels, checked_blocks
-from nnunet_nacl.metrics._given_labels import GivenLabels
+from nnunet_nacl.metrics._decision import ImpliedLabels
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._loops import (
     FOREGROUND,
@@ -73,10 +73,10 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
     blocks = checked_blocks(case.channels, meaning.activation)
     # The first channel says which voxels are near, before any of them is counted
     background = list(islice(blocks, len(case.channels.parts)))
-    near = _near(background, case)
+    near = _mark_near(background, case)
     cells = np.empty(truth.size, np.uint8)
     for part in case.channels.parts:
-        cells[part] = _cells(
+        cells[part] = _memberships(
             {
                 IMAGE: truth[part] != meaning.ignored,
                 FOREGROUND: truth[part] > 0,
@@ -86,14 +86,16 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
         )
     del near
     p_0_at = {part.start: p for _, part, p in background}
-    argmax = GivenLabels(segmentation, meaning, case.channels.dtype)
+    argmax = ImpliedLabels(segmentation, meaning, case.channels.dtype)
     rules = [argmax]
     if case.thresholds is not None:
-        rules.append(GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds))
+        rules.append(ImpliedLabels(segmentation, meaning, case.channels.dtype, case.thresholds))
     for channel, part, p in chain(background, blocks):
         for rule in rules:
             rule.add(channel, part, p)
-        of_class = _cells({SEGMENTED: segmentation[part] == channel, HIT: truth[part] == channel})
+        of_class = _memberships(
+            {SEGMENTED: segmentation[part] == channel, HIT: truth[part] == channel}
+        )
         sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         rules[-1].check(case.channels.name)
@@ -114,18 +116,18 @@ def count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
     truth, segmentation = case.flat()
     sums = CellSums(meaning, case.settings, case.channels.dtype)
-    given = None
+    implied = None
     if case.must_agree:  # without, it need not be known which labels regions write
-        given = GivenLabels(segmentation, meaning, case.channels.dtype, case.thresholds)
+        implied = ImpliedLabels(segmentation, meaning, case.channels.dtype, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
     for number in range(meaning.num_channels):
         of_region = list(islice(blocks, len(case.channels.parts)))
-        near = _near(of_region, case)
+        near = _mark_near(of_region, case)
         for channel, part, p in of_region:
-            if given is not None:
-                given.add(channel, part, p)
+            if implied is not None:
+                implied.add(channel, part, p)
             is_within = meaning.mask(truth[part], number)
-            cells = _cells(
+            cells = _memberships(
                 {
                     IMAGE: truth[part] != meaning.ignored,
                     FOREGROUND: is_within,
@@ -138,12 +140,12 @@ def count_regions(case: CaseArrays) -> CellSums:
             sums.add(channel, p, cells)
     for _ in blocks:  # to the end, which checks the file
         pass
-    if given is not None:
-        given.check(case.channels.name)
+    if implied is not None:
+        implied.check(case.channels.name)
     return sums
 
 
-def _near(channel: list[Block], case: CaseArrays) -> Mask:
+def _mark_near(channel: list[Block], case: CaseArrays) -> Mask:
     """Mark the voxels (n,) near those where 1 − p_0, or a region's p, exceeds the core's probability."""
     foreground = case.meaning.activation.foreground
     core = np.concatenate([foreground(p) > CORE_PROBABILITY for _, _, p in channel])
@@ -152,7 +154,7 @@ def _near(channel: list[Block], case: CaseArrays) -> Mask:
     return near.reshape(-1)
 
 
-def _cells(members: dict[int, Mask]) -> Bytes:
+def _memberships(members: dict[int, Mask]) -> Bytes:
     """Return the cells (n,) of voxels with these memberships."""
     bits = (member.view(np.uint8) * np.uint8(chosen) for chosen, member in members.items())
     return reduce(np.bitwise_or, bits)

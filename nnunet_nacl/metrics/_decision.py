@@ -17,7 +17,7 @@ def above(p: Floats, threshold: float, *, or_equal: bool = False) -> Mask:
     return compare(p, threshold, signature="dd->?")
 
 
-class GivenLabels:
+class ImpliedLabels:
     """The segmentation that probabilities give: ``add`` their blocks in order, then ask for ``labels()``.
 
     Without thresholds, classes give their argmax, and each region writes its label where p > 1/2, over those before it.
@@ -99,8 +99,8 @@ def segment(probabilities: Floats, meaning: LabelMeaning) -> Labels:
     spatial = probabilities.shape[1:]
     # Of equally probable classes the first wins, and of a region at exactly 1/2 the background
     background = np.zeros(spatial, np.min_scalar_type(max(meaning.known))).reshape(-1)
-    given = GivenLabels(background, meaning, probabilities.dtype)
+    implied = ImpliedLabels(background, meaning, probabilities.dtype)
     for channel, p in enumerate(probabilities):
         exact = p.astype(np.result_type(p, np.float32), copy=False)
-        given.add(channel, slice(None), exact.reshape(-1))
-    return given.labels().reshape(spatial)
+        implied.add(channel, slice(None), exact.reshape(-1))
+    return implied.labels().reshape(spatial)

@@ -53,7 +53,7 @@ def compare_logits(
         except ValueError as error:
             without[training] = str(error)
     means = {}
-    skipped = {}
+    skipped: dict[str, Skipped] = {}
     for name, folder in models.items():
         means[name], left_out = mean_logits(
             folder, folds, images=images, labels=labels, device=device

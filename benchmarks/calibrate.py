@@ -76,7 +76,7 @@ class Isotonic:
 def fits(sample: Sample, layer: Any) -> dict[str, Any]:
     """What is not in the package: isotonic regression, and cross-entropy alone."""
     return {
-        "head by CE alone": Head.fit_sample(sample, layer, keeping=0),
+        "head by CE alone": Head.fit_sample(sample, layer, hinge_weight=0),
         "isotonic": Isotonic(sample),
     }
 

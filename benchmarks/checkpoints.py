@@ -141,8 +141,8 @@ def main() -> None:
         }
         if name != "trained":
             fit = Fit.read(work / f"{name}.json")
-            line["written"] = fit.method
-            held_out = asdict(fit.tried[fit.method])
+            line["written"] = fit.calibration.method
+            held_out = asdict(fit.tried[fit.calibration.method])
             line["held_out_NLL_change_low"], line["held_out_NLL_change_high"] = held_out.pop(
                 "NLL_change"
             )

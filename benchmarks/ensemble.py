@@ -117,7 +117,7 @@ def main() -> None:
                 "cases": len(results[name].cases),
                 "predicted_with": " ".join(folds),
                 "checkpoint": name,
-                "written": fit.method if name == "ensemble" else "",
+                "written": fit.calibration.method if name == "ensemble" else "",
                 "date": time.strftime("%Y-%m-%d"),
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
                 **values(results[name]),

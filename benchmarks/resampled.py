@@ -59,7 +59,10 @@ if __name__ == "__main__":
         "machine": training["machine"],
     }
     rows = []
-    for checkpoint, folder in (("as trained", "validation"), (fit.method, "validation_calibrated")):
+    for checkpoint, folder in (
+        ("as trained", "validation"),
+        (fit.calibration.method, "validation_calibrated"),
+    ):
         scores = {
             "calibrate": asdict(fit.tried[checkpoint]),
             "evaluate": values(evaluate(Predictions.of_folder(labels, fold / folder))),

@@ -40,7 +40,6 @@ _ONLY = {
         "DataSet",
         "LabelledImages",
         "PreprocessedCases",
-        "PreprocessedDataSet",
         "Predictions",
         "Provenance",
         "Split",

@@ -105,6 +105,19 @@ def reason_of(error: Exception) -> str:
     return f"{kind}{error}"
 
 
+@contextmanager
+def attributed_to(file: Path, problem: str = "") -> Iterator[None]:
+    """Name the file in all errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename:
+            raise
+        if isinstance(error, ValueError) and str(file) in str(error):
+            raise
+        raise ValueError(f"{file}{problem}: {reason_of(error)}") from error
+
+
 def check_input(file: Path, why: str = "") -> None:
     """Raise an OSError unless there is a file that can be read; if it is missing, the message ends with ``why``."""
     try:

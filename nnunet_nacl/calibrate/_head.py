@@ -13,7 +13,7 @@ from nnunet_nacl.typing import Array, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEEPING = 30.0
+HINGE_WEIGHT = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
 OPTIONS = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
 """Options of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
@@ -66,7 +66,7 @@ class Head:
         layer: Layer | None = None,
         *,
         strength: float = STRENGTH,
-        keeping: float = KEEPING,
+        hinge_weight: float = HINGE_WEIGHT,
     ) -> "Head":
         """Return the minimum, by L-BFGS.
 
@@ -74,7 +74,7 @@ class Head:
             sample: with features.
             layer: as trained.
             strength: λ.
-            keeping: μ; with 0, cross-entropy alone decides.
+            hinge_weight: μ; with 0, cross-entropy alone decides.
         """
         import torch
 
@@ -108,7 +108,7 @@ class Head:
                 place = torch.from_numpy(flat).to(start.device).reshape(start.shape)
                 away = (place.requires_grad_()[:, None] @ directions)[:, 0]
                 logits = (start + away).float() @ inputs
-                value = loss(logits, keeping) + (pull * away.square()).sum()
+                value = loss(logits, hinge_weight) + (pull * away.square()).sum()
                 (gradient,) = torch.autograd.grad(value, place)
                 return value.item(), gradient.reshape(-1).cpu().numpy()
 

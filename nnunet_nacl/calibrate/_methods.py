@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TEMPERATURES = (0.05, 100.0)
 """Bounds of the search for T."""
-MOST_NLL = -float(np.log(NLL_CLIP))
+MAX_NLL = -float(np.log(NLL_CLIP))
 """The highest NLL of a voxel, as in ``evaluate``."""
 
 
@@ -69,7 +69,7 @@ def penalized_nll(sample: Sample) -> Callable[..., "Tensor"]:
 
         Σ_i ω_i [min(CE(z_i, y_i), bound) + μ · hinge(z_i)] / Σ_i ω_i,    summed over regions
 
-    CE is bounded so that voxels without a hope do not decide. The hinge measures how far logits are from giving the
+    CE is bounded so that voxels that stay wrong do not decide. The hinge measures how far logits are from giving the
     labels as trained, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR 2001), which is ``max_k z_k - z_ŷ``; of
     a region ``max(0, -s z)``, s = 1 inside and −1 outside. It is 0 where no label has changed.
     """
@@ -80,15 +80,15 @@ def penalized_nll(sample: Sample) -> Callable[..., "Tensor"]:
     as_trained = sample.on_device(sample.as_trained)
     share = sample.on_device(sample.share)
 
-    def loss(logits: "Tensor", keeping: float, most_nll: float = MOST_NLL) -> "Tensor":
+    def loss(logits: "Tensor", hinge_weight: float, max_nll: float = MAX_NLL) -> "Tensor":
         if is_exclusive:
             below = logits - logits.amax(0)  # the highest
             nll = below.exp().sum(0).log() - below.gather(0, truth[None])[0]
-            gap = -below.gather(0, as_trained[None])
+            hinge = -below.gather(0, as_trained[None])
         else:
             nll = torch.nn.functional.softplus(torch.where(truth, -logits, logits))
-            gap = torch.where(as_trained, -logits, logits).relu()
-        of_voxels = (nll.clamp(max=most_nll) + keeping * gap).sum(0)
+            hinge = torch.where(as_trained, -logits, logits).relu()
+        of_voxels = (nll.clamp(max=max_nll) + hinge_weight * hinge).sum(0)
         return (of_voxels * share).sum(dtype=torch.float64)
 
     return loss
@@ -103,20 +103,20 @@ def best_temperature(sample: Sample) -> float:
     # In single precision, the NLL of a perfect model would not fall down to the bound
     logits = sample.on_device(sample.logits).double()
 
-    def nll(log: float, most_nll: float) -> float:
+    def nll(log: float, max_nll: float) -> float:
         with torch.no_grad():
-            return float(loss(logits * float(np.exp(-log)), 0, most_nll))
+            return float(loss(logits * float(np.exp(-log)), 0, max_nll))
 
     # Without a bound the NLL is convex in 1/T. If no voxel reaches the bound there, that is the minimum with it, too
-    for most_nll in (np.inf, MOST_NLL):
+    for max_nll in (np.inf, MAX_NLL):
         found = minimize_scalar(
             nll,
             bounds=np.log(TEMPERATURES),
-            args=(most_nll,),
+            args=(max_nll,),
             method="bounded",
             options={"xatol": 1e-8},
         )
-        if nll(found.x, MOST_NLL) == nll(found.x, np.inf):
+        if nll(found.x, MAX_NLL) == nll(found.x, np.inf):
             break
     return float(np.exp(found.x))
 

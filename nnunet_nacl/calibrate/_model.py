@@ -17,7 +17,7 @@ from tqdm import tqdm
 from nnunet_nacl.calibrate._features import logits_in_blocks
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._head import Head
-from nnunet_nacl.calibrate._sample import Sample, check_enough, join_enough
+from nnunet_nacl.calibrate._sample import Sample, join_enough, lack_of_cases
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.files import check_output
@@ -103,30 +103,32 @@ def calibrate_model(
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
     shared = None
     labels = [fold.cases_with_structure() for fold in opened]
-    try:
-        for fold, (has_structure, skipped) in zip(opened, labels, strict=True):
-            check_enough(has_structure, skipped, f"{fold.folder.name}: ", by_patient=by_patient)
-    except ValueError as error:
-        if unseen is not None:
-            raise
-        if len(opened) == 1 or method == Head.method:
-            raise ValueError(
-                f"{error}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
-                "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
-            ) from error
-        in_all = {name: has for found, _ in labels for name, has in found.items()}
-        check_enough(
-            in_all, [one for _, skipped in labels for one in skipped], by_patient=by_patient
+    lacks = [
+        f"{fold.folder.name}: {lack}"
+        for fold, (has_structure, skipped) in zip(opened, labels, strict=True)
+        if (lack := lack_of_cases(has_structure, skipped, by_patient))
+    ]
+    if lacks and unseen is not None:
+        raise ValueError(lacks[0])
+    if lacks and (len(opened) == 1 or method == Head.method):
+        raise ValueError(
+            f"{lacks[0]}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
+            "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
         )
+    if lacks:
+        in_all = {name: has for found, _ in labels for name, has in found.items()}
+        skipped_in_all = [one for _, skipped in labels for one in skipped]
+        if lack := lack_of_cases(in_all, skipped_in_all, by_patient):
+            raise ValueError(lack)
         shared = _try_on(opened, by_patient)
-    of_fold = partial(
+    calibrate = partial(
         _calibrate_fold,
         shared=shared,
         by_patient=by_patient,
         method=method,
         save_probabilities=save_probabilities,
     )
-    return map(of_fold, opened)  # no generator, which an error would end
+    return map(calibrate, opened)  # no generator, which an error would end
 
 
 def _try_on(
@@ -136,9 +138,9 @@ def _try_on(
     samples: dict[str, Sample] = {}
     skipped: list[Skipped] = []
     for fold in folds:
-        of_fold, without = fold.samples(keep_in)
-        samples |= of_fold
-        skipped += without
+        drawn, left_out = fold.samples(keep_in)
+        samples |= drawn
+        skipped += left_out
     reader = folds[0].reader
     layer = reader.output_layer if reader.has_features and len(folds) == 1 else None
     return try_methods(join_enough(samples, skipped, by_patient), layer), skipped
@@ -164,7 +166,7 @@ def _calibrate_fold(
         if save_probabilities:
             _predict_validation(fold, trials, fit, kept)
         written = kept / FOLD_CHECKPOINT
-        fold.write(fit.calibration.layer(*reader.last_layer), fit.method, written)
+        fold.write(fit.calibration.layer(*reader.last_layer), fit.calibration.method, written)
         # From here on there is no calibration until all of it is there
         checkpoint.unlink(missing_ok=True)
         shutil.rmtree(validation, ignore_errors=True)
@@ -186,7 +188,7 @@ def _predict_validation(fold: TrainedFold, trials: Trials, fit: Fit, kept: Path)
     own = [name for name in fold.cases.names if name in trials.unseen]
     for name in tqdm(own, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
-        layer = trials.unseen[name][fit.method].layer(*fold.reader.output_layer)
+        layer = trials.unseen[name][fit.calibration.method].layer(*fold.reader.output_layer)
         if (kept / name).is_file():
             features = torch.load(kept / name, mmap=True, weights_only=True)
         else:

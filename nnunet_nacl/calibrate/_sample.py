@@ -207,23 +207,23 @@ def channels_first(values: Array) -> Singles:
     return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
 
 
-def check_enough(
-    has_structure: Mapping[str, bool],
-    skipped: Sequence[Skipped],
-    where: str = "",
-    *,
-    by_patient: bool | str = False,
-) -> None:
-    """Raise a ValueError unless five of the cases, or patients, have a structure; it says why others cannot be used."""
+def lack_of_cases(
+    has_structure: Mapping[str, bool], skipped: Sequence[Skipped], by_patient: bool | str
+) -> str | None:
+    """Say that fewer than five cases, or patients, have a structure, and why others cannot be used; else None.
+
+    Raises a ValueError if ``by_patient`` does not tell the cases' patients.
+    """
     patients = cases_of_patients(has_structure, by_patient)
     number = sum(any(has_structure[case] for case in cases) for cases in patients.values())
-    if number < MIN_CASES:
-        kind = "patients" if by_patient else "cases"
-        raise ValueError(
-            f"{where}a calibration needs at least {MIN_CASES} {kind} with a structure in the ground truth; {number} of "
-            f"{len(patients) + len(skipped)} have one"
-            + (f". These cannot be used:{reasons(skipped)}" if skipped else ".")
-        )
+    if number >= MIN_CASES:
+        return None
+    kind = "patients" if by_patient else "cases"
+    others = f" These cannot be used:{reasons(skipped)}" if skipped else ""
+    return (
+        f"a calibration needs at least {MIN_CASES} {kind} with a structure in the ground truth; {number} of "
+        f"{len(patients) + len(skipped)} have one.{others}"
+    )
 
 
 def join_enough(
@@ -233,7 +233,8 @@ def join_enough(
     has_structure = {
         name: bool(sample.structures(sample.truth).any()) for name, sample in samples.items()
     }
-    check_enough(has_structure, skipped, by_patient=by_patient)
+    if lack := lack_of_cases(has_structure, skipped, by_patient):
+        raise ValueError(lack)
     return replace(Sample.join(list(samples.values())), by_patient=by_patient)
 
 

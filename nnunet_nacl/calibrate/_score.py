@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, PlainSerializer
 
-from nnunet_nacl.calibrate._methods import MOST_NLL
+from nnunet_nacl.calibrate._methods import MAX_NLL
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import (
     BinCounts,
@@ -119,7 +119,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
     """Sum −ln p of the truth over each case, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
-    return _sum_by_case(sample, np.minimum(sample.nll(logits), MOST_NLL).sum(0))
+    return _sum_by_case(sample, np.minimum(sample.nll(logits), MAX_NLL).sum(0))
 
 
 def _sum_by_case(sample: Sample, values: NDArray[Any]) -> Floats:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Discriminator, TypeAdapter
@@ -58,14 +58,10 @@ class Fit:
         skipped: Sequence[Skipped],
     ) -> "Fit":
         """Return the fit of a method, or of the best one; see ``Trials.best``."""
-        best: Any = trials.best(method)
+        best = trials.best(method)
+        assert isinstance(best, Temperature | Head)  # others are only compared
         fitted_to = replace(provenance, cases=sorted(trials.unseen))
         return cls(best, fitted_to, trials.scores, settings, list(skipped))
-
-    @property
-    def method(self) -> str:
-        """``temperature``, ``head`` or ``as trained``."""
-        return self.calibration.method
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
@@ -86,7 +82,7 @@ class Fit:
         rows = {}
         for method, score in self.tried.items():
             low, high = score.NLL_change
-            rows[f"→ {method}" if method == self.method else method] = {
+            rows[f"→ {method}" if method == self.calibration.method else method] = {
                 "NLL per foreground voxel": f"{score.NLL:.3f}",
                 "change (95 %)": f"{low:+.3f} to {high:+.3f}",
                 "ECE near": f"{score.ECE:.3f}",

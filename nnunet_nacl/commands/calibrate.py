@@ -62,7 +62,7 @@ def calibrate(
             num_processes=num_processes(), overwrite=overwrite,
         )  # fmt: skip
         _print_fit("predictions", fit, o)
-        if fit.method != AS_TRAINED.method:
+        if fit.calibration.method != AS_TRAINED.method:
             print(f"Next:\n    nnunet_nacl apply {shlex.quote(o)} PREDICTIONS -o CALIBRATED")
         return print_skipped(fit.skipped)
     if o is not None or (i is None) != (gt is None):
@@ -106,14 +106,14 @@ def _print_fit(what: str, fit: "Fit", written: object) -> None:
     from nnunet_nacl.calibrate import AS_TRAINED
 
     print(f"{what}, {len(fit.provenance.cases)} cases\n{fit.table()}")
-    if fit.method == AS_TRAINED.method:
+    if fit.calibration.method == AS_TRAINED.method:
         print(
             "No method lowered the held-out NLL, with a 95 % interval below 0, and kept the Dice: the logits stay as "
             "they are."
         )
     else:
-        for problem in fit.tried[fit.method].shortcomings(fit.tried[AS_TRAINED.method]):
-            print(f"{what}: {fit.method} {problem}.", file=sys.stderr)
+        for problem in fit.tried[fit.calibration.method].shortcomings(fit.tried[AS_TRAINED.method]):
+            print(f"{what}: {fit.calibration.method} {problem}.", file=sys.stderr)
     print(f"Wrote {written}")
 
 

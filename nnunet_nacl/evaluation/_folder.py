@@ -77,8 +77,8 @@ def evaluate(
         beside=beside,
         overwrite=overwrite,
     )
-    results, skipped = counter.count_all(predictions.cases, num_processes)
-    result = replace(FolderResult.merged(results), skipped=skipped, file=summary)
+    records, skipped = counter.count_all(predictions.cases, num_processes)
+    result = replace(FolderResult.of_records(records, skipped), file=summary)
     write_result(result, summary, beside)
     return result
 
@@ -100,15 +100,15 @@ def count_for_review(
         data_set=predictions.data_set,
         counting=Counting.describe(predictions.data_set, USUAL_SETTINGS),
         beside=output,
-        unread=_UNREAD_IN_REVIEWS,
+        is_review=True,
     )
-    results, skipped = counter.count_all(predictions.cases, num_processes)
+    records, skipped = counter.count_all(predictions.cases, num_processes)
     # What an evaluation has counted may differ in what a review does not read
     unread: ByName = {"calibration": {}, "segmentation_metrics": {}}
     if predictions.gt_folder is None:
         unread["truth"] = None
-    read = [replace(result, counts=replace(result.counts, **unread)) for result in results]
-    return replace(FolderResult.merged(read), skipped=skipped)
+    read = [record._replace(counts=replace(record.counts, **unread)) for record in records]
+    return FolderResult.of_records(read, skipped)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,19 +119,19 @@ class _CaseCounter:
         data_set: that of the predictions.
         counting: how to count.
         beside: the file beside which records lie; None: beside the predictions.
-        unread: settings in which a record may differ, since the caller does not read what they change.
+        is_review: take also records that differ in settings which do not change what a review reads, and replace none.
         overwrite: count every case again.
     """
 
     data_set: DataSet
     counting: Counting
     beside: Path | None
-    unread: frozenset[str] = frozenset()
+    is_review: bool = False
     overwrite: bool = False
 
     def count_all(
         self, cases: Sequence[CaseFiles], num_processes: int
-    ) -> tuple[list[FolderResult], list[Skipped]]:
+    ) -> tuple[list[Record], list[Skipped]]:
         """Take the records that there are, count the other cases; also return the cases that cannot be counted.
 
         Raises a ValueError with the reasons if no case can be used.
@@ -145,30 +145,29 @@ class _CaseCounter:
             doing="counting",
             num_processes=num_processes,
         )
-        results = [*taken.values(), *counted.values()]
-        check_any_used(results, skipped)
-        return results, skipped
+        records = [*taken.values(), *counted.values()]
+        check_any_used(records, skipped)
+        return records, skipped
 
-    def take(self, files: CaseFiles) -> FolderResult | None:
-        """Return a case's record if there is one of its files as they are, counted alike but for ``unread``.
+    def take(self, files: CaseFiles) -> Record | None:
+        """Return a case's record if there is one of its files as they are, counted alike.
 
         Another summary's records may be copies of those beside the predictions.
         """
         if self.overwrite:
             return None
+        unread = _UNREAD_IN_REVIEWS if self.is_review else ()
         now = CountedCase.now(files)
         own = record_file(files.prediction, files.name, self.beside)
         for file in dict.fromkeys([own, record_file(files.prediction, files.name)]):
-            if (record := _record_of(file, now)) is None:
-                continue
-            case, counts, counting = record
-            if counting.as_json(self.unread) == self.counting.as_json(self.unread):
-                if file != own and not self.unread:
-                    write_record(own, *record)
-                return FolderResult([case], counts, [], self.counting)
+            record = _record_of(file, now)
+            if record and record.counting.as_json(unread) == self.counting.as_json(unread):
+                if file != own and not self.is_review:
+                    write_record(own, record)
+                return record._replace(counting=self.counting)
         return None
 
-    def count(self, files: CaseFiles) -> FolderResult:
+    def count(self, files: CaseFiles) -> Record:
         """Count a case and write its record, unless another process has done so; errors as for ``SavedCase``."""
         if found := self.take(files):
             return found
@@ -190,18 +189,18 @@ class _CaseCounter:
             must_agree=True,
             thresholds=files.thresholds,
         )
-        counts = evaluate_arrays(arrays)
+        record = Record(case, evaluate_arrays(arrays), self.counting)
         file = record_file(files.prediction, files.name, self.beside)
         # A review does not replace an evaluation's record of the same files
-        if not self.unread or _record_of(file, case) is None:
-            write_record(file, case, counts, self.counting)
-        return FolderResult([case], counts, [], self.counting)
+        if not self.is_review or _record_of(file, case) is None:
+            write_record(file, record)
+        return record
 
 
 def _record_of(file: Path, now: CountedCase) -> Record | None:
     """Read a record if there is one of a case's files as they are now."""
     with suppress(OSError, ValueError):
         record = read_record(file)
-        if record[0].includes(now):
+        if record.case.includes(now):
             return record
     return None

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -82,7 +83,14 @@ class CountedCase:
         return Path(self.states[what].path)
 
 
-Record = tuple[CountedCase, Counts, Counting]
+class Record(NamedTuple):
+    """A case, all that was counted of it, and how."""
+
+    case: CountedCase
+    counts: Counts
+    counting: Counting
+
+
 _CASE = TypeAdapter(CountedCase)
 _COUNTING = TypeAdapter(Counting)
 
@@ -98,12 +106,13 @@ def record_file(prediction: Path, name: str, beside: Path | None = None) -> Path
     return home / f"{name}.npz"
 
 
-def write_record(file: Path, case: CountedCase, counts: Counts, counting: Counting) -> None:
+def write_record(file: Path, record: Record) -> None:
     """Write the record of a case, completely or not at all, as an ``.npz``; ``counts`` is ``Counts.to_array``.
 
     If the prediction lies beside the record's folder, its files are stored by their names, so that both may move.
     Ground truth is stored by its path: elsewhere, it may be another rater's.
     """
+    case = record.case
     home = file.absolute().parent.parent
     moving = {
         what: state._replace(path=Path(state.path).name)
@@ -115,8 +124,8 @@ def write_record(file: Path, case: CountedCase, counts: Counts, counting: Counti
     with whole_file(file) as unfinished, unfinished.open("wb") as stream:
         np.savez_compressed(
             stream,
-            counts=counts.to_array(),
-            counting=np.array(_COUNTING.dump_json(counting)),
+            counts=record.counts.to_array(),
+            counting=np.array(_COUNTING.dump_json(record.counting)),
             case=np.array(_CASE.dump_json(stored)),
         )
 
@@ -143,4 +152,4 @@ def read_record(file: Path) -> Record:
         raise ValueError(
             f"{file} cannot be read as a record of this version of nnunet_nacl, run nnunet_nacl evaluate again: {error}"
         ) from error
-    return replace(case, states=states), counts, counting
+    return Record(replace(case, states=states), counts, counting)

@@ -80,17 +80,17 @@ def read_result(summary: str | Path) -> FolderResult:
         raise ValueError(
             f"{summary} was written by another version of nnunet_nacl: run nnunet_nacl evaluate again."
         ) from error
-    results = []
+    records = []
     for file, truth in files.items():
-        case, counts, counting = read_record(summary.absolute().parent / file)
-        is_same = counting.as_json().items() <= settings.items()
-        if not is_same or str(case.file("ground_truth")) != truth:
+        record = read_record(summary.absolute().parent / file)
+        is_same = record.counting.as_json().items() <= settings.items()
+        if not is_same or str(record.case.file("ground_truth")) != truth:
             raise ValueError(
-                f"{summary} is not of the record of {case.name}, which was counted in another way since: run "
+                f"{summary} is not of the record of {record.case.name}, which was counted in another way since: run "
                 "nnunet_nacl evaluate again."
             )
-        results.append(FolderResult([case], counts, [], counting))
-    return replace(FolderResult.merged(results), skipped=skipped, file=summary)
+        records.append(record)
+    return replace(FolderResult.of_records(records, skipped), file=summary)
 
 
 def summary_of(result: FolderResult) -> ByName:

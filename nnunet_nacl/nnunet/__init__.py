@@ -9,12 +9,12 @@ calibration (``_provenance``). ``hooks`` reaches into nnU-Net's classes.
 from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,
     LabelledImages,
-    PreprocessedDataSet,
     RawCase,
     Split,
     cases_of_other_splits,
     check_split,
-    raw_cases,
+    preprocessed_cases,
+    training_cases,
     training_image,
 )
 from nnunet_nacl.nnunet._checkpoint import CHECKPOINTS, allowed_in_checkpoints, read_checkpoint
@@ -50,7 +50,7 @@ from nnunet_nacl.nnunet._provenance import (
     Provenance,
     calibration_of,
 )
-from nnunet_nacl.nnunet._reader import LabelMap, Reader
+from nnunet_nacl.nnunet._reader import NIFTI, LabelMap, Reader
 
 __all__ = [
     "CALIBRATED_NAME",
@@ -59,6 +59,7 @@ __all__ = [
     "DEFAULT_TRAINER",
     "FOLD_CHECKPOINT",
     "FOLD_VALIDATION",
+    "NIFTI",
     "SPLITS_NAME",
     "CaseFiles",
     "DataSet",
@@ -68,7 +69,6 @@ __all__ = [
     "PlansJson",
     "Predictions",
     "PreprocessedCases",
-    "PreprocessedDataSet",
     "Provenance",
     "RawCase",
     "Reader",
@@ -89,11 +89,12 @@ __all__ = [
     "model_in",
     "names_in",
     "nnunet_folder",
-    "raw_cases",
+    "preprocessed_cases",
     "read_checkpoint",
     "read_dataset_json",
     "save_prediction",
     "short_name",
+    "training_cases",
     "training_image",
     "validates_training_cases",
 ]

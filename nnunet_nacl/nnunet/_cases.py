@@ -3,7 +3,6 @@
 import glob
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +10,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import read_json
-from nnunet_nacl.nnunet._data_set import DataSet, PlansJson
-from nnunet_nacl.nnunet._names import cases_in, dataset_number, first_channel, nnunet_folder
+from nnunet_nacl.nnunet._names import cases_in, first_channel, nnunet_folder
 from nnunet_nacl.typing import ByName
 
 SPLITS_NAME = "splits_final.json"
@@ -123,7 +121,7 @@ def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase
     return cases
 
 
-def _training_cases(folder: Path) -> dict[str, RawCase]:
+def training_cases(folder: Path) -> dict[str, RawCase]:
     """Return the training cases in raw data: those that ``dataset.json`` lists, which may lie anywhere, or in it."""
     from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
 
@@ -137,81 +135,13 @@ def _training_cases(folder: Path) -> dict[str, RawCase]:
     }
 
 
-def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
-    """Find a data set in nnU-Net's raw format by number or name: its folder, and the training cases in it."""
-    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
-
-    folder = nnunet_folder("nnUNet_raw") / str(maybe_convert_to_dataset_name(dataset))
-    return folder, _training_cases(folder)
-
-
 def training_image(dataset: str, label_map: Path, case: str) -> Path:
     """Return the first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
     folder = nnunet_folder("nnUNet_raw") / dataset
-    cases = _training_cases(folder) if (folder / "dataset.json").is_file() else {}
+    cases = training_cases(folder) if (folder / "dataset.json").is_file() else {}
     if case in cases:
         return cases[case].images[0]
     return first_channel(folder / "imagesTr", case, label_map)
-
-
-@dataclass(frozen=True, eq=False)
-class PreprocessedDataSet:
-    """A data set that has been planned and preprocessed for a configuration.
-
-    Attributes:
-        raw: its folder in ``nnUNet_raw``.
-        folder: that in ``nnUNet_preprocessed``.
-        splits: its folds, not checked yet, or those that nnU-Net would write.
-        test_cases: those with labels.
-    """
-
-    name: str
-    configuration: str
-    plans: str
-    raw: Path
-    folder: Path
-    splits: list[Split]
-    test_cases: list[str]
-    file_ending: str
-    has_regions: bool
-
-    @classmethod
-    def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
-        """Find a data set that can be trained on; an error says what is still to be done."""
-        from nnunetv2.utilities.crossval_split import generate_crossval_split
-
-        plans_json = PlansJson.find(dataset, configuration, plans)
-        folder = plans_json.file.parent
-        described = DataSet.read(folder / "dataset.json")
-        ending = described.file_ending
-        data = folder / plans_json.resolved(configuration)["data_identifier"]
-        expected = cases_in(folder / "gt_segmentations", ending)
-        cases = preprocessed_cases(data) if data.is_dir() else []
-        if not cases or not expected <= set(cases):
-            raise ValueError(
-                f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
-                f"nnUNetv2_preprocess -d {dataset_number(folder.name)} -plans_name {plans} -c {configuration}"
-            )
-        if (folder / SPLITS_NAME).is_file():
-            splits = read_json(folder / SPLITS_NAME, list[Split])
-        else:
-            splits = [
-                Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"])))
-                for fold in generate_crossval_split(cases, seed=12345, n_splits=5)
-            ]
-        raw = nnunet_folder("nnUNet_raw").absolute() / folder.name
-        images = cases_in(raw / "imagesTs", f"_0000{ending}")
-        return cls(
-            name=folder.name,
-            configuration=configuration,
-            plans=plans,
-            raw=raw,
-            folder=folder,
-            splits=splits,
-            test_cases=sorted(images & cases_in(raw / "labelsTs", ending)),
-            file_ending=ending,
-            has_regions=described.meaning.regions is not None,
-        )
 
 
 def preprocessed_cases(folder: Path) -> list[str]:

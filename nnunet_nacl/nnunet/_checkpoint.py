@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet._names import attributed_to
+from nnunet_nacl.files import attributed_to, check_input
 from nnunet_nacl.typing import ByName
 
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}

@@ -10,16 +10,15 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import check_input, read_json, write_json
+from nnunet_nacl.files import attributed_to, check_input, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
-    attributed_to,
     dataset_number,
     find_trainer,
     nnunet_folder,
 )
-from nnunet_nacl.nnunet._reader import NIFTI, Reader
+from nnunet_nacl.nnunet._reader import Reader
 from nnunet_nacl.typing import ByName
 
 NamedLabels = dict[str, int | list[int]]
@@ -142,16 +141,6 @@ class DataSet:
     meaning: LabelMeaning
     ignore_label: int | None
     reader: Reader
-
-    @property
-    def image_dtype(self) -> str:
-        """The finest dtype that images with this file ending can have."""
-        return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
-
-    @property
-    def holds_step(self) -> bool:
-        """Whether images with this file ending can say what 1 stands for."""
-        return self.file_ending.endswith(NIFTI)
 
     def check_regions(self) -> None:
         """Raise a ValueError if a label map cannot hold the regions."""

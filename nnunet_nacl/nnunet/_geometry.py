@@ -19,7 +19,7 @@ class Geometry:
     """The position of a file's image.
 
     Attributes:
-        file: that one.
+        file: the image's file.
         shape: (Z, Y, X), that of the array.
         spacing: in mm, along the array's axes.
         origin: in mm, (x, y, z) as ITK has it.

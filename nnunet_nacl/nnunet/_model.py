@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnunet_nacl.files import attributed_to
 from nnunet_nacl.nnunet._cases import (
     SPLITS_NAME,
     LabelledImages,
@@ -19,7 +20,7 @@ from nnunet_nacl.nnunet._cases import (
     preprocessed_cases,
 )
 from nnunet_nacl.nnunet._data_set import PlansJson, read_dataset_json
-from nnunet_nacl.nnunet._names import attributed_to, model_folder, nnunet_folder
+from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
 from nnunet_nacl.nnunet._reader import Reader
 from nnunet_nacl.typing import ByName, Labels, Singles
 

@@ -4,12 +4,11 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.files import reason_of, unresolved
+from nnunet_nacl.files import unresolved
 from nnunet_nacl.linking import trainers_path
 
 DEFAULT_TRAINER = "nnUNetTrainer"
@@ -22,22 +21,6 @@ def nnunet_folder(variable: str) -> Path:
     from nnunetv2 import paths
 
     return Path(getattr(paths, variable))
-
-
-@contextmanager
-def attributed_to(file: Path, problem: str = "") -> Iterator[None]:
-    """Name the file in all errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
-    try:
-        yield
-    except Exception as error:
-        is_named = (
-            str(file) in str(error)
-            if isinstance(error, ValueError)
-            else getattr(error, "filename", None)
-        )
-        if is_named:
-            raise
-        raise ValueError(f"{file}{problem}: {reason_of(error)}") from error
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:

@@ -15,8 +15,8 @@ import numpy as np
 from isal import isal_zlib
 from numpy.lib import format as npy
 
+from nnunet_nacl.files import attributed_to
 from nnunet_nacl.metrics import BLOCK, Channels, check_dtype
-from nnunet_nacl.nnunet._names import attributed_to
 from nnunet_nacl.typing import Floats
 
 _MEMBER = "probabilities.npy"

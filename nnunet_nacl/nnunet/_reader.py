@@ -13,12 +13,12 @@ import SimpleITK as sitk
 from isal import igzip
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input, whole_file, write_json
+from nnunet_nacl.files import attributed_to, check_input, whole_file, write_json
 from nnunet_nacl.nnunet._geometry import Geometry
-from nnunet_nacl.nnunet._names import attributed_to
 from nnunet_nacl.typing import ByName, Labels, Singles
 
 NIFTI = (".nii", ".nii.gz")
+"""Endings of the only files whose header can say what 1 stands for."""
 _SCL_SLOPE = 112  # where a NIfTI-1 header holds it
 _GZIP = b"\x1f\x8b"  # what a compressed file begins with
 

@@ -14,7 +14,7 @@ from scipy.special import entr
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.new_folder import NewFolder, new_folder, write_cases
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
+from nnunet_nacl.nnunet import NIFTI, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Singles
 
 Dtype = Literal["uint8", "uint16", "float32"]
@@ -22,6 +22,8 @@ _STRUCTURES = "structures"
 """The kind of map that is one map of each structure."""
 _WITHOUT_FOURTH_AXIS = ("NaturalImage2DIO", "Tiff3DIO")
 """nnU-Net's readers of formats that cannot hold four axes."""
+_FINEST = {".png": "uint16", ".bmp": "uint8"}
+"""The finest dtype that images with a file ending can have; with another one, float32."""
 _NOT_IN_FILES = re.compile(r"[^\w.-]+")
 
 
@@ -73,8 +75,10 @@ def write_maps(
     if len(files) > len(set(files)):
         twice = next(name for name in files if files.count(name) > 1)
         raise ValueError(f"Two maps would be {twice}; rename a structure.")
-    default = {_STRUCTURES: "uint8"} if data_set.holds_step else {}
-    dtypes = {kind: dtype or default.get(kind, data_set.image_dtype) for kind in what}
+    holds_step = data_set.file_ending.endswith(NIFTI)
+    default = {_STRUCTURES: "uint8"} if holds_step else {}
+    finest = _FINEST.get(data_set.file_ending.lower(), "float32")
+    dtypes = {kind: dtype or default.get(kind, finest) for kind in what}
     folder = new_folder(predictions, output, overwrite=overwrite)
     for name in files:  # of an earlier run, which a case that fails now would keep
         (folder / name).unlink(missing_ok=True)
@@ -94,7 +98,7 @@ def write_maps(
         "cases": list(written.results),
     }
     written.write_mark("maps.json", content)
-    if not data_set.holds_step:
+    if not holds_step:
         written.notes.extend(
             f"Scaled to {dtypes[kind]}: {np.iinfo(dtypes[kind]).max} stands for {kind} {value:.6g}."
             for kind, value in scaled.items()

@@ -58,7 +58,7 @@ def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], fit_f
     assert isinstance(fit.calibration, Temperature)
     assert fit.calibration.temperature == pytest.approx(oracle, rel=1e-3)
     assert oracle == pytest.approx(2.5, rel=1e-3)
-    assert fit.tried[fit.method].NLL_change[1] < 0
+    assert fit.tried[fit.calibration.method].NLL_change[1] < 0
     assert fit.tried["temperature"].Dice == fit.tried["as trained"].Dice
 
 
@@ -74,7 +74,7 @@ def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path) -> None:
     assert pytest.approx(near["ECE"], abs=1e-6) == trained.ECE
     assert trained.over_confidence == pytest.approx(near["over_confidence"], abs=1e-6)
     assert trained.Dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], abs=1e-6)
-    assert fit.tried[fit.method].NLL_change[1] < 0
+    assert fit.tried[fit.calibration.method].NLL_change[1] < 0
 
 
 def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
         assert (output / f"{name}{ENDING}").read_bytes() == (new[1] / f"{name}{ENDING}").read_bytes()
     # review_fit.json has this fingerprint
     parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
-    assert calibration_of(output) == f"{fit.method}@{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+    assert calibration_of(output) == f"{fit.calibration.method}@{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
     with pytest.raises(ValueError, match="to predictions that are not calibrated; these are"):
         apply_folder(fit_file, output, tmp_path / "twice")
     with pytest.raises(ValueError, match="is calibrated already"):
@@ -281,4 +281,4 @@ def test_images_of_a_patient_are_no_independent_cases(tmp_path: Path, capsys: py
     five = write_folder(tmp_path / "five", [f"{number % 2}_patient{number // 2}" for number in range(10)])
     command = ["calibrate", *map(str, five), "-o", str(tmp_path / "fit5.json"), "--by_patient", "(patient.)"]
     assert main(command) == 0
-    assert Fit.read(tmp_path / "fit5.json").method == "temperature"
+    assert Fit.read(tmp_path / "fit5.json").calibration.method == "temperature"

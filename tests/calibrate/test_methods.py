@@ -131,7 +131,7 @@ def test_an_inverted_model_gets_no_head(features: np.ndarray) -> None:
     assert trials.scores["head"].NLL < trials.scores["temperature"].NLL
     assert trials.scores["head"].remark == "changes too many labels"
     fit = Fit.choose(trials, None, Provenance({"background": 0, "one": 1, "two": 2}, None), {}, [])
-    assert fit.method == "temperature"
+    assert fit.calibration.method == "temperature"
     assert "changes too many labels" in fit.table()
     assert "T is at the bound of the search, 100" in fit.table()
 
@@ -154,8 +154,8 @@ def test_a_class_without_a_voxel_keeps_its_row(activation: Activation, features:
     else:
         sample = replace(sample, truth=sample.truth & (np.arange(3) != absent)[:, None])
     temperature = Temperature.fit_sample(sample)
-    for keeping in (0, 30):
-        head = Head.fit_sample(sample, layer, keeping=keeping)
+    for hinge_weight in (0, 30):
+        head = Head.fit_sample(sample, layer, hinge_weight=hinge_weight)
         weight, bias = temperature.layer(*layer)
         assert head.weight[absent] == pytest.approx(weight[absent])
         assert head.bias[absent] == pytest.approx(bias[absent])
@@ -210,7 +210,7 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     )
     truth = drawn(activation, right)
     sample = sample_of(activation, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
-    head = Head.fit_sample(sample, spoiled, strength=1e-6, keeping=0)
+    head = Head.fit_sample(sample, spoiled, strength=1e-6, hinge_weight=0)
     p = activation.probabilities(head.logits(features).astype(np.float64))
     assert np.abs(p - activation.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
@@ -234,7 +234,7 @@ def trained_badly(activation: Activation, features: np.ndarray) -> tuple[Sample,
 def test_labels_are_kept_and_no_head_is_behind_a_temperature(activation: Activation, features: np.ndarray) -> None:
     sample, layer = trained_badly(activation, features[:, :4000])
     of_temperature = judge(sample, Temperature.fit_sample(sample).logits(sample.logits)).NLL
-    heads = (Head.fit_sample(sample, layer, keeping=cost) for cost in (0, 3, 30, 1000, 1e6))
+    heads = (Head.fit_sample(sample, layer, hinge_weight=cost) for cost in (0, 3, 30, 1000, 1e6))
     scores = [judge(sample, calibrated_logits(head, sample)) for head in heads]
     changed = [score.changed for score in scores]
     assert changed == sorted(changed, reverse=True)

@@ -112,7 +112,7 @@ def test_each_run_leaves_its_own_files(copy: Copy, monkeypatch: pytest.MonkeyPat
     calibrate(copy.model, 0, method="temperature", save_probabilities=True)
     assert (fold / "validation_calibrated").is_dir()
     calibrate(copy.model, 0, method="head", overwrite=True)
-    assert Fit.read(fold / "calibration.json").method == "head"
+    assert Fit.read(fold / "calibration.json").calibration.method == "head"
     assert not (fold / "validation_calibrated").exists()
 
     # Where nothing improves for certain, there is a checkpoint all the same, of the layer as trained.
@@ -164,7 +164,7 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(copy: Copy, monkey
             calibrate(copy.model, 0, method="temperature", save_probabilities=True, overwrite=True)
     assert not (fold / "checkpoint_calibrated.pth").exists()
     calibrate(copy.model, 0, method="temperature", save_probabilities=True)
-    assert Fit.read(fold / "calibration.json").method == "temperature"
+    assert Fit.read(fold / "calibration.json").calibration.method == "temperature"
     assert len(list((fold / "validation_calibrated").glob("*.npz"))) == 5
 
 
@@ -284,6 +284,9 @@ def test_folds_of_few_cases_share_a_temperature(copy: Copy, monkeypatch: pytest.
     for folds, options in (([0], {}), ([0, 1], {"method": "head"})):
         with pytest.raises(ValueError, match=r"fold_0: .*; 3 of 3 have one\.\nGive several folds"):
             calibrate(copy.model, *folds, **options)
+    with pytest.raises(ValueError, match=r"by_patient: .* expected a regular expression") as invalid:
+        calibrate(copy.model, 0, by_patient="(")
+    assert "several folds" not in str(invalid.value)
     (first, _), (second, written) = calibrate(copy.model, 0, 1, save_probabilities=True)
     assert first.calibration == second.calibration
     assert list(first.tried) == ["as trained", "temperature"]

@@ -111,7 +111,7 @@ def test_features_beyond_half_precision(copy: Copy, monkeypatch: pytest.MonkeyPa
     for fold in (as_it_is, changed):
         sample = Sample.join(list(fold.samples()[0].values()))
         trained.append(judge(sample, sample.logits).NLL)
-        head = Head.fit_sample(sample, fold.reader.output_layer, keeping=0)  # smooth: kinks end a search elsewhere
+        head = Head.fit_sample(sample, fold.reader.output_layer, hinge_weight=0)  # smooth: kinks end a search elsewhere
         fitted.append(judge(sample, head.logits(sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-5)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)

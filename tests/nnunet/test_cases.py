@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from skimage import io
 
-from nnunet_nacl.nnunet import PreprocessedCases, raw_cases, training_image
+from nnunet_nacl.nnunet import PreprocessedCases, training_cases, training_image
 from nnunet_nacl.nnunet._cases import fold_split
 from tests.conftest import Planned, copy_data_set, trainer_on_cpu
 from tests.generated import write_upright
@@ -82,7 +82,7 @@ def test_channels(
     raw: Path, images: list[str], labels: list[str], content: dict[str, object], expected: dict[str, list[str]]
 ) -> None:
     folder = write_raw(raw / "Dataset1005_A", images, labels, **content)
-    _, cases = raw_cases(folder.name)
+    cases = training_cases(folder)
     assert {name: [file.name for file in (*case.images, case.labels)] for name, case in cases.items()} == expected
 
 
@@ -94,7 +94,7 @@ def test_files_that_dataset_json_lists(raw: Path) -> None:
     files = {"a": {"images": ["elsewhere/x_0000.nii.gz"], "label": "labelsTr/y.nii.gz"}}
     content = {**described, "channel_names": ["CT"], "dataset": files}
     (folder / "dataset.json").write_text(json.dumps(content))
-    assert raw_cases(folder.name)[1] == {"a": ([folder / files["a"]["images"][0]], folder / files["a"]["label"])}
+    assert training_cases(folder) == {"a": ([folder / files["a"]["images"][0]], folder / files["a"]["label"])}
     label_map = Path("gt_segmentations/a.nii.gz")
     assert training_image(folder.name, label_map, "a") == folder / "elsewhere" / "x_0000.nii.gz"
 

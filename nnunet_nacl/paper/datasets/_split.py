@@ -10,9 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from nnunetv2.utilities.crossval_split import generate_crossval_split
+from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
 from nnunet_nacl.files import link_or_copy, read_json, write_json
-from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, raw_cases
+from nnunet_nacl.nnunet import SPLITS_NAME, RawCase, nnunet_folder, training_cases
 from nnunet_nacl.paper.datasets._convert import planned_folder
 from nnunet_nacl.patients import cases_of_patients, shuffled
 from nnunet_nacl.typing import ByName
@@ -57,7 +58,8 @@ def split(
         raise ValueError(
             "Expected --test with a new id, or --val, or --folds, or the first with one of the others."
         )
-    source, all_cases = raw_cases(dataset)
+    source = nnunet_folder("nnUNet_raw") / str(maybe_convert_to_dataset_name(dataset))
+    all_cases = training_cases(source)
     folder = source
     drawn: list[str] = []
     if test is not None and output_id is not None:

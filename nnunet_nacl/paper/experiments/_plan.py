@@ -15,7 +15,6 @@ from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     SPLITS_NAME,
     PlansJson,
-    PreprocessedDataSet,
     Split,
     cases_of_other_splits,
     check_split,
@@ -23,6 +22,7 @@ from nnunet_nacl.nnunet import (
     model_folder,
     read_dataset_json,
 )
+from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
 from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.patients import cases_of_patients, shuffled
 from nnunet_nacl.trainers import build_loss, recipe_of

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from nnunet_nacl.nnunet import PreprocessedDataSet, Split
+from nnunet_nacl.nnunet import Split
 from nnunet_nacl.paper.experiments import Experiment, Options, plan_experiment, plan_on_data_sets, steps_left
+from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
 from nnunet_nacl.paper.networks import add_network
 from nnunet_nacl.paper.studies import Method, Study, read_study
 

@@ -138,7 +138,7 @@ class Estimate:
         return float(low), float(high)
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """Return the difference over the same resamples, and cases and structures that both have."""
+        """Return the difference over the same resamples: of means, over the cases and structures that both have."""
         if self.values is not None and other.values is not None:
             return Estimate.of_means(self.values - other.values, self.patients)
         by_case = None

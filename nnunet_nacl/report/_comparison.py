@@ -1,7 +1,6 @@
 """Methods on one data set, reduced to the cases that they share: all numbers that are shown of them.
 
-What ``evaluate`` has counted is read here alone, so all that is shown has the same cases; its files are read wherever
-they are shown.
+Tables, plots and pages take their numbers from here alone, so all of them are over the same cases.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -142,7 +141,7 @@ class Comparison:
                 for name, estimate in self.estimates[metric].items()
                 if name not in self.finds_nothing
             }
-            orders[metric] = order(found, metric.definition.higher_is_better)
+            orders[metric] = order(found, bool(metric.definition.higher_is_better))
         return orders
 
     @cached_property
@@ -306,5 +305,5 @@ def _first_few(names: Collection[str]) -> str:
 
 
 def of_each(make: Callable[[Comparison], Made]) -> Callable[[Sequence[Comparison]], list[Made]]:
-    """Return a function that shows each of several data sets, from one that shows a single one."""
+    """Turn a function of one data set's comparison into one of several, which returns a list."""
     return lambda comparisons: [make(comparison) for comparison in comparisons]

@@ -6,13 +6,15 @@ from markupsafe import Markup
 from nnunet_nacl.metrics import BY_LABEL
 from nnunet_nacl.report._choice import DICE, Metric
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._reliability import STATED, Reliability, Verdict
+from nnunet_nacl.report._reliability import CLOSE_STATED, STATED, Reliability, Verdict
 from nnunet_nacl.report._statistics import LEVEL, Order
-from nnunet_nacl.report._tables import number_text, p_text
+from nnunet_nacl.report._tables import ALL_OTHERS, number_text, p_text
 
 _ALL_NAMED = 4
 """Up to so many methods have a sentence each; of more, see ``named_methods``."""
 _PERCENT = "\N{NO-BREAK SPACE}%"
+_SIDES = {Verdict.TOO_SURE: -1, Verdict.NOT_SURE_ENOUGH: 1, Verdict.MIXED: 0}
+"""Verdict -> the side of the stated confidence on which an accuracy shows it; 0: none shows it alone."""
 
 
 def named_methods(comparison: Comparison) -> list[str]:
@@ -56,7 +58,10 @@ def answers(comparison: Comparison) -> list[Markup]:
 
 
 def verdict_sentence(method: Reliability, calibrated_by: str | None) -> Markup:
-    """Give the verdict on a method, its ECE, and its accuracy where it says 90 %."""
+    """Give the verdict on a method, its ECE, and its accuracy where it says 90 %.
+
+    If that accuracy does not show the verdict, mean confidence and accuracy follow.
+    """
     who = Markup("<b>{}</b>").format(method.name)
     if calibrated_by:
         name = method.name.replace(" (calibrated)", "")
@@ -66,14 +71,20 @@ def verdict_sentence(method: Reliability, calibrated_by: str | None) -> Markup:
         verdict = Markup(": {}").format(method.verdict.value)
     error = Markup(" <small>({})</small>").format(error_text(method))
     curve = method.furthest_off
-    accuracy, low, high = 100 * curve.accuracy_where_stated
+    accuracy, low, high = curve.accuracy_where_stated
     stated = f"{100 * STATED:g}{_PERCENT}"
-    if np.isnan(accuracy):
-        return who + verdict + error + f"; it hardly ever says {stated}."
-    where = f"{stated} of {curve.what}" if curve.what else stated
-    interval = "" if np.isnan(low) else f" (interval {low:.0f} to {high:.0f}{_PERCENT})"
-    right = f"it is right {accuracy:.0f}{_PERCENT} of the time{interval}"
-    return who + verdict + error + f": where it says {where}, {right}."
+    evidence = f"; it hardly ever says {stated}"
+    if not np.isnan(accuracy):
+        where = f"{stated} of {curve.what}" if curve.what else stated
+        ends = f"{100 * low:.0f} to {100 * high:.0f}{_PERCENT}"
+        interval = "" if np.isnan(low) else f" (interval {ends})"
+        right = f"it is right {100 * accuracy:.0f}{_PERCENT} of the time{interval}"
+        evidence = f": where it says {where}, {right}"
+    side = _SIDES.get(method.verdict)
+    if side is not None and not side * (accuracy - STATED) > CLOSE_STATED:
+        sure, right = (f"{100 * mean:.1f}{_PERCENT}" for mean in method.means)
+        evidence += f"; on average {sure} sure and {right} right"
+    return who + verdict + error + f"{evidence}."
 
 
 def error_text(method: Reliability) -> str:
@@ -102,7 +113,11 @@ def findings(comparison: Comparison) -> list[Markup]:
     leading = comparison.choice.judging[0]
     order = comparison.orders[leading]
     if len(order.names) > 1:
-        best = best_sentence(order, leading, len(comparison.cases))
+        number = comparison.patients.max() + 1
+        tested = (
+            f"{number} {'patient' if comparison.by_patient else 'case'}{'s' if number > 1 else ''}"
+        )
+        best = best_sentence(order, leading, tested)
         named = named_methods(comparison)
         others = [name for name in comparison.names[1:] if name in named]
         return [best, *(difference_sentence(comparison, name) for name in others)]
@@ -111,24 +126,27 @@ def findings(comparison: Comparison) -> list[Markup]:
     return [Markup("No case has voxels that show whether the confidences are right.")]
 
 
-def best_sentence(order: Order, metric: Metric, num_cases: int) -> Markup:
-    """Name the best of two methods or more by a metric, and those that are as good or worse, as far as cases tell."""
+def best_sentence(order: Order, metric: Metric, tested: str) -> Markup:
+    """Name the best of two methods or more by a metric, and those that are as good or worse, as far as cases tell.
+
+    ``tested``: how many cases or patients, such as ``8 cases``.
+    """
     behind = order.behind
     best, *others = order.leaders
     start = Markup("By {}, <b>{}</b> is ").format(metric.title, best)
     if order.best:
-        worse = " and ".join(behind) if len(behind) < 3 else "all others"
+        worse = " and ".join(behind) if len(behind) < 3 else ALL_OTHERS
         return start + f"best, significantly better than {worse}."
     if not behind and not order.can_tell:
-        few = "one case is" if num_cases == 1 else f"{num_cases} cases are"
-        return start + f"first; {few} too few to tell {len(order.names)} methods apart."
+        return start + f"first; {tested} cannot tell {len(order.names)} methods apart."
     alike = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not significantly worse"
     worse = f", {', '.join(behind)} {'is' if len(behind) == 1 else 'are'}" if behind else ""
-    return start + f"first; {alike} on these {num_cases} cases{worse}."
+    corrected = " (corrected for all pairs)" if len(order.names) > 2 else ""
+    return start + f"first; {alike} on {tested}{corrected}{worse}."
 
 
 def difference_sentence(comparison: Comparison, name: str) -> Markup:
-    """Compare a method with the baseline by Dice and by the metrics that judge calibration.
+    """Compare a method with the baseline by Dice, HD95 and the metrics that judge calibration.
 
     Without errors over voxels that labels choose: a lower one may be of a model that is not sure enough.
     """
@@ -139,15 +157,17 @@ def difference_sentence(comparison: Comparison, name: str) -> Markup:
         says_so = dice.is_significant() or dice.p_holm >= LEVEL
         p = f" ({p_text(dice.p_holm)})" if says_so else ""
         found.append(f"Dice {number_text(dice.value, signed=True)}{p}")
-    judging = [metric for metric in comparison.choice.judging if metric.voxels not in BY_LABEL]
+    choice = comparison.choice
+    compared = [*choice.segmentation, *choice.judging]
+    tested = [one for one in compared if one != DICE and one.voxels not in BY_LABEL]
     changes: dict[str, list[str]] = {"better": [], "worse": []}
-    for metric in judging:
+    for metric in tested:
         gap = comparison.differences[metric][name]
         if gap.is_significant():
             is_better = (gap.value > 0) == metric.definition.higher_is_better
             changes["better" if is_better else "worse"].append(metric.title)
     titles = [f"significantly {how} in {', '.join(own)}" for how, own in changes.items() if own]
-    none = f"no significant difference in {', '.join(metric.title for metric in judging)}"
+    none = f"no significant difference in {', '.join(metric.title for metric in tested)}"
     found.append("; ".join(titles) or none)
     sentence = Markup("<b>{}</b> against {}: {}.")
     return sentence.format(name, comparison.names[0], ", ".join(found))

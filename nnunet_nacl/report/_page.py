@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -121,6 +121,22 @@ class Section:
             if page.is_file():
                 reviews[name] = quote(Path(os.path.relpath(page, self.page_folder)).as_posix())
         return reviews
+
+    @property
+    def reliability(self) -> dict[metrics.Voxels, list[Panel]]:
+        """Voxel set, the main one first -> diagrams of all methods together and, of several, of each.
+
+        None over the image, unless it is the main one: its easy background would hide the rest.
+        """
+        main = self.comparison.choice.main
+        found: dict[metrics.Voxels, list[Panel]] = {one: [] for one in (main, *metrics.VOXEL_SETS)}
+        for voxels in found:
+            panels = partial(plots.reliability_panels, self.comparison, voxels, title="")
+            if voxels != "image" or voxels == main:
+                found[voxels] = panels(overlaid=True)
+                if len(self.comparison.names) > 1:
+                    found[voxels] += panels()
+        return found
 
     @cached_property
     def cases(self) -> dict[str, ByName]:

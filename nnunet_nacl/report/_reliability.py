@@ -14,6 +14,7 @@ from nnunet_nacl.metrics import (
     case_weights,
     error_by_chance,
     expected_calibration_error,
+    mean_of_known,
     measure,
     ratio,
     split_scores,
@@ -33,7 +34,7 @@ NEARLY = 0.02
 """A miscalibrated model is nearly right if neither ECE nor gap at the stated confidence is above."""
 _ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side; the page says "half"
 FEWEST = 3
-"""With fewer cases, the interval by chance is too narrow."""
+"""With fewer patients that have voxels, the interval by chance is too narrow."""
 WIDE = 0.02
 """If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide."""
 
@@ -139,6 +140,14 @@ class Reliability:
             curves.append(curve)
         return curves
 
+    @property
+    def means(self) -> Floats:
+        """Mean confidence and accuracy, over regions of those over all voxels: (2,)."""
+        tables = self.tables.top.sum()
+        return mean_of_known(
+            ratio(np.stack([tables.confidence, tables.hits]).sum(-1), tables.total)
+        )
+
     @cached_property
     def by_chance(self) -> Interval:
         """The ECE that chance alone would give under perfect calibration."""
@@ -160,7 +169,7 @@ class Reliability:
     def verdict(self) -> Verdict:
         """Compare ECE and accuracy where stated with what the limits above and chance allow.
 
-        1. Few cases do not tell.
+        1. Few patients with voxels do not tell.
         2. The confidences are off if the ECE is above what chance alone could give, and not close to 0:
            a. nearly right, if ECE and accuracy where stated are nearly so;
            b. in both directions, if mean confidence and accuracy differ by much less than the ECE, or the other way
@@ -169,7 +178,7 @@ class Reliability:
         3. They are off, too, if the interval of the accuracy lies on one side of all that is close to the stated one.
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
-        if len(self.tables.nll) < FEWEST:
+        if np.count_nonzero(self.tables.top.total.any(-1)) < FEWEST:
             return Verdict.UNDECIDED
         accuracy, low, high = self.furthest_off.accuracy_where_stated
         error = self.pooled["ECE"]

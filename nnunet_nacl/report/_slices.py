@@ -27,16 +27,19 @@ def chosen_cases(comparison: Comparison) -> dict[str, str]:
     order = list(means.sort_values(kind="stable").index)
     if len(order) < 2:
         return dict.fromkeys(order, "The only case")
-    # Of few cases, one may be chosen more than once, and keeps the last title
+    # Of few cases, one may be worst, median and best; it keeps the last of these titles
     titles = {
         order[-1]: "Worst calibrated case",
         order[(len(order) - 1) // 2]: "Median case",
         order[0]: "Best calibrated case",
     }
-    others = [case for case in order if case not in titles]
-    if len(comparison.names) > 1 and others:
+    if len(comparison.names) > 1:
         spread = errors.max(axis=1) - errors.min(axis=1)
-        titles = {spread[others].idxmax(): "Where the methods differ most", **titles}
+        widest = spread[order].idxmax()
+        title = "Where the methods differ most"
+        if other := titles.pop(widest, None):
+            title = f"{other}, and where the methods differ most"
+        titles = {widest: title, **titles}
     return titles
 
 

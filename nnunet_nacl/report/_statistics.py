@@ -15,7 +15,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Difference:
-    """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
+    """A method minus another, as ``Estimate.minus``, with paired 95 % interval.
 
     Attributes:
         value: of means, or of errors of all cases' voxels together, as ``Estimate.value``.
@@ -67,12 +67,9 @@ def differences(estimates: Mapping[str, Estimate], baseline: str = "") -> dict[s
     }
 
 
-def order(estimates: Mapping[str, Estimate], higher_is_better: bool | None) -> Order:
-    """Sort the methods that have a value, the best first; ties stay in the order given.
-
-    By a metric of which neither direction is better, all stay in that order, and none is behind.
-    """
-    sign = {True: -1, False: 1, None: 0}[higher_is_better]
+def order(estimates: Mapping[str, Estimate], higher_is_better: bool) -> Order:
+    """Sort the methods that have a value, the best first; ties stay in the order given."""
+    sign = -1 if higher_is_better else 1
     values = {name: sign * estimate.value for name, estimate in estimates.items()}
     known = [name for name in values if not np.isnan(values[name])]
     names = sorted(known, key=values.__getitem__)

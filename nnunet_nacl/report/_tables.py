@@ -10,16 +10,26 @@ import numpy as np
 import pandas as pd
 
 from nnunet_nacl.files import csv_text
-from nnunet_nacl.metrics import BY_LABEL, CALIBRATION_METRICS, LABEL_FREE, Interval, Voxels
+from nnunet_nacl.metrics import (
+    BY_LABEL,
+    CALIBRATION_METRICS,
+    LABEL_FREE,
+    PAPER_METRICS,
+    Interval,
+    Voxels,
+)
 from nnunet_nacl.report._choice import Metric, voxels_text
 from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of, of_each
 from nnunet_nacl.report._statistics import LEVEL
 
-_BOLD = "Bold: significantly better than all others on these cases."
+ALL_OTHERS = "all others that find each structure"
+_BOLD = f"Bold: significantly better, on these cases, than {ALL_OTHERS}."
 _STAR = f"*: p is below {LEVEL:g}, and value, interval and test point in one direction."
 _INTERVALS = "In parentheses: 95 % bootstrap intervals."
 _CALIBRATED = "if perfectly calibrated"
 _EXPECTED = f"{_CALIBRATED.capitalize()}: what the same probabilities would score on labels drawn from them."
+_BESIDE = {Metric(f"{name}_expected", one).title for name in PAPER_METRICS for one in BY_LABEL}
+"""Heads of columns that stand beside the metric whose values under perfect calibration they are."""
 _ARROWS = " ↑↓"
 _LATEX = str.maketrans(
     {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
@@ -106,14 +116,8 @@ class Table:
     @property
     def heads(self) -> list[str]:
         """The columns' heads on a page: of a value if perfectly calibrated, not the metric beside it again."""
-        heads = []
-        before = ""
-        for head in self.columns:
-            repeats = head == f"{before.removesuffix(' ↓')} {_CALIBRATED}"
-            shown = _CALIBRATED if repeats else head
-            heads.append(re.sub(" ([↑↓]|perfectly)", "\N{NO-BREAK SPACE}\\1", shown))
-            before = head
-        return heads
+        shown = (_CALIBRATED if head in _BESIDE else head for head in self.columns)
+        return [re.sub(" ([↑↓]|perfectly)", "\N{NO-BREAK SPACE}\\1", head) for head in shown]
 
     @property
     def legend(self) -> str:
@@ -281,8 +285,9 @@ def differences_table(comparison: Comparison) -> Table:
         for metric, gaps in comparison.differences.items()
     }
     note = (
-        f"Method minus {baseline}, over cases and structures for which both have a value (Dice has none "
-        "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
+        f"Method minus {baseline}. Means: over cases and structures for which both have a value (Dice has none where "
+        "neither prediction nor ground truth has the structure); scores and pooled errors: over all cases. "
+        "p: Wilcoxon signed-rank test, or for ECE near "
         "or image a t-test with the jackknife's standard error, "
         f"Holm-corrected (number of comparisons: {len(others)})."
     )

@@ -228,7 +228,7 @@ def reliability_curves(
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
 
 
-def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
+def tradeoff_scatter(comparison: Comparison, metric: Metric, title: str, ax: Axes) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
     dices = comparison.estimates[DICE]
     for name, error in comparison.estimates[metric].items():
@@ -241,7 +241,7 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     ax.set(
         xlabel=f"{metric.axis} (better: left)",
         ylabel="Dice (better: up)",
-        title=wrapped(comparison.dataset, 40),
+        title=wrapped(title, 40),
     )
     legend_below(ax)
 
@@ -277,11 +277,12 @@ def reliability_panels(
     ]
 
 
-def tradeoff_panels(comparison: Comparison) -> list[Panel]:
+def tradeoff_panels(comparison: Comparison, *, title: str | None = None) -> list[Panel]:
     """Dice against the metrics that judge calibration; over a set that is asked for, against ECE and CECE."""
+    title = comparison.dataset if title is None else title
     judging = [] if comparison.chosen_voxels else comparison.choice.judging
     return [
-        partial(tradeoff_scatter, comparison, metric)
+        partial(tradeoff_scatter, comparison, metric, title)
         for metric in judging or comparison.choice.paper
     ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import Counts, Settings, evaluate_case
 from nnunet_nacl.report import Metric, _first_screen, compare_methods
 from nnunet_nacl.report._statistics import Order
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
@@ -43,7 +43,7 @@ def test_verdicts_and_differences() -> None:
         r"true against soft: Dice [+−]?0\.\d{3} \(p [=<] [01]\.\d+\), significantly better in NLL per foreground "
         r"voxel, ECE near\.", against.striptags()
     )  # fmt: skip
-    hardly, never_sure = compare_methods(blurred(flat=12.0)), r"flat is .*; it hardly ever says 90\s%\."
+    hardly, never_sure = compare_methods(blurred(flat=12.0)), r"flat is .*; it hardly ever says 90\s%; on average "
     assert re.match(never_sure, _first_screen.answers(hardly)[0].striptags())
     regions = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3]}
     of_regions = compare_methods({"one": make_result(labels=regions)})
@@ -51,24 +51,52 @@ def test_verdicts_and_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "num_cases", "expected"),
+    ("order", "tested", "expected"),
     [
-        (Order([*"abc"], ["a"], [*"bc"], "a", can_tell=True), 9, "best, significantly better than b and c."),
-        (Order([*"abcd"], ["a"], [*"bcd"], "a", can_tell=True), 9, "best, significantly better than all others."),
-        (Order([*"ab"], [*"ab"], [], None, can_tell=False), 1, "first; one case is too few to tell 2 methods apart."),
-        (Order([*"abc"], [*"abc"], [], None, can_tell=False), 4, "first; 4 cases are too few to tell 3 methods apart."),
-        (Order([*"ab"], [*"ab"], [], None, can_tell=True), 8, "first; b is not significantly worse on these 8 cases."),
-        (Order([*"abcd"], [*"abc"], ["d"], None, can_tell=True), 8,
-         "first; b, c are not significantly worse on these 8 cases, d is."),
-        (Order([*"abcd"], [*"ab"], [*"cd"], None, can_tell=True), 8,
-         "first; b is not significantly worse on these 8 cases, c, d are."),
+        (Order([*"abc"], ["a"], [*"bc"], "a", can_tell=True), "9 cases", "best, significantly better than b and c."),
+        (Order([*"abcd"], ["a"], [*"bcd"], "a", can_tell=True), "9 cases",
+         "best, significantly better than all others that find each structure."),
+        (Order([*"ab"], [*"ab"], [], None, can_tell=False), "1 case", "first; 1 case cannot tell 2 methods apart."),
+        (Order([*"ab"], [*"ab"], [], None, can_tell=True), "8 cases",
+         "first; b is not significantly worse on 8 cases."),
+        (Order([*"abcd"], [*"abc"], ["d"], None, can_tell=True), "8 cases",
+         "first; b, c are not significantly worse on 8 cases (corrected for all pairs), d is."),
+        (Order([*"abcd"], [*"ab"], [*"cd"], None, can_tell=True), "8 cases",
+         "first; b is not significantly worse on 8 cases (corrected for all pairs), c, d are."),
     ],
 )  # fmt: skip
-def test_the_best(order: Order, num_cases: int, expected: str) -> None:
-    assert (
-        _first_screen.best_sentence(order, NLL, num_cases).striptags()
-        == f"By NLL per foreground voxel, a is {expected}"
-    )
+def test_the_best(order: Order, tested: str, expected: str) -> None:
+    sentence = _first_screen.best_sentence(order, NLL, tested).striptags()
+    assert sentence == f"By NLL per foreground voxel, a is {expected}"
+
+
+def test_patients_are_named_where_they_are_tested() -> None:
+    images = [f"p{patient}_{image}" for patient in range(3) for image in range(4)]
+    results = {name: make_result(t, cases=images) for name, t in (("one", 1.0), ("other", 2.5))}
+    best, _ = _first_screen.findings(compare_methods(results, by_patient=True))
+    assert best.striptags().endswith("first; 3 patients cannot tell 2 methods apart.")
+
+
+def test_a_significant_loss_of_hd95_is_named() -> None:
+    result = make_result()
+    worse = with_metric(result, "HD95", result.counts.segmentation_metrics["HD95"] + np.arange(1.0, 9)[:, None])
+    sentence = _first_screen.difference_sentence(compare_methods({"a": result, "b": worse}), "b")
+    assert sentence.endswith("significantly worse in HD95.")
+
+
+def test_a_verdict_has_its_evidence() -> None:
+    """Where it says 90 %, 90 % are right, but it is not sure enough of the voxels of which it is less sure."""
+    kind = np.random.default_rng(0).choice(2, (4, 40, 40))
+    sure = np.array([0.9, 0.6])[kind]
+    right = np.random.default_rng(1).random(kind.shape) < np.array([0.9, 0.8])[kind]
+    base = make_blurred(num_cases=len(sure))
+    cases = zip(sure, right.astype(np.uint8), strict=True)
+    found = [evaluate_case(np.stack([1 - p, p])[:, None], label[None]) for p, label in cases]
+    comparison = compare_methods({"one": replace(base, counts=Counts.joined(found))})
+    (sentence,) = _first_screen.answers(comparison)
+    shown = f"on average {100 * sure.mean():.1f}\xa0% sure and {100 * right.mean():.1f}\xa0% right."
+    assert "not sure enough" in sentence
+    assert sentence.endswith(shown)
 
 
 def test_nothing_is_called_better_that_may_be_worse() -> None:
@@ -106,6 +134,7 @@ def test_a_method_that_finds_nothing_is_named_first_and_never_best() -> None:
     assert missing == "true finds no disc (in 0 of 12 cases with it)."
     assert (sharp[:18], soft[:4]) == ("sharp is too sure ", "soft")
     assert not any("true" in sentence for sentence in _first_screen.findings(comparison))
+    assert "than all others that find each structure" in table.legend
     alone = compare_methods({"true": results["true"]})  # nothing else is said then
     assert (len(_first_screen.answers(alone)), _first_screen.findings(alone), _first_screen.small_print(alone)) == (
         1,

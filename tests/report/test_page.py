@@ -98,18 +98,19 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     for text in table_of("methods", comparison).frame.map(str).to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
     # On top, curves; these and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings;
-    # 4 cases with image, ground truth, 2 pictures of each method and their curves.
-    assert page.tags["svg"] == 1 + 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3 + 1)
-    assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == 4
+    # cases with image, ground truth, 2 pictures of each method and their curves.
+    chosen = chosen_cases(comparison)
+    assert page.tags["svg"] == 1 + 3 * (1 + 3) + 2 + 1 + 3 + len(chosen) * (2 + 2 * 3 + 1)
+    assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == len(chosen)
     assert "Not shown" not in page.text
-    assert page_file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
+    assert page_file.read_text().count("data:image/png;base64,") == len(chosen) * (1 + 2 * 3)
     copied = [value for tag, name, value in page.attributes if (tag, name) == ("button", "data-text")]
     assert len(copied) == 2 * page.tags["table"]
     table = table_of("methods", replace(comparison, dataset="Dataset004_Demo"))
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
     # Each case has its own reliability, as in the paper's figure 11, whose legend has the ECE of that case
-    (worst,) = [case for case, title in chosen_cases(comparison).items() if title == "Worst calibrated case"]
+    (worst,) = [case for case, title in chosen.items() if "Worst calibrated case" in title]
     (label,) = [one for one in page.svg_labels if one.startswith(f"{worst}. accuracy")]
     assert f"soft ({comparison.by_case[Metric('ECE', 'near')].loc[worst, 'soft']:.3f})" in label
 
@@ -122,7 +123,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     text = (tmp_path / "page.html").read_text()
     for target, name in re.findall('<a href="#d1-(methods|tradeoff)">(.*?)</a>', text):  # leads to a head of its name
         assert re.search(f'<h3 id="d1-{target}">{name}', text)
-    legend = '<p class="legends small">Bold: significantly better than all others'
+    legend = '<p class="legends small">Bold: significantly better, on these cases, than all others'
     assert legend in text.partition('id="d1-methods"')[2].partition("<table")[0]
     verdict, table, paper = text.partition('<div class="verdict">')[2].split("<table", 3)[:3]
     assert "different margin_mm (soft: 5.0; true: 3.0; sharp: 5.0)" in verdict
@@ -197,6 +198,8 @@ def test_the_names_of_colors(tmp_path: Path) -> None:
         write(tmp_path, {"one": make_result(labels=labels, settings=QUICK)})
         page = (tmp_path / "page.html").read_text()
         assert re.findall(r'style="background: #\w+"></span> (\w+)</li>', page) == names
+        curves = page.partition("</h2>")[2].partition("<h3")[0].count("<svg")
+        assert curves == (1 if labels is None else 3)  # each region that a sentence may name
 
 
 @pytest.mark.usefixtures("undrawn")

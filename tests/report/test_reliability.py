@@ -14,7 +14,7 @@ from nnunet_nacl.metrics import Counts, LabelMeaning, evaluate_case, measure
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare_methods
 from tests.generated import write_folder
-from tests.report.generated import counted_by, make_blurred, table_of
+from tests.report.generated import NAMED, counted_by, make_blurred, make_result, table_of
 
 
 def verdict_on(result: FolderResult) -> Any:
@@ -32,6 +32,7 @@ def verdict_by(sure: np.ndarray, y: np.ndarray) -> Any:
 
 def test_what_cases_tell() -> None:
     assert verdict_on(make_blurred(num_cases=2)).verdict.name == "UNDECIDED"
+    assert verdict_on(make_result(2.5, empty=NAMED[2:])).verdict.name == "UNDECIDED"  # only two have voxels
     # Of ten voxels each that are 90 % sure, all or eight are right: on the whole 90 %, but chance alone gives more
     y = np.arange(10) < np.array([[10], [8], [10], [8]])
     assert verdict_by(np.full((4, 1, 10), 0.9), y[:, None]).verdict.name == "UNDECIDED"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib.image
 import numpy as np
+import pandas as pd
 import pytest
 import SimpleITK as sitk
 from skimage.io import imsave
@@ -19,6 +20,7 @@ from nnunet_nacl.report import Comparison, Metric, compare_methods, read_results
 from nnunet_nacl.report._layers import case_pictures, slice_layers
 from nnunet_nacl.report._slices import IGNORED, Slices, chosen_cases, read_slices
 from tests.generated import probabilities, write_folder
+from tests.report.generated import NAMED, make_result
 
 
 def read(*folders: Path) -> Comparison:
@@ -52,10 +54,24 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     by_method = np.array([values[name] for name in comparison.names])
     errors, spread = by_method.mean(0), np.ptp(by_method, axis=0)
     order = [comparison.cases[row] for row in np.argsort(errors)]
-    differ, worst, median, best = chosen_cases(comparison.over("foreground"))
-    assert (best, median, worst) == (order[0], order[3], order[-1])
-    others = [case for case in comparison.cases if case not in {best, median, worst}]
-    assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])
+    titles = chosen_cases(comparison.over("foreground"))
+    for case, title in ((order[-1], "Worst"), (order[3], "Median"), (order[0], "Best")):
+        assert titles[case].startswith(title)
+    assert "methods differ most" in titles[comparison.cases[spread.argmax()]]
+
+
+@pytest.mark.parametrize("furthest", range(4))
+def test_the_case_where_methods_differ_most_may_have_another_title(furthest: int) -> None:
+    """Of cases that each are better than the one before."""
+    errors = 0.1 - 0.02 * np.arange(4)
+    gaps = np.where(np.arange(4) == furthest, 0.008, 0.002)
+    comparison = compare_methods({name: make_result(cases=NAMED[:4]) for name in "ab"})
+    comparison.by_case[comparison.choice.error] = pd.DataFrame({"a": errors - gaps, "b": errors + gaps}, NAMED[:4])
+    titles = {**chosen_cases(comparison)}
+    expected = ["Worst calibrated case", None, "Median case", "Best calibrated case"]
+    joined = expected[furthest] and f"{expected[furthest]}, and where the methods differ most"
+    expected[furthest] = joined or "Where the methods differ most"
+    assert [titles.get(case) for case in NAMED[:4]] == expected
 
 
 def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[str, Path]) -> None:

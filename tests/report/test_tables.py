@@ -46,7 +46,8 @@ def test_markdown() -> None:
         "| a\\_\\|b | **0.100 (0.090 to 0.110)** | −0.200\\* p \\< 0.001 |\n"
         "| c\\$\\<i\\>&amp;\\~ | 0.250 | +0.010 p = 0.200 |\n"
         "| \\[d\\] | – | 0.000 |\n\n"
-        "50 % of a\\_b. Bold: significantly better than all others on these cases. \\*: p is below 0.05, and value, "
+        "50 % of a\\_b. Bold: significantly better, on these cases, than all others that find each structure. "
+        "\\*: p is below 0.05, and value, "
         "interval and test point in one direction. In parentheses: 95 % bootstrap intervals.\n"
     )
     assert "| **0.10** | −0.20\\* |" in FORMATS["markdown"](shortened(digits=2))

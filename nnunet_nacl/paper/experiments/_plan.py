@@ -135,7 +135,12 @@ class Experiment:
 
 
 def plan_experiment(
-    study: Study, dataset: str | int, configuration: str, options: Options
+    study: Study,
+    dataset: str | int,
+    configuration: str,
+    options: Options,
+    *,
+    splits: Sequence[Split] = (),
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
@@ -147,6 +152,7 @@ def plan_experiment(
         dataset: name or number.
         configuration: such as ``2d``.
         options: how.
+        splits: of another study that is planned on the data set; shares of both are folds beside each other.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
@@ -158,7 +164,7 @@ def plan_experiment(
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
     data_of = _data_of_methods(study, data, options)
-    splits = list(data.splits)
+    splits = list(splits or data.splits)
     jobs = []
     for fold in dict.fromkeys(options.folds):
         if not 0 <= fold < len(data.splits):
@@ -260,7 +266,12 @@ def plan_on_data_sets(
     for dataset in datasets:
         try:
             added = add_configuration(dataset, configuration, options)
-            planned += [plan_experiment(study, dataset, added, options) for study in studies]
+            experiments: list[Experiment] = []
+            for study in studies:
+                before = experiments[-1].splits if experiments else ()
+                planning = plan_experiment(study, dataset, added, options, splits=before)
+                experiments.append(planning)
+            planned += experiments
         except (OSError, RuntimeError, ValueError) as error:  # noqa: PERF203 - the others go on
             left_out[dataset] = error
     if not planned:

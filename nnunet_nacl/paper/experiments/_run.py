@@ -39,7 +39,7 @@ _NUM_PROCESSES = "2"  # that predict and evaluate
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     """Carry out studies on this machine, job after job. Resumes where an earlier call stopped.
 
-    Several GPUs share a study if each is given the same command: a job that another process is at is left to it.
+    Several GPUs share a study if each is given the same command: a job on which another process works is left to it.
 
     Args:
         experiments: on one data set or several. A training that several of them need is done once.
@@ -63,7 +63,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
                 prefix=prefix,
             )
         except Timeout:
-            print(f"{prefix}another process is at it", flush=True)
+            print(f"{prefix}another process is working on it", flush=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other jobs go on
             print(f"{prefix}failed: {error}", flush=True)
             failures[job] = str(error) or repr(error)

@@ -1,7 +1,6 @@
 """A trained model's logits: their means by true class, and the maximum logit during training."""
 
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pandas as pd
 from tqdm import tqdm
 
 from nnunet_nacl.case_loop import Skipped, check_any_used
-from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     DataSet,
@@ -17,69 +15,9 @@ from nnunet_nacl.nnunet import (
     build_predictor,
     cases_to_predict,
     read_checkpoint,
-    short_name,
 )
-from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
-from nnunet_nacl.report.plots import save_plot
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 from nnunet_nacl.typing import Floats, Labels
-
-
-def compare_logits(
-    model_folders: Sequence[str | Path],
-    output: str | Path,
-    *,
-    folds: Sequence[int | str] = (0,),
-    images: str | Path | None = None,
-    labels: str | Path | None = None,
-    device: str = "cpu",
-) -> tuple[dict[str, str], list[Skipped]]:
-    """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
-
-    It uses the same folds of each model, with their validation cases or the given images (see ``mean_logits``). Methods
-    are named after their trainers, without ``nnUNetTrainer``; after the first of a trainer, the others after their
-    folders.
-
-    Returns:
-        Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
-        written if no others remain.
-        The cases that could not be used.
-
-    Raises:
-        FileExistsError: ``output`` exists and is not an empty folder.
-        FileNotFoundError: no such model, fold or folder.
-        ValueError: models differ in their classes or voxels; further errors as ``mean_logits``.
-    """
-    output = check_output(output, is_folder=True)
-    models: dict[str, Path] = {}
-    for folder in map(Path, model_folders):
-        name = short_name(folder.absolute().name.partition("__")[0])
-        models[str(folder) if name in models else name] = folder
-    histories = {}
-    without = {}
-    for (name, folder), fold in product(models.items(), folds):
-        training = name if len(folds) == 1 else f"{name}, fold {fold}"
-        try:
-            histories[training] = max_logit_history(folder, fold)
-        except ValueError as error:
-            without[training] = str(error)
-    means = {
-        name: mean_logits(folder, folds, images=images, labels=labels, device=device)
-        for name, folder in models.items()
-    }
-    written = {"logits_by_class": (means, draw_mean_logits(means))}
-    if histories:
-        written["max_logits"] = (histories, draw_max_logits(histories))
-    output.mkdir(exist_ok=True)
-    for stem, (tables, figure) in written.items():
-        with whole_file(output / f"{stem}.csv") as partial:
-            pd.concat(tables, names=["method"]).reset_index("method").to_csv(
-                partial, index=stem == "max_logits"
-            )
-        for ending in ("svg", "png"):
-            save_plot(figure, output / f"{stem}.{ending}")
-    skipped = {case.case: case for table in means.values() for case in table.attrs["skipped"]}
-    return without, [*skipped.values()]
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
@@ -121,7 +59,7 @@ def mean_logits(
     images: str | Path | None = None,
     labels: str | Path | None = None,
     device: str = "cpu",
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, list[Skipped]]:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
     The cases are each fold's validation cases, from nnU-Net's preprocessed data (for ``all``, all cases), or the given
@@ -143,7 +81,8 @@ def mean_logits(
     Returns:
         A row for each true class and logit: ``true_class``, ``logit``, ``mean_absolute`` of |l| and ``mean`` of l, NaN
         where there is no voxel, and ``voxels``, their number. With regions, true classes are each region and what is
-        outside it. ``attrs["skipped"]`` has the cases left out, with the reasons.
+        outside it.
+        The cases left out, with the reasons.
 
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, or preprocessed data are missing.
@@ -178,9 +117,7 @@ def mean_logits(
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)
-    table = table.reset_index()
-    table.attrs["skipped"] = skipped
-    return table
+    return table.reset_index(), skipped
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:

@@ -79,8 +79,8 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
 
 
 def rank_heatmap(ranking: Table, ax: Axes) -> None:
-    """Ranks by metric and overall, the best method first; the darker the gray, the better."""
-    ranks = ranking.values().drop(columns=FIRST).sort_values("overall", kind="stable")
+    """Draw ranks by metric and overall; the darker the gray, the better."""
+    ranks = ranking.values().drop(columns=FIRST)
     values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
     shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)

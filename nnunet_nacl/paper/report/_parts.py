@@ -6,23 +6,16 @@ from functools import partial
 
 from nnunet_nacl import report
 from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_figure
-from nnunet_nacl.paper.report._published import published_table, published_tables
+from nnunet_nacl.paper.report._published import published_data_set, published_table, their_names
 from nnunet_nacl.paper.report._ranks import (
     MEAN_CASE_RANK,
     SUM_RANK,
-    all_rankings,
     rank_by_scores,
     rank_methods,
+    rankings,
 )
 from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.report import Comparison, PageParts, Table, of_each
-from nnunet_nacl.report.plots import Panel
-
-
-def rankings(comparisons: Sequence[Comparison]) -> list[tuple[Table, Panel]]:
-    """Rank over one or several data sets; return each ranking as a table and a heat map."""
-    return [(table, partial(rank_heatmap, table)) for table in all_rankings(comparisons)]
-
 
 TABLES = report.TABLES | {
     "published": of_each(published_table),
@@ -33,18 +26,31 @@ TABLES = report.TABLES | {
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {
     "radar": lambda comparisons: [radar_panels(comparisons)],
-    "ranks": lambda comparisons: [[heatmap for _, heatmap in rankings(comparisons)]],
+    "ranks": lambda comparisons: [
+        [partial(rank_heatmap, table) for table in rankings(comparisons)]
+    ],
 }
 """The report's plots and the paper's, for ``write_plot``."""
 
 
 def page_parts(study: Study | None = None) -> PageParts:
     """Make the paper's parts of a page for ``write_report``; a study's plots begin each data set's section."""
+
+    def published_tables(comparisons: Sequence[Comparison]) -> list[Table]:
+        """Make the table of each data set of the paper that was compared with methods of the paper."""
+        return [
+            published_table(comparison, study)
+            for comparison in comparisons
+            if published_data_set(comparison.dataset)
+            and any(their_names(comparison, study).values())
+        ]
+
     content = {
         "study": study,
         "study_figure": study_figure,
         "radar_panels": radar_panels,
         "rankings": rankings,
+        "heatmap": partial(partial, rank_heatmap),
         "shared_methods": shared_methods,
         "published_tables": published_tables,
     }

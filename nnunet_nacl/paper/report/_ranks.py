@@ -18,6 +18,7 @@ from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, voxels_t
 from nnunet_nacl.typing import Floats
 
 _RESAMPLES = 1000
+_FEWEST = 3  # patients of a data set: resamples of fewer tell nothing
 
 Scheme = Literal["sum-rank", "mean-case-rank"]
 SUM_RANK: Scheme = "sum-rank"
@@ -45,8 +46,8 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
     return _rank(comparisons, metrics, scheme)
 
 
-def all_rankings(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Rankings by the judging metrics, then by the paper's."""
+def rankings(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Rank by the judging metrics, then by the paper's."""
     schemes = [SUM_RANK, MEAN_CASE_RANK]
     if comparisons[0].chosen_voxels in LABEL_FREE:  # whose ECE no single case has
         schemes = [SUM_RANK]
@@ -55,50 +56,67 @@ def all_rankings(comparisons: Sequence[Comparison]) -> list[Table]:
 
 
 def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:
-    """Rank the methods by each metric and overall, and count how often each is first when cases are resampled."""
-    names = comparisons[0].names
-    for comparison in comparisons:
-        if sorted(comparison.names) != sorted(names):
-            got = f"{', '.join(names)} and {', '.join(comparison.names)}"
-            raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-    unranked = {name for comparison in comparisons for name in comparison.finds_nothing}
-    names = [name for name in names if name not in unranked] or names
-    by_dataset = []
-    for comparison, weights in zip(comparisons, _resamples(comparisons), strict=True):
-        ranks = []
-        for metric in metrics:
-            estimates = [comparison.estimates[metric][name] for name in names]
-            if scheme == MEAN_CASE_RANK:
-                ranks.append(_means_of_ranks(metric, estimates, weights))
-                continue
-            values = [estimate.resampled(weights) for estimate in estimates]
-            ranks.append(_ranks(metric, np.column_stack(values)))
-        by_dataset.append(np.stack(ranks, axis=-1))
+    """Rank the methods by each metric and overall, the best first."""
+    names = _ranked_methods(comparisons)
     combine = np.sum if scheme == SUM_RANK else np.mean
+    by_dataset = [
+        np.stack([_ranks_by(metric, one, names, weights, scheme) for metric in metrics], axis=-1)
+        for one, weights in zip(comparisons, _resamples(comparisons), strict=True)
+    ]
     combined = combine(by_dataset, axis=0)  # (1 + resamples, methods, metrics)
     overall = combine(combined, axis=-1)
-    # Sums of the same ranks in another order may differ in their last bit
-    resampled = overall[1:].round(9)
-    is_first = resampled == resampled.min(-1, keepdims=True)
-    first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
+    first = np.full(len(names), np.nan)
+    if min(one.patients.max() for one in comparisons) + 1 >= _FEWEST:
+        first = _share_of_firsts(overall[1:])
     digits = 2
     how = "ranks in each case, averaged"
     if scheme == SUM_RANK:
         digits = 1
         how = "ranks by the value of each metric, added up"
     titles = [metric.title for metric in metrics]
+    rows = np.argsort(overall[0], kind="stable")
     columns = {
-        title: column(ranks, digits=digits)
+        title: column(ranks[rows], digits=digits)
         for title, ranks in zip([*titles, "overall"], [*combined[0].T, overall[0]], strict=True)
     }
-    columns[FIRST] = column(100 * first, digits=0)
+    columns[FIRST] = column(100 * first[rows], digits=0)
     name = scheme.capitalize()
     note = (
         f"Low is good. {name}: {how}. First in resamples: how often a method is first when "
         "cases are resampled; ties share the count. Methods that find nothing of a structure have no rank."
     )
     dataset = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
-    return Table(f"{name} by {', '.join(titles)}", dataset, note, names, columns)
+    ranked = [names[row] for row in rows]
+    return Table(f"{name} by {', '.join(titles)}", dataset, note, ranked, columns)
+
+
+def _ranked_methods(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the methods, but for those that find nothing of a structure, unless that leaves none."""
+    names = comparisons[0].names
+    for comparison in comparisons:
+        if sorted(comparison.names) != sorted(names):
+            got = f"{', '.join(names)} and {', '.join(comparison.names)}"
+            raise ValueError(f"rankings need the same methods in every data set; got {got}.")
+    unranked = {name for comparison in comparisons for name in comparison.finds_nothing}
+    return [name for name in names if name not in unranked] or names
+
+
+def _ranks_by(
+    metric: Metric, comparison: Comparison, names: Sequence[str], weights: Floats, scheme: Scheme
+) -> Floats:
+    """Rank by a metric in each resample: (resamples, methods)."""
+    estimates = [comparison.estimates[metric][name] for name in names]
+    if scheme == MEAN_CASE_RANK:
+        return _means_of_ranks(metric, estimates, weights)
+    return _ranks(metric, np.column_stack([one.resampled(weights) for one in estimates]))
+
+
+def _share_of_firsts(overall: Floats) -> Floats:
+    """Return each method's share of the resamples in which it is first, from overall ranks (resamples, methods)."""
+    # Sums of the same ranks in another order may differ in their last bit
+    resampled = overall.round(9)
+    is_first = resampled == resampled.min(-1, keepdims=True)
+    return np.asarray((is_first / is_first.sum(-1, keepdims=True)).mean(0))
 
 
 def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:

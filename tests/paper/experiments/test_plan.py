@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Experiment, Options, plan_experiment, steps_left
+from nnunet_nacl.paper.experiments import Experiment, Options, plan_experiment, plan_on_data_sets, steps_left
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
 from nnunet_nacl.paper.networks import add_network
 from nnunet_nacl.paper.studies import Method, Study, read_study
@@ -47,6 +47,18 @@ def test_each_method_on_each_fold_by_fold(plan: Plan) -> None:
         for penalty, suffix in (("l1", ""), ("l2", "l2_"))
     ]
     assert planned.splits == SPLITS
+
+
+def test_studies_share_the_splits_of_a_data_set(plan: Plan, tmp_path: Path) -> None:
+    """Shares of two studies are folds of their own, and the same share is the same fold."""
+    plan(read_study("penalty"), [0], SPLITS)  # the data set has these splits
+    shares = [
+        Study(share, share, (Method(share, "nnUNetTrainerNACL", training_cases=share),)) for share in ("25%", "50%")
+    ]
+    planned, _ = plan_on_data_sets([*shares, shares[0]], [901], "2d_small", Options(folds=[0], output=tmp_path))
+    assert [job.fold for one in planned for job in one.jobs] == [5, 6, 5]
+    assert all(one.splits[job.fold] == job.split for one in planned for job in one.jobs)
+    assert [len(one.splits) for one in planned] == [6, 7, 7]
 
 
 def numbered(planned: Experiment) -> list[tuple[str, int]]:

@@ -57,7 +57,7 @@ def test_what_another_process_trains_is_left_to_it(
     with FileLock(job.fold_folder.with_name(".fold_0.lock")):
         assert set(run_experiments([experiment(job, other)])) == {other}
     assert begun == ["other"]
-    assert "[1/2] Dataset901_Labels: NACL, fold 0: another process is at it" in capsys.readouterr().out
+    assert "[1/2] Dataset901_Labels: NACL, fold 0: another process is working on it" in capsys.readouterr().out
     assert set(run_experiments([experiment(job)])) == {job}
     begun.clear()
 

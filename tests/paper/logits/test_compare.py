@@ -33,7 +33,7 @@ def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pyte
         assert all(text in texts for text in shown)
     written = pd.read_csv(out / "logits_by_class.csv", index_col="method")
     for name, folder in ((NAME, model), ("5epochs", other)):
-        pd.testing.assert_frame_equal(written.loc[name].reset_index(drop=True), mean_logits(folder))
+        pd.testing.assert_frame_equal(written.loc[name].reset_index(drop=True), mean_logits(folder)[0])
     history = pd.read_csv(out / "max_logits.csv", index_col="epoch").rename(columns=str)
     assert set(history.pop("method")) == {NAME}
     pd.testing.assert_frame_equal(history, max_logit_history(model, 0).rename(columns=str))

@@ -34,7 +34,7 @@ def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypat
         found = predictor.predict_sliding_window_return_logits(torch.from_numpy(image)).double().numpy()
         parts.append(np.concatenate([found, labels]).reshape(4, -1))
     *logits, labels = np.concatenate(parts, axis=1)
-    table = mean_logits(model).set_index(["true_class", "logit"])
+    table = mean_logits(model)[0].set_index(["true_class", "logit"])
     names = ["background", "shell", "core"]
     assert table.index.tolist() == [(one, other) for one in names for other in names]
     for true_class, name in enumerate(names):
@@ -84,7 +84,7 @@ def test_regions_by_hand(tmp_path: Path) -> None:
 def test_all_takes_every_case(model: Path, tmp_path: Path) -> None:
     copy = copy_of(model, tmp_path)
     (copy / "fold_0").rename(copy / "fold_all")
-    assert mean_logits(copy, ["all"])["voxels"].sum() == 3 * mean_logits(model)["voxels"].sum()
+    assert mean_logits(copy, ["all"])[0]["voxels"].sum() == 3 * mean_logits(model)[0]["voxels"].sum()
 
 
 def test_a_label_map_that_lies_elsewhere_is_left_out(
@@ -95,10 +95,10 @@ def test_a_label_map_that_lies_elsewhere_is_left_out(
     for file in [*images.glob("*.nii.gz"), *labels.glob("*.nii.gz")]:
         if file.name[:5] not in {"toy_0", "toy_1"}:
             file.unlink()
-    expected = mean_logits(model, images=images, labels=labels)
+    expected, _ = mean_logits(model, images=images, labels=labels)
     turned = sitk.DICOMOrient(sitk.ReadImage(str(labels / "toy_1.nii.gz")), "RAS")
     sitk.WriteImage(turned, str(labels / "toy_1.nii.gz"))
-    found = mean_logits(model, images=images, labels=labels)
+    found, _ = mean_logits(model, images=images, labels=labels)
     of_images = ["-i", str(images), "-gt", str(labels)]
     assert main(["paper", "logits", str(model), *of_images, "-o", str(tmp_path / "out"), "-device", "cpu"]) == 1
     assert f"skipped toy_1: {labels / 'toy_1.nii.gz'} does not lie where" in capsys.readouterr().err
@@ -123,8 +123,8 @@ def test_folds_count_together(model: Path, tmp_path: Path) -> None:
         few[part] = tmp_path / part
         few[part].mkdir()
         shutil.copy(next(folder.glob("toy_3*")), few[part])
-    one = mean_logits(copy, **few)
-    both = mean_logits(copy, [0, 1], **few)
+    one, _ = mean_logits(copy, **few)
+    both, _ = mean_logits(copy, [0, 1], **few)
     assert both["voxels"].tolist() == (2 * one["voxels"]).tolist()
     np.testing.assert_allclose(both["mean"], 0, atol=1e-6)
     np.testing.assert_allclose(both["mean_absolute"], one["mean_absolute"], rtol=1e-6)
@@ -138,7 +138,7 @@ def images_of(model: Path) -> dict[str, Path]:
 
 def test_test_images_are_preprocessed_as_those_of_a_training(model: Path, tmp_path: Path) -> None:
     """The validation cases, given as images, have the logits that their preprocessed data has."""
-    found = mean_logits(model).drop(columns="voxels")
+    found = mean_logits(model)[0].drop(columns="voxels")
     splits = model.parents[2] / "preprocessed" / model.parent.name / "splits_final.json"
     raw, cases = images_of(model), json.loads(splits.read_text())[0]["val"]
     for part, folder in raw.items():
@@ -147,7 +147,7 @@ def test_test_images_are_preprocessed_as_those_of_a_training(model: Path, tmp_pa
             for file in folder.glob(f"{name}*"):
                 shutil.copy(file, tmp_path / part)
     chosen = {part: tmp_path / part for part in raw}
-    given = mean_logits(model, **chosen).drop(columns="voxels")
+    given = mean_logits(model, **chosen)[0].drop(columns="voxels")
     pd.testing.assert_frame_equal(given, found, rtol=1e-6)
     (tmp_path / "labels" / f"{cases[0]}.nii.gz").unlink()
-    assert [one.case for one in mean_logits(model, **chosen).attrs["skipped"]] == cases[:1]
+    assert [one.case for one in mean_logits(model, **chosen)[1]] == cases[:1]

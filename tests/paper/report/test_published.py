@@ -10,7 +10,7 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import published
-from nnunet_nacl.paper.report._published import METHODS, published_method, published_methods
+from nnunet_nacl.paper.report._published import METHODS, published_method, their_names
 from nnunet_nacl.paper.studies import Method, Study, read_study
 from nnunet_nacl.report import compare_methods
 from tests.report.generated import make_result, placed_in, table_of
@@ -140,13 +140,13 @@ def test_the_folder_says_what_is_not_the_papers(
 ) -> None:
     """Another trainer, what was calibrated, a fold that nnU-Net does not have: the paper's are as trained."""
     alone = {"DiceCE": placed_in(methods["DiceCE"], folder)}
-    assert [*published_methods(compare_methods(alone)).values()] == ["CE+DSC" if is_the_papers else None]
+    assert [*their_names(compare_methods(alone)).values()] == ["CE+DSC" if is_the_papers else None]
 
 
 def test_a_setting_that_all_folders_share_is_none_of_the_papers(methods: dict[str, FolderResult]) -> None:
     """Methods are named without it."""
     named = {name: placed_in(methods["NACL"], f"/predictions/{name}_weight0p2") for name in ("MbLS", "NACL")}
-    assert published_methods(compare_methods(named)) == {"MbLS": None, "NACL": None}
+    assert their_names(compare_methods(named)) == {"MbLS": None, "NACL": None}
 
 
 def test_what_has_a_record_of_its_calibration_is_not_the_papers(
@@ -156,7 +156,7 @@ def test_what_has_a_record_of_its_calibration_is_not_the_papers(
     comparison = compare_methods(
         {"DiceCE": placed_in(methods["DiceCE"], tmp_path), "NACL": methods["NACL"]}, "Dataset027_ACDC"
     )
-    assert published_methods(comparison) == {"DiceCE": None, "NACL": "NACL"}
+    assert their_names(comparison) == {"DiceCE": None, "NACL": "NACL"}
     assert list(table_of("published", comparison).frame.map(str).loc["DiceCE"][4:]) == ["–"] * 4
 
 
@@ -170,4 +170,4 @@ def test_a_study_knows_which_methods_saw_a_share_of_the_cases(methods: dict[str,
         name: placed_in(methods[name], f"{STUDY}/predictions/{trainer}/fold_{fold}")
         for name, trainer in trainers.items()
     }
-    assert published_methods(compare_methods(found), study) == {"DiceCE": None, "NACL": "NACL"}
+    assert their_names(compare_methods(found), study) == {"DiceCE": None, "NACL": "NACL"}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from scipy import stats
@@ -13,7 +14,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import VOXEL_SETS, Voxels
 from nnunet_nacl.paper.report import PLOTS, TABLES, published
 from nnunet_nacl.paper.report._figures import rank_heatmap
-from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, SUM_RANK, all_rankings, rank_methods
+from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, SUM_RANK, rank_methods, rankings
 from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, compare_methods
 from nnunet_nacl.report.plots import draw_panels
 from tests.report.generated import make_blurred, make_result, placed_in, with_dice
@@ -46,7 +47,7 @@ def ranks_by_scipy(values: Sequence[float], higher_is_better: bool) -> np.ndarra
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)
     data_sets = [ranked(row if higher_is_better else -row) for row in values]
-    sums = rank_methods(data_sets, SUM_RANK).values()["Dice"].to_numpy()
+    sums = rank_methods(data_sets, SUM_RANK).values()["Dice"].sort_index().to_numpy()
     np.testing.assert_array_equal(sums, np.sum([ranks_by_scipy(row, higher_is_better) for row in values], axis=0))
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
     assert (sums == nacl).sum() == 1
@@ -54,7 +55,7 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 
 def test_mean_case_rank_by_hand() -> None:
     def ranks(*dice: list[float]) -> list[float]:
-        return rank_methods([ranked(*dice)], MEAN_CASE_RANK).values()["Dice"].tolist()
+        return rank_methods([ranked(*dice)], MEAN_CASE_RANK).values()["Dice"].sort_index().tolist()
 
     first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
     assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
@@ -64,6 +65,8 @@ def test_mean_case_rank_by_hand() -> None:
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
     ranks = rank_methods([comparison.over("union")], MEAN_CASE_RANK).values()
+    assert ranks["overall"].is_monotonic_increasing  # the best first
+    ranks = ranks.loc[comparison.names]
     assert list(ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall", FIRST]
     for metric in (DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")):
         values = np.stack([one.by_case for one in comparison.estimates[metric].values()], axis=1)
@@ -75,10 +78,10 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
 def test_the_rankings_differ() -> None:
     """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
     comparison = compare_methods({"soft": make_blurred(2.0), "true": make_blurred()})
-    ranks = all_rankings([comparison])[0].values()
+    ranks = rankings([comparison])[0].values().loc[["soft", "true"]]
     assert ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranks[FIRST].tolist() == [0, 100]
-    assert rank_methods([comparison.over("union")], SUM_RANK).values()["ECE union"].tolist() == [1, 2]
+    assert rank_methods([comparison.over("union")], SUM_RANK).values()["ECE union"].to_dict() == {"soft": 1, "true": 2}
 
 
 def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None:
@@ -86,8 +89,8 @@ def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None
     measured = right.counts.segmentation_metrics | {"Missed": np.ones((8, 3))}
     nothing = replace(right, counts=replace(right.counts, segmentation_metrics=measured))
     for results, ranked in (({"right": nothing}, ["sharp", "soft"]), (dict.fromkeys(comparison.names, nothing), None)):
-        rankings = all_rankings([compare_methods({**comparison.results, **results})])
-        assert all(one.rows == (ranked or comparison.names) for one in rankings)
+        found = rankings([compare_methods({**comparison.results, **results})])
+        assert all(sorted(one.rows) == sorted(ranked or comparison.names) for one in found)
 
 
 def test_a_heat_map_can_be_read_on_a_light_and_a_dark_page() -> None:
@@ -113,11 +116,18 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     total = sum(ranks_by_scipy(row, m.definition.higher_is_better) for row, m in zip(values, metrics, strict=True))
     first = total == total.min(0)
     expected = (first / first.sum(0)).mean(1)
-    np.testing.assert_allclose(rank_methods([comparison], SUM_RANK).values()[FIRST] / 100, expected, atol=0.06)
+    found = rank_methods([comparison], SUM_RANK).values().loc[comparison.names, FIRST]
+    np.testing.assert_allclose(found / 100, expected, atol=0.06)
     one = make_result(0.4)  # equal methods share it
     ranking = rank_methods([compare_methods({"one": one, "copy": one, "far": make_result(0.1)})], SUM_RANK)
     first = ranking.values()[FIRST]
     assert first["one"] == first["copy"] > 40
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_resamples_of_fewer_than_three_patients_have_no_first(number: int) -> None:
+    ranking = rank_methods([ranked(*[[0.9, 0.8]] * number)], SUM_RANK)
+    assert ranking.values()[FIRST].isna().all() == (number < 3)
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:
@@ -126,7 +136,7 @@ def test_data_sets_add_up(comparison: Comparison) -> None:
     )
     one, two = comparison, other
     both, *alone = (rank_methods(sets, SUM_RANK).values().drop(columns=FIRST) for sets in ([one, two], [one], [two]))
-    np.testing.assert_array_equal(both, alone[0] + alone[1].loc[both.index])
+    pd.testing.assert_frame_equal(both.sort_index(), (alone[0] + alone[1]).sort_index())
 
 
 @pytest.mark.parametrize("by_patient", [False, True])
@@ -142,12 +152,12 @@ def test_folds_share_the_resamples_of_their_test_cases(by_patient: bool) -> None
     one, *folds = (compare_methods(own, by_patient=by_patient) for own in (methods, methods, fewer))
     first = rank_methods([one], SUM_RANK).values()[FIRST]
     for fold in folds:
-        np.testing.assert_array_equal(rank_methods([one, fold], SUM_RANK).values()[FIRST], first)
+        pd.testing.assert_series_equal(rank_methods([one, fold], SUM_RANK).values()[FIRST], first, check_like=True)
     elsewhere = {
         name: placed_in(own, "B/labelsTs", "ground_truth") for name, own in methods.items()
     }  # other cases of the same names are drawn apart
     apart = rank_methods([one, compare_methods(elsewhere, by_patient=by_patient)], SUM_RANK).values()[FIRST]
-    assert (apart != first).all()
+    assert (apart.sort_index() != first.sort_index()).all()
 
 
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
@@ -156,9 +166,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
         rank_methods([comparison, other], SUM_RANK)
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
         rank_methods([comparison.over("near")], MEAN_CASE_RANK)
-    schemes = {
-        voxels: [one.title.split()[0] for one in all_rankings([comparison.over(voxels)])] for voxels in VOXEL_SETS
-    }
+    schemes = {voxels: [one.title.split()[0] for one in rankings([comparison.over(voxels)])] for voxels in VOXEL_SETS}
     by_case, pooled = ["Sum-rank", "Sum-rank", "Mean-case-rank"], ["Sum-rank", "Sum-rank"]
     assert schemes == {"foreground": by_case, "union": by_case, "near": pooled, "image": pooled}
 
@@ -172,6 +180,6 @@ def test_table_and_plot_rank_over_the_set_that_is_asked_for(comparison: Comparis
     assert titles == ["Dice", "NLL per foreground voxel", f"ECE {voxels or 'near'}", "overall"]
     shown = table.values()
     assert list(shown.columns)[: len(titles)] == titles
-    ranks = shown[titles].sort_values("overall", kind="stable")
+    ranks = shown[titles]
     assert [text.get_text() for text in ax.get_yticklabels()] == list(ranks.index)
     assert [float(text.get_text()) for text in ax.texts] == ranks.to_numpy().ravel().tolist()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 DOCS = Path(__file__).parents[1] / "docs"
-AGAIN = {1: "", 2: ", again", 3: ", a third time"}
+AGAIN = {1: "", 2: ", again", 3: ", a third time", 4: ", a fourth time"}
 ECE_NEAR = {"ECE near": "{ECE_near:.3f}", "confidence − accuracy": "{over_confidence:+.3f}"}
 UNION = {"ECE union": "{ECE_union:.3f} ({ECE_union_expected:.3f})"}
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.nnunet import Predictions
 from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions, write_summary
 
@@ -49,8 +51,8 @@ def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
 
 
 def prepare_summary(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
-    (folder / "predictions").mkdir()
-    write_summary(make_result(), folder / "predictions" / "calibration_summary.json")
+    labels, predictions = write_folder(folder / "generated", ["case_00"])
+    evaluate(Predictions.of_folder(labels, predictions.rename(folder / "predictions")))
     return {}
 
 

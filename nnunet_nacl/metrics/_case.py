@@ -103,6 +103,8 @@ def evaluate_case(
     if regions is None:
         meaning = LabelMeaning(tuple(range(len(p))))
     else:
+        if any(ignored in region_of(region) for region in regions):
+            raise ValueError(f"regions: expected none to hold the ignore label {ignored}.")
         used = [truth[truth != ignored], *([] if predicted is None else [predicted])]
         highest = max(int(labels.max(initial=0)) for labels in used)
         meaning = _meaning_of_regions(list(map(region_of, regions)), highest)

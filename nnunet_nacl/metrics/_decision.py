@@ -26,7 +26,7 @@ class ImpliedLabels:
 
     Attributes:
         segmentation: (n,) may follow from the probabilities.
-        label: (n,) what the channels so far give; of equally probable classes, the lowest.
+        lowest_label: (n,) what the channels so far give; of equally probable classes, the lowest.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ImpliedLabels:
         thresholds: Sequence[float] | None = None,
     ) -> None:
         self.segmentation = segmentation
-        self.label = np.zeros_like(segmentation)
+        self.lowest_label = np.zeros_like(segmentation)
         self._meaning = meaning
         is_exclusive = meaning.activation.exclusive
         self._by_argmax = is_exclusive and thresholds is None
@@ -58,7 +58,7 @@ class ImpliedLabels:
     def add(self, channel: int, part: slice, p: Floats) -> None:
         """Take a channel's probabilities (n,), float32 at least, of some of the voxels."""
         segmentation = self.segmentation[part]
-        label = self.label[part]
+        label = self.lowest_label[part]
         if self._by_argmax:
             update_argmax(p, channel, segmentation, self._largest[part], label, self._agrees[part])
             return
@@ -74,8 +74,8 @@ class ImpliedLabels:
     def labels(self) -> Labels:
         """Return the labels (n,), after the last channel."""
         if self._by_argmax:
-            return np.where(self._agrees, self.segmentation, self.label)
-        return self.label
+            return np.where(self._agrees, self.segmentation, self.lowest_label)
+        return self.lowest_label
 
     def check(self, name: str) -> None:
         """Raise a ValueError unless the segmentation has these labels, postprocessed or not."""

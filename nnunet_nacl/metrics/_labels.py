@@ -220,6 +220,8 @@ def canonical_labels(
 
 def to_numpy(values: Array) -> NDArray[Any]:
     """Return a NumPy array of an array, or of a tensor on any device."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError("expected arrays without masks: give masked voxels an ignore label.")
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have

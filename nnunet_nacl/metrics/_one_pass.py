@@ -3,7 +3,7 @@
 In each channel, a voxel belongs to exactly one cell: the byte of its memberships. Sums are taken for each channel, cell
 and bin. A voxel set is some of the cells, and its tables, its tables under perfect calibration and its scores are sums
 over them. So are the sums of a structure over all voxels, and over those that are not ignored. Without ground truth,
-all are.
+all voxels are ignored.
 
 Held in the size of the image are, of classes: ground truth, segmentation, argmax, whether they agree, and cells (a byte
 each), the probability of the background, the largest one and the sum over the classes (four bytes each): 17 bytes a
@@ -99,12 +99,12 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
         sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         rules[-1].check(case.channels.name)
-    if np.array_equal(argmax.label, segmentation):
+    if np.array_equal(argmax.lowest_label, segmentation):
         return sums, sums
     # The argmax is known only now, after the pass
     by_argmax = replace(
         case,
-        segmentation=argmax.label.reshape(case.segmentation.shape),
+        segmentation=argmax.lowest_label.reshape(case.segmentation.shape),
         must_agree=False,
         thresholds=None,
     )

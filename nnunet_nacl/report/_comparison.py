@@ -31,7 +31,8 @@ from nnunet_nacl.report._statistics import Difference, Order, differences, order
 Results = Mapping[str, FolderResult]
 """Method -> result."""
 Made = TypeVar("Made")
-_FEWEST = 3  # cases of a structure that a method is said not to find, if there are so many
+# A structure must be in so many cases, or in all if they are fewer, before a method is said not to find it
+_FEWEST = 3
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -135,6 +136,7 @@ class Comparison:
     def orders(self) -> dict[Metric, Order]:
         """Metric that is shown -> the methods' order, but for those that find nothing of a structure."""
         orders = {}
+        # HD95_voxels: the paper's table has it
         for metric in [*self.choice.leading, *self.choice.paper, Metric("HD95_voxels")]:
             found = {
                 name: estimate

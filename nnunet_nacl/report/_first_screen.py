@@ -140,7 +140,7 @@ def best_sentence(order: Order, metric: Metric, tested: str) -> Markup:
     if not behind and not order.can_tell:
         return start + f"first; {tested} cannot tell {len(order.names)} methods apart."
     alike = f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} not significantly worse"
-    worse = f", {', '.join(behind)} {'is' if len(behind) == 1 else 'are'}" if behind else ""
+    worse = f", but {', '.join(behind)} {'is' if len(behind) == 1 else 'are'}" if behind else ""
     corrected = " (corrected for all pairs)" if len(order.names) > 2 else ""
     return start + f"first; {alike} on {tested}{corrected}{worse}."
 

@@ -145,3 +145,12 @@ def test_regions_of_a_perfect_model_have_a_dice_of_1_or_are_refused(order: list[
     else:
         with pytest.raises(ValueError, match=r"cannot hold the regions .* in this order"):
             evaluate_case(p, y, regions=given)
+
+
+def test_what_would_be_counted_wrongly_is_refused() -> None:
+    p, y = structure_case(1.5, regions=True)
+    with pytest.raises(ValueError, match="none to hold the ignore label 2"):
+        evaluate_case(p, y, regions=[(1, 2), (2,)], ignore_label=2)
+    masked = np.ma.masked_array(y, y == 1)
+    with pytest.raises(TypeError, match="give masked voxels an ignore label"):
+        evaluate_case(p, masked, regions=[(1, 2), (2,)])

@@ -60,9 +60,9 @@ def test_verdicts_and_differences() -> None:
         (Order([*"ab"], [*"ab"], [], None, can_tell=True), "8 cases",
          "first; b is not significantly worse on 8 cases."),
         (Order([*"abcd"], [*"abc"], ["d"], None, can_tell=True), "8 cases",
-         "first; b, c are not significantly worse on 8 cases (corrected for all pairs), d is."),
+         "first; b, c are not significantly worse on 8 cases (corrected for all pairs), but d is."),
         (Order([*"abcd"], [*"ab"], [*"cd"], None, can_tell=True), "8 cases",
-         "first; b is not significantly worse on 8 cases (corrected for all pairs), c, d are."),
+         "first; b is not significantly worse on 8 cases (corrected for all pairs), but c, d are."),
     ],
 )  # fmt: skip
 def test_the_best(order: Order, tested: str, expected: str) -> None:

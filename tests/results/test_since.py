@@ -23,9 +23,9 @@ ROWS = {
     ("data", "keep", "trainings"),  # trainings of DiceCE, CE and DicePPCE
     [
         ("Hippocampus, 6,000 steps", {"CE", "DicePPCE"}, [5, 4, 2]),
-        ("Hippocampus, 25,000 steps", {"CE", "DicePPCE"}, [3, 2, 1]),
+        ("Hippocampus, 25,000 steps", {"CE", "DicePPCE"}, [4, 3, 1]),
         ("Hippocampus in 3D", set(), [1, 1, 1]),
-        ("ACDC, 6,000 steps", set(), [2, 2, 2]),
+        ("ACDC, 6,000 steps", set(), [3, 3, 2]),
         ("USGRA", set(), [1, 1, 1]),
         ("WBC", {"DiceCE", "CE", "DicePPCE"}, [1, 1, 1]),
     ],
@@ -59,7 +59,9 @@ def test_on_acdc_dicppce_misses_it_by_dice_and_ece_near() -> None:
     assert PROMISE["Dice"] < lost < 0.005
     of_each = read("losses", f"data_set == '{ON_ACDC}' and method == 'DicePPCE' and steps == 6000")["Dice"]
     stated(PAGE, best["ECE_near"], dice_ce["ECE_near"], dice_ce["Dice"] - ce["Dice"], lost, *of_each)
-    stated("../README.md", *(dice_ce["Dice"] - of_each))
+    below_dice_ce = dice_ce["Dice"] - of_each
+    assert below_dice_ce.iloc[0] < 0.0005
+    stated("../README.md", f"with {below_dice_ce.iloc[1]:.3f} less")
 
 
 def test_in_3d_dicppce_misses_it_by_its_dice_alone() -> None:
@@ -120,7 +122,7 @@ def test_on_wbc_dicppce_is_as_ce() -> None:
 def test_dicppnacl_misses_it_by_its_nll_alone(
     data: str, data_set: str, steps: int, trainings: int, epochs: str
 ) -> None:
-    """In each training. A refitted last layer brings it within all three bounds; on ACDC its mean Dice is DiceCE's."""
+    """On ACDC in one of two. A refitted last layer brings it within all bounds; its mean Dice there is DiceCE's."""
     rows, name = ROWS[data], "DicePPNACL, λ = 0.01"
     mean, bound = rows.loc[name], rows.loc["CE", "NLL"] + PROMISE["NLL"]
     lowest_dice = rows.loc["DiceCE", "Dice"] - PROMISE["Dice"]
@@ -128,16 +130,19 @@ def test_dicppnacl_misses_it_by_its_nll_alone(
     assert len(of_each) == mean["trainings"] == trainings
     assert of_each["ECE_near"].max() <= PROMISE["ECE_near"]
     assert of_each["Dice"].min() >= lowest_dice
-    assert of_each["NLL"].min() > bound
+    assert mean["NLL"] > bound
+    assert (of_each["NLL"] > bound).sum() == 1
     where = f"trainer == 'nnUNetTrainerDicePPNACL_weight0p01_paperSchedule{epochs}' and data_set == '{data_set}'"
     head = read("calibrate", f"{where} and folds == '0' and method == 'head'").mean(numeric_only=True)
     assert head["NLL"] <= bound
     assert head["ECE"] <= PROMISE["ECE_near"]
     assert head["Dice"] >= lowest_dice
-    stated(PAGE, mean["ECE_near"], mean["NLL"], head["NLL"], head["ECE"])
-    if trainings > 1:
+    stated(PAGE, mean["ECE_near"], head["NLL"], head["ECE"])
+    if trainings == 1:
+        stated(PAGE, mean["NLL"])
+    else:
         assert mean["Dice"] == pytest.approx(rows.loc["DiceCE", "Dice"], abs=5e-4)
-        stated(PAGE, *of_each["Dice"], bound, head["Dice"])
+        stated(PAGE, *of_each["Dice"], f"{mean['NLL'] - bound:.4f} above the bound", head["Dice"])
 
 
 def test_how_others_miss_it() -> None:
@@ -234,16 +239,35 @@ def test_the_ace_of_ml1_ace() -> None:
 
 
 def test_rankseg() -> None:
-    """It raises CE's Dice to DiceCE's, DiceCE's and DicePPCE's not at all, and lowers that of focal losses."""
+    """It raises CE's Dice to DiceCE's, DiceCE's not at all, and lowers that of focal losses."""
     rows = decoded_since().set_index("method")
     ce, dice_ce = rows.loc["CE"], rows.loc["DiceCE"]
     interaction = f"{ce['interaction']:.4f} ({ce['interaction_low']:.4f} to {ce['interaction_high']:.4f})"
-    stated(PAGE, f"{ce['gain']:.4f}", interaction, f"{ce['Dice_rankseg']:.4f}")
+    stated(PAGE, f"{ce['gain']:.4f}", interaction, f"{ce['Dice_rankseg']:.4f}", f"{rows.loc['DicePPCE', 'gain']:.4f}")
     assert ce["Dice_rankseg"] == pytest.approx(dice_ce["Dice_argmax"], abs=5e-5)
-    for name in ("DiceCE", "DicePPCE"):
-        assert rows.loc[name, "gain_low"] < 0 < rows.loc[name, "gain_high"]
+    assert dice_ce["gain_low"] < 0 < dice_ce["gain_high"]
     assert set(rows.index[rows["gain"] > 0.001]) == {"CE", "NACL, λ = 0.01", "CRaC"}
+    first = read("rankseg_cases", "training == 1 and trainer == 'nnUNetTrainerDicePPCE_paperSchedule_24epochs'")
+    first = first[first["data_set"].str.endswith("Hippocampus")]
+    assert (first["Dice_rankseg"] - first["Dice_argmax"]).mean() < 0
     lost = rows.loc[["FLSD", "FCL", "DualFL"], "gain"]
     stated(PAGE, lost.min(), lost.max())
-    acdc = read("rankseg_cases", f"data_set == '{ON_ACDC}'").groupby("trainer")[["Dice_argmax", "Dice_rankseg"]].mean()
-    stated(PAGE, *(f"{value:.4f}" for value in acdc.to_numpy().flat))
+
+
+def test_rankseg_after_25000_steps() -> None:
+    """With it, CE has DiceCE's Dice."""
+    rows = decoded_since(steps=25000).set_index("method")
+    ce, dice_ce = rows.loc["CE"], rows.loc["DiceCE"]
+    interaction = f"{ce['interaction']:.4f}, {ce['interaction_low']:.4f} to {ce['interaction_high']:.4f}"
+    stated(PAGE, f"CE gains {ce['gain']:.4f}", f"{ce['Dice_rankseg']:.4f}, as DiceCE has", f"difference {interaction}")
+    assert f"{ce['Dice_rankseg']:.4f}" == f"{dice_ce['Dice_rankseg']:.4f}"
+    assert ce["interaction_low"] > 0
+
+
+def test_rankseg_on_acdc() -> None:
+    """It closes little of the gap between CE and DiceCE."""
+    rows = decoded_since(ON_ACDC).set_index("method")
+    ce, dice_ce = rows.loc["CE"], rows.loc["DiceCE"]
+    stated(PAGE, f"{ce['gain']:.4f} (−{-ce['gain_low']:.4f} to +{ce['gain_high']:.4f})")
+    assert ce["gain"] < (dice_ce["Dice_argmax"] - ce["Dice_argmax"]) / 4
+    assert dice_ce["gain_low"] < 0 < dice_ce["gain_high"]

@@ -34,7 +34,7 @@ def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Table]:
     judging = comparisons[0].choice.judging
     if any(other.choice.judging != judging for other in comparisons):
         return []
-    return [_rank(comparisons, [DICE, *judging], SUM_RANK)]
+    return [_ranking_table(comparisons, [DICE, *judging], SUM_RANK)]
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
@@ -43,7 +43,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
     metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
     if all(len(comparison.choice.segmentation) > 1 for comparison in comparisons):
         metrics.insert(1, Metric("HD95"))
-    return _rank(comparisons, metrics, scheme)
+    return _ranking_table(comparisons, metrics, scheme)
 
 
 def rankings(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -55,7 +55,9 @@ def rankings(comparisons: Sequence[Comparison]) -> list[Table]:
     return [*rank_by_scores(comparisons), *by_paper]
 
 
-def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:
+def _ranking_table(
+    comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme
+) -> Table:
     """Rank the methods by each metric and overall, the best first."""
     names = _ranked_methods(comparisons)
     combine = np.sum if scheme == SUM_RANK else np.mean
@@ -83,7 +85,8 @@ def _rank(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: 
     name = scheme.capitalize()
     note = (
         f"Low is good. {name}: {how}. First in resamples: how often a method is first when "
-        "cases are resampled; ties share the count. Methods that find nothing of a structure have no rank."
+        "cases are resampled; ties share the count (– for fewer than 3 cases or patients). Methods that find nothing "
+        "of a structure have no rank."
     )
     dataset = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
     ranked = [names[row] for row in rows]

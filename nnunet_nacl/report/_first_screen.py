@@ -117,25 +117,26 @@ def findings(comparison: Comparison) -> list[Markup]:
         tested = (
             f"{number} {'patient' if comparison.by_patient else 'case'}{'s' if number > 1 else ''}"
         )
-        best = best_sentence(order, leading, tested)
+        others = "all others" if len(order.names) == len(comparison.names) else ALL_OTHERS
+        best = best_sentence(order, leading, tested, others)
         named = named_methods(comparison)
-        others = [name for name in comparison.names[1:] if name in named]
-        return [best, *(difference_sentence(comparison, name) for name in others)]
+        compared = [name for name in comparison.names[1:] if name in named]
+        return [best, *(difference_sentence(comparison, name) for name in compared)]
     if assessed_methods(comparison) or comparison.finds_nothing:
         return []
     return [Markup("No case has voxels that show whether the confidences are right.")]
 
 
-def best_sentence(order: Order, metric: Metric, tested: str) -> Markup:
+def best_sentence(order: Order, metric: Metric, tested: str, all_others: str) -> Markup:
     """Name the best of two methods or more by a metric, and those that are as good or worse, as far as cases tell.
 
-    ``tested``: how many cases or patients, such as ``8 cases``.
+    ``tested``: how many cases or patients, such as ``8 cases``; ``all_others``: how to name the methods in the order.
     """
     behind = order.behind
     best, *others = order.leaders
     start = Markup("By {}, <b>{}</b> is ").format(metric.title, best)
     if order.best:
-        worse = " and ".join(behind) if len(behind) < 3 else ALL_OTHERS
+        worse = " and ".join(behind) if len(behind) < 3 else all_others
         return start + f"best, significantly better than {worse}."
     if not behind and not order.can_tell:
         return start + f"first; {tested} cannot tell {len(order.names)} methods apart."

@@ -55,7 +55,7 @@ def test_verdicts_and_differences() -> None:
     [
         (Order([*"abc"], ["a"], [*"bc"], "a", can_tell=True), "9 cases", "best, significantly better than b and c."),
         (Order([*"abcd"], ["a"], [*"bcd"], "a", can_tell=True), "9 cases",
-         "best, significantly better than all others that find each structure."),
+         "best, significantly better than all others."),
         (Order([*"ab"], [*"ab"], [], None, can_tell=False), "1 case", "first; 1 case cannot tell 2 methods apart."),
         (Order([*"ab"], [*"ab"], [], None, can_tell=True), "8 cases",
          "first; b is not significantly worse on 8 cases."),
@@ -66,7 +66,7 @@ def test_verdicts_and_differences() -> None:
     ],
 )  # fmt: skip
 def test_the_best(order: Order, tested: str, expected: str) -> None:
-    sentence = _first_screen.best_sentence(order, NLL, tested).striptags()
+    sentence = _first_screen.best_sentence(order, NLL, tested, "all others").striptags()
     assert sentence == f"By NLL per foreground voxel, a is {expected}"
 
 

@@ -118,6 +118,14 @@ def test_nothing_is_called_better_that_may_be_worse() -> None:
     )
 
 
+def test_the_others_are_those_that_find_each_structure() -> None:
+    results = blurred(true=1.0, soft=2.0, softer=3.0, sharp=0.5)
+    for others in ("all others", "all others that find each structure"):
+        best, *_ = _first_screen.findings(compare_methods(results))
+        assert best.striptags().endswith(f"is best, significantly better than {others}.")
+        results["lost"] = with_metric(make_blurred(4.0), "Missed", np.ones((12, 1)))
+
+
 def test_a_method_that_finds_nothing_is_named_first_and_never_best() -> None:
     """Though its NLL is the lowest: that of the posterior that labels were drawn from."""
     results = blurred(sharp=0.5, true=1.0, soft=2.0)

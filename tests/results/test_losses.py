@@ -73,7 +73,7 @@ def test_what_we_advise() -> None:
     assert printed["NLL"] == pytest.approx(large["NLL"], abs=0.009)  # as if trained again
     assert printed["Dice"] == pytest.approx(large["Dice"], abs=0.002)
     for rows in (long, acdc):
-        for metric in ("ECE_near", "ECE_foreground"):  # two trainings of CE differ by more
+        for metric in ("ECE_near", "ECE_foreground"):  # CE's trainings differ by more
             assert rows.loc["CE", metric] == pytest.approx(rows.loc[SMALL, metric], abs=0.003)
         assert rows.loc["CE", "NLL"] < rows.loc[SMALL, "NLL"]
     assert acdc.loc[SMALL, "Dice"] == pytest.approx(acdc.loc["CE", "Dice"], abs=0.001)
@@ -167,7 +167,7 @@ def test_in_3d() -> None:
 
 
 def test_how_far_a_smaller_weight_is_ahead_of_ce() -> None:
-    """λ = 0.03 by ECE over the union, hardly over the foreground; by CECE it lies between CE's two trainings."""
+    """λ = 0.03 by ECE over the union, hardly over the foreground; by CECE it lies between CE's first two trainings."""
     small = trained(*LONG).loc["NACL, λ = 0.03"]
     first, again = (trained(*LONG, training).loc["CE"] for training in (1, 2))
     foreground, union = ([one[ece] - small[ece] for one in (first, again)] for ece in ERRORS)

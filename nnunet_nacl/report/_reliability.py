@@ -142,7 +142,7 @@ class Reliability:
 
     @property
     def means(self) -> Floats:
-        """Mean confidence and accuracy, over regions of those over all voxels: (2,)."""
+        """Mean confidence and accuracy of all voxels: (2,); with regions, the mean over them."""
         tables = self.tables.top.sum()
         return mean_of_known(
             ratio(np.stack([tables.confidence, tables.hits]).sum(-1), tables.total)

@@ -1,7 +1,7 @@
 """The result of a folder: its cases, means over them, and all their voxels together."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -94,6 +94,10 @@ class FolderResult:
             counted=[self.counted[row] for row in rows],
             counts=self.counts.take(rows),
         )
+
+    def only(self, cases: Collection[str]) -> "FolderResult":
+        """Return the cases of these names."""
+        return self.take([row for row, case in enumerate(self.cases) if case in cases])
 
     def folders(self, of: Literal["prediction", "ground_truth"]) -> list[Path]:
         """List the folders that the cases' files lie in, such as the validation folders of a model."""

@@ -222,7 +222,7 @@ def compare_methods(
         "structures": lambda one: ", ".join(
             map("{} {}".format, one.meaning.names, one.meaning.structures)
         ),
-        "numbers of bins": lambda one: one.settings.num_bins,
+        "numbers of bins": attrgetter("settings.num_bins"),
     }
     for what, describe in alike.items():
         if shown := _differing(results, describe):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from nnunet_nacl.commands._arguments import Chosen, num_processes
 from nnunet_nacl.commands._output import print_skipped
-from nnunet_nacl.files import unresolved
+from nnunet_nacl.paths import unresolved
 
 
 def evaluate(

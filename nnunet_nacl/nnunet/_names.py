@@ -8,8 +8,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.files import unresolved
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.paths import unresolved
 
 DEFAULT_TRAINER = "nnUNetTrainer"
 _DATASET_NAME = re.compile(r"Dataset(\d+)_.+")

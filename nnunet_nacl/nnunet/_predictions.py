@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import (
-    FileState,
     check_input,
     link_or_copy,
     read_json,
-    unresolved,
     whole_file,
     write_json,
 )
@@ -32,6 +30,7 @@ from nnunet_nacl.nnunet._provenance import (
     Provenance,
 )
 from nnunet_nacl.nnunet._reader import Reader
+from nnunet_nacl.paths import FileState, unresolved
 from nnunet_nacl.typing import ByName, Labels
 
 _HOW_TO_SAVE = (

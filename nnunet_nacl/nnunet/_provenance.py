@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnunet_nacl.files import read_json, unresolved
+from nnunet_nacl.files import read_json
 from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import names_in
+from nnunet_nacl.paths import unresolved
 from nnunet_nacl.typing import ByName
 
 # In a calibrated folder: the fit that it was calibrated with

@@ -34,8 +34,8 @@ COMMANDS = {command.name: command for group in _GROUPS.values() for command in m
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    command = find_command(words)
     first = words[0] if words else ""
-    command = COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(first)
     if first in {"-h", "--help", "--version"}:
         print(f"nnunet_nacl {__version__}\n" if first == "--version" else overview(), end="")
         return 0
@@ -53,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\nnnunet_nacl {command.name}: interrupted.", file=sys.stderr)
         return 130
+
+
+def find_command(words: Sequence[str]) -> Command | None:
+    """Return the command that a command line begins with; None if there is none."""
+    return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
 
 
 def overview() -> str:

@@ -204,8 +204,8 @@ class FolderResult:
         return found
 
     def has_scores(self, voxels: str = "image") -> bool:
-        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone, if complete."""
-        return voxels == "image" and self.counts.calibration["image"].is_complete
+        """Whether NLL and Brier per foreground voxel are listed: over the image, if its tables are always complete."""
+        return voxels == "image" and self.settings.protocol == "standard"
 
     @cached_property
     def columns(self) -> dict[ColumnKey, Floats]:

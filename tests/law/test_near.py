@@ -1,6 +1,7 @@
 """The voxel set near, against SciPy's distance transform."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
@@ -55,3 +56,9 @@ def test_core_is_above_the_threshold() -> None:
     assert near_of([[0.96, 0.94], [0.04, 0.06]], [0, 0], 0).top.total.tolist() == [1]
     of_region = near_of([[0.05, 0.0625]], [0, 0], 0, prediction=np.zeros((1, 2), int), regions=[(1,)])
     assert of_region.top.total.tolist() == [1]
+
+
+@pytest.mark.parametrize("spacing", [(0, 1), (np.nan, 1), (1, 1, 1)])
+def test_spacings_that_are_no_distances(spacing: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="spacing_mm: expected 2 distances above 0"):
+        near_core(np.ones((3, 4), bool), spacing, 5)

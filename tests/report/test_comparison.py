@@ -11,7 +11,7 @@ from nnunet_nacl import report
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import Metric, compare_all, compare_methods
+from nnunet_nacl.report import DICE, Metric, compare_all, compare_methods
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, twice
 
 
@@ -58,6 +58,7 @@ def test_what_is_not_alike_is_said() -> None:
     other = placed_in(other, "model/fold_all/validation")
     other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare_methods({"one": one, "other": other})
+    assert comparison.choice.leading == [DICE, Metric("ECE", "near")]  # the paper's protocol drops voxels
     assert comparison.notes == [
         "other: fold all is validated on the cases that it was trained with: unseen cases will score worse.",
         "other: cases that could not be evaluated (1): x.",

@@ -71,8 +71,8 @@ def test_a_difference_in_a_pooled_error() -> None:
 
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:
-    by_authors = compare_methods({"one": make_result(settings=Settings(protocol="authors"), empty=NAMED[:1])})
-    assert by_authors.choice.leading == [DICE, NEAR]  # its tables lack voxels with p = 0
+    by_authors = compare_methods({"one": make_result(settings=Settings(protocol="authors"))})
+    assert by_authors.choice.leading == [DICE, NEAR]  # its tables lack voxels
     scores = ["NLL per foreground voxel", "Brier per foreground voxel"]
     compared = table_of("differences", comparison, "union").columns
     assert [head.rstrip(" ↑↓") for head in compared] == ["Dice", "HD95 (mm)", *scores, "ECE union", "CECE union"]

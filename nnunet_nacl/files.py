@@ -51,6 +51,12 @@ def whole_file(file: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, completely or not at all."""
+    with whole_file(target) as partial:
+        shutil.copy2(source, partial)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Make a hard link to a file, which takes no space, or a copy if the file system has no hard links."""
     with whole_file(target) as partial:

@@ -1,6 +1,5 @@
 """Make a new folder from a folder of predictions, case by case."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Generic, TypeVar
 
 from nnunet_nacl import __version__
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
-from nnunet_nacl.files import check_output, write_json
+from nnunet_nacl.files import check_output, copy_file, write_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predictions, cases_in
 from nnunet_nacl.typing import ByName
 
@@ -66,9 +65,15 @@ def new_predictions(predictions: Predictions, output: str | Path, *, overwrite: 
             (folder / file.name).unlink(missing_ok=True)
     for mark in (CALIBRATED_NAME, DECODED_NAME):
         (folder / mark).unlink(missing_ok=True)
-    predictions.copy_descriptions(folder)
-    if predictions.is_calibrated:
-        shutil.copyfile(predictions.home / CALIBRATED_NAME, folder / CALIBRATED_NAME)
+    for source in (
+        predictions.data_set.dataset_json,
+        predictions.data_set.plans,
+        predictions.home / "predict_from_raw_data_args.json",
+        predictions.home / CALIBRATED_NAME,
+    ):
+        if source is not None and source.is_file():
+            copy_file(source, folder / source.name)
+    predictions.provenance.write(folder)
     return folder
 
 

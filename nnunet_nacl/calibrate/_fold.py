@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.calibrate._draw import voxels_per_case
 from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
 from nnunet_nacl.calibrate._methods import Layer
-from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.case_loop import Skipped, each_case
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import canonical_labels

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nnunet_nacl.calibrate._draw import voxels_per_case
 from nnunet_nacl.calibrate._methods import Calibration, Temperature
-from nnunet_nacl.calibrate._sample import Sample, centered, join_enough, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, centered, join_enough
 from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.case_loop import each_case
 from nnunet_nacl.evaluation import SavedCase
@@ -51,13 +52,13 @@ def calibrate_folder(
         FileExistsError: ``output`` exists.
         ValueError: another method, calibrated predictions, or too few cases with a structure.
     """
-    if predictions.is_calibrated:
+    if predictions.provenance.calibration:
         raise ValueError(f"{predictions.home} is calibrated already ({CALIBRATED_NAME}).")
     if method not in {None, Temperature.method}:
         raise ValueError(f"method: expected {Temperature.method} for predictions; got {method!r}.")
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.data_set
-    cases = {case.name: case for case in predictions.for_fitting().cases}
+    cases = predictions.for_fitting().by_name
     draw = partial(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -94,33 +93,6 @@ def penalized_nll(sample: Sample) -> Callable[..., "Tensor"]:
     return loss
 
 
-@lru_cache(maxsize=1)  # the search of the head begins where that of the temperature ended
-def best_temperature(sample: Sample) -> float:
-    """Return the T with the smallest NLL."""
-    import torch
-
-    loss = penalized_nll(sample)
-    # In single precision, the NLL of a perfect model would not fall down to the bound
-    logits = sample.on_device(sample.logits).double()
-
-    def nll(log: float, max_nll: float) -> float:
-        with torch.no_grad():
-            return float(loss(logits * float(np.exp(-log)), 0, max_nll))
-
-    # Without a bound the NLL is convex in 1/T. If no voxel reaches the bound there, that is the minimum with it, too
-    for max_nll in (np.inf, MAX_NLL):
-        found = minimize_scalar(
-            nll,
-            bounds=np.log(TEMPERATURES),
-            args=(max_nll,),
-            method="bounded",
-            options={"xatol": 1e-8},
-        )
-        if nll(found.x, MAX_NLL) == nll(found.x, np.inf):
-            break
-    return float(np.exp(found.x))
-
-
 @dataclass(frozen=True)
 class Temperature:
     """softmax(l / T), or sigmoid (Platt 1999; Guo et al., ICML 2017). Keeps each voxel's label."""
@@ -132,7 +104,28 @@ class Temperature:
     @classmethod
     def fit_sample(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
         """Return the T from 0.05 to 100 with the smallest NLL."""
-        return cls(best_temperature(sample))
+        import torch
+
+        loss = penalized_nll(sample)
+        # In single precision, the NLL of a perfect model would not fall down to the bound
+        logits = sample.on_device(sample.logits).double()
+
+        def nll(log: float, max_nll: float) -> float:
+            with torch.no_grad():
+                return float(loss(logits * float(np.exp(-log)), 0, max_nll))
+
+        # Without a bound the NLL is convex in 1/T. If no voxel reaches the bound there, that is the minimum with it
+        for max_nll in (np.inf, MAX_NLL):
+            found = minimize_scalar(
+                nll,
+                bounds=np.log(TEMPERATURES),
+                args=(max_nll,),
+                method="bounded",
+                options={"xatol": 1e-8},
+            )
+            if nll(found.x, MAX_NLL) == nll(found.x, np.inf):
+                break
+        return cls(float(np.exp(found.x)))
 
     @classmethod
     def fit(cls, logits: Array, labels: Array) -> "Temperature":

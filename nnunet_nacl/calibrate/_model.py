@@ -101,34 +101,49 @@ def calibrate_model(
         raise ValueError(f"method: expected {' or '.join(usable)}; got {method!r}.")
     for fold in opened:
         check_output(fold.folder / FOLD_CHECKPOINT, overwrite=overwrite)
-    shared = None
-    labels = [fold.cases_with_structure() for fold in opened]
-    lacks = [
-        f"{fold.folder.name}: {lack}"
-        for fold, (has_structure, skipped) in zip(opened, labels, strict=True)
-        if (lack := lack_of_cases(has_structure, skipped, by_patient))
-    ]
-    if lacks and unseen is not None:
-        raise ValueError(lacks[0])
-    if lacks and (len(opened) == 1 or method == Head.method):
-        raise ValueError(
-            f"{lacks[0]}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
-            "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
-        )
-    if lacks:
-        in_all = {name: has for found, _ in labels for name, has in found.items()}
-        skipped_in_all = [one for _, skipped in labels for one in skipped]
-        if lack := lack_of_cases(in_all, skipped_in_all, by_patient):
-            raise ValueError(lack)
-        shared = _try_on(opened, by_patient)
+    are_together = _are_fitted_together(opened, method, by_patient, has_unseen=unseen is not None)
     calibrate = partial(
         _calibrate_fold,
-        shared=shared,
+        shared=_try_on(opened, by_patient) if are_together else None,
         by_patient=by_patient,
         method=method,
         save_probabilities=save_probabilities,
     )
     return map(calibrate, opened)  # no generator, which an error would end
+
+
+def _are_fitted_together(
+    folds: Sequence[TrainedFold],
+    method: str | None,
+    by_patient: bool | str,
+    *,
+    has_unseen: bool,
+) -> bool:
+    """Whether a fold has too few cases of its own, so that one temperature is fitted to those of all folds.
+
+    Raises a ValueError if these are too few, too, or if the fold is the only one, is to have a head, or has unseen
+    cases, which are the same for all folds.
+    """
+    labels = [fold.cases_with_structure() for fold in folds]
+    lacks = [
+        f"{fold.folder.name}: {lack}"
+        for fold, (has_structure, skipped) in zip(folds, labels, strict=True)
+        if (lack := lack_of_cases(has_structure, skipped, by_patient))
+    ]
+    if not lacks:
+        return False
+    if has_unseen:
+        raise ValueError(lacks[0])
+    if len(folds) == 1 or method == Head.method:
+        raise ValueError(
+            f"{lacks[0]}\nGive several folds (-f 0 1 2 3 4), without --method head: one temperature is then fitted to "
+            "the cases of all. Or give cases that the fold has not seen with -i IMAGES -gt LABELS."
+        )
+    in_all = {name: has for found, _ in labels for name, has in found.items()}
+    skipped_in_all = [one for _, skipped in labels for one in skipped]
+    if lack := lack_of_cases(in_all, skipped_in_all, by_patient):
+        raise ValueError(lack)
+    return True
 
 
 def _try_on(

@@ -142,13 +142,11 @@ def try_methods(
         return {calibration.method: calibration for calibration in fitted}
 
     parts = split_cases(sample.names, sample.by_patient)
-    part_of_case = {name: number for number, part in enumerate(parts) for name in part}
-    part_of_voxel = np.array([part_of_case[name] for name in sample.names])[sample.case]
     logits: dict[str, Floats] = {}
     unseen: dict[str, Calibrations] = {}
     progress = tqdm(parts, desc="judging on held-out cases", unit="part", leave=False)
-    for number, part in enumerate(progress):
-        is_held_out = part_of_voxel == number
+    for part in progress:
+        is_held_out = np.isin(sample.names, part)[sample.case]
         held_out = sample.take(is_held_out)
         of_others = fit_all(sample.take(~is_held_out))
         unseen |= dict.fromkeys(part, of_others)

@@ -1,7 +1,7 @@
 """The result of a folder: its cases, means over them, and all their voxels together."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -95,6 +95,10 @@ class FolderResult:
             counts=self.counts.take(rows),
         )
 
+    def only(self, cases: Collection[str]) -> "FolderResult":
+        """Return the cases of these names."""
+        return self.take([row for row, case in enumerate(self.cases) if case in cases])
+
     def folders(self, of: Literal["prediction", "ground_truth"]) -> list[Path]:
         """List the folders that the cases' files lie in, such as the validation folders of a model."""
         return sorted({case.file(of).parent for case in self.counted})
@@ -167,8 +171,9 @@ class FolderResult:
             definition = definition.of_channel(self.meaning.channel_labels.index(str(label)))
         elif metric in self.counts.segmentation_metrics:
             of_cases = self.counts.segmentation_metrics[metric]
+        is_known = definition.case_score is None or self.has_scores(voxels)
         tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
-        if tables is not None and voxels in definition.pooled_over:
+        if tables is not None and voxels in definition.pooled_over and is_known:
             return Estimate.of_tables(definition, tables, patients)
         return Estimate.of_means(of_cases, patients)
 

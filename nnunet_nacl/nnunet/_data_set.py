@@ -99,7 +99,6 @@ class PlansJson:
         self, configuration: str, trainer: str = DEFAULT_TRAINER, *, deep_supervision: bool = True
     ) -> tuple[Any, int]:
         """Return the network as its trainer builds it, and how many channels its images have."""
-        from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -108,20 +107,15 @@ class PlansJson:
         settings = manager.get_configuration(configuration)
         channels = int(determine_num_input_channels(manager, settings, described))
         outputs = manager.get_label_manager(described).num_segmentation_heads
-        planned = (
-            settings.network_arch_class_name,
-            settings.network_arch_init_kwargs,
-            settings.network_arch_init_kwargs_req_import,
-        )
-        if trainer == DEFAULT_TRAINER:  # the same without importing it, which takes seconds
-            network = get_network_from_plans(
-                *planned, channels, outputs, deep_supervision=deep_supervision
-            )
-            return network, channels
         build = find_trainer(trainer).build_network_architecture
-        is_current = "plans_manager" in inspect.signature(build).parameters
-        # The plans' own words for trainers written for nnU-Net before 2.7
-        architecture = (manager, settings) if is_current else planned
+        architecture: tuple[Any, ...] = (manager, settings)
+        if "plans_manager" not in inspect.signature(build).parameters:
+            # Of trainers written for nnU-Net before 2.7
+            architecture = (
+                settings.network_arch_class_name,
+                settings.network_arch_init_kwargs,
+                settings.network_arch_init_kwargs_req_import,
+            )
         network = build(*architecture, channels, outputs, enable_deep_supervision=deep_supervision)
         return network, channels
 

@@ -43,11 +43,6 @@ def short_name(trainer: str) -> str:
     return trainer.removeprefix(DEFAULT_TRAINER).lstrip("_") or trainer
 
 
-def first_channel(images: Path, case: str, label_map: Path) -> Path:
-    """Return the image of a case with this label map, or the first of several channels, in a folder of images."""
-    return images / f"{case}_0000{label_map.name.removeprefix(case)}"
-
-
 def dataset_number(name: str) -> str:
     """Return what nnU-Net's option ``-d`` takes for a data set: its number, 1000 and above included."""
     number = _DATASET_NAME.fullmatch(name)

@@ -1,147 +1,51 @@
 """Cases as nnU-Net predicted them, in a folder or in the validation folders of a model's folds."""
 
 import shlex
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nnunet_nacl.files import (
-    check_input,
-    link_or_copy,
-    read_json,
-    whole_file,
-    write_json,
-)
-from nnunet_nacl.nnunet._cases import SPLITS_NAME, Split, fold_split
+from nnunet_nacl.files import check_input, read_json
+from nnunet_nacl.nnunet._case_files import CaseFiles, find_cases
 from nnunet_nacl.nnunet._data_set import DataSet
 from nnunet_nacl.nnunet._names import cases_in, nnunet_folder, validates_training_cases
-from nnunet_nacl.nnunet._provenance import (
-    CALIBRATED_NAME,
-    DECODED_NAME,
-    FOLD_VALIDATION,
-    PROVENANCE_NAME,
-    Provenance,
-)
-from nnunet_nacl.nnunet._reader import Reader
+from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, FOLD_VALIDATION, Provenance
+from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, fold_split
 from nnunet_nacl.paths import FileState, unresolved
-from nnunet_nacl.typing import ByName, Labels
-
-_HOW_TO_SAVE = (
-    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz, ensemble with "
-    "nnUNetv2_ensemble --save_npz, or copy the .npz of before postprocessing beside postprocessed segmentations"
-)
-
-
-@dataclass(frozen=True)
-class CaseFiles:
-    """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
-
-    ``ground_truth`` is None where none is looked for. ``thresholds`` holds one threshold per class k ≥ 1, or region, if
-    ``nnunet_nacl decode`` wrote the segmentation; None for nnU-Net's segmentation, the argmax.
-    """
-
-    name: str
-    ground_truth: Path | None
-    prediction: Path
-    probabilities: Path
-    thresholds: tuple[float, ...] | None = None
-
-    @property
-    def is_predicted(self) -> bool:
-        return self.prediction.exists() or self.probabilities.exists()
-
-    def check_predicted(self) -> None:
-        """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
-        check_input(self.prediction, ": no predicted segmentation.")
-        check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
-
-    def states(self) -> dict[str, FileState]:
-        """Return the states now of all files that it is read from, those of a TIFF's spacing too."""
-        files = {
-            "prediction": self.prediction,
-            "probabilities": self.probabilities,
-            "spacing_of_prediction": self.prediction.with_suffix(".json"),
-        }
-        if self.ground_truth is not None:
-            files["ground_truth"] = self.ground_truth
-            files["spacing_of_truth"] = self.ground_truth.with_suffix(".json")
-        return {what: FileState.now(file) for what, file in files.items()}
-
-    def write(
-        self,
-        folder: Path,
-        reader: Reader,
-        *,
-        labels: Labels | None = None,
-        probabilities: NDArray[Any] | None = None,
-    ) -> None:
-        """Write the case into another folder as nnU-Net does: probabilities, properties, and last the segmentation.
-
-        By default, labels (Z, Y, X) and probabilities (C, Z, Y, X) are the case's own.
-        """
-        target = folder / self.probabilities.name
-        if probabilities is None:
-            link_or_copy(self.probabilities, target)
-        else:
-            with whole_file(target) as partial, partial.open("wb") as stream:
-                np.savez_compressed(stream, probabilities=probabilities)
-        copied = [self.probabilities.with_suffix(".pkl")]
-        if labels is None:
-            # Of a TIFF file's spacing
-            copied += [self.prediction.with_suffix(".json"), self.prediction]
-        for file in filter(Path.is_file, copied):
-            _copy_file(file, folder / file.name)
-        if labels is not None:
-            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    """Copy a file, completely or not at all."""
-    with whole_file(target) as partial:
-        shutil.copy2(source, partial)
-
-
-def _cases_of(folder: Path, gt_folder: Path | None, ending: str) -> list[CaseFiles]:
-    """Return each case with any of its files."""
-    mark = folder / DECODED_NAME
-    decoded: ByName = read_json(mark, ByName)["cases"] if mark.is_file() else {}
-    names = cases_in(folder, ending) | cases_in(folder, ".npz")
-    names |= cases_in(gt_folder, ending) if gt_folder is not None else set()
-    if not names:
-        raise ValueError(f"No case found: no *{ending} or *.npz in {folder}.")
-    return [
-        CaseFiles(
-            name,
-            None if gt_folder is None else gt_folder / f"{name}{ending}",
-            folder / f"{name}{ending}",
-            folder / f"{name}.npz",
-            tuple(decoded[name]["thresholds"]) if name in decoded else None,
-        )
-        for name in sorted(names)
-    ]
+from nnunet_nacl.typing import ByName
 
 
 def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) -> list[CaseFiles]:
     """Return the cases in a fold's validation folder, and those that it lacks by the splits, if these are known.
 
-    Raises an error if the network has changed since, or if there are predictions of training cases: nnU-Net never
-    empties a validation folder.
+    Raises a ValueError if there are predictions of training cases: nnU-Net never empties a validation folder.
     """
+    gt_folder = preprocessed / "gt_segmentations"
+    split = Split(train=[], val=[])
+    if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
+        split = fold_split(preprocessed, cases_in(gt_folder, ending), fold)
+    cases = find_cases(folder, gt_folder, ending)
+    training = {*split["train"]} - {*split["val"]}
+    if seen := [case.name for case in cases if case.is_predicted and case.name in training]:
+        raise ValueError(
+            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
+            "the fold was trained with these splits, they are left over from an earlier training: remove them. "
+            "Otherwise, restore its splits, or evaluate the folder by itself: "
+            f"{shlex.join(['nnunet_nacl', 'evaluate', str(gt_folder), str(folder)])}"
+        )
+    return [case for case in cases if case.is_predicted or case.name in split["val"]]
+
+
+def _check_validated(folder: Path, fold: str) -> None:
+    """Raise an error unless a fold has that validation folder, made by the checkpoint that there is now."""
     if not folder.is_dir():
+        command = f"nnUNetv2_train ... {fold} --val --npz."
+        if folder.name == FOLD_VALIDATION:
+            command = f"nnunet_nacl calibrate ... -f {fold} --npz --overwrite."
         raise FileNotFoundError(
-            f"{folder} does not exist; a trained fold's cases are predicted by "
-            + (
-                f"nnunet_nacl calibrate ... -f {fold} --npz --overwrite."
-                if folder.name == FOLD_VALIDATION
-                else f"nnUNetv2_train ... {fold} --val --npz."
-            )
+            f"{folder} does not exist; a trained fold's cases are predicted by {command}"
         )
     applied = folder / CALIBRATED_NAME
     state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
@@ -153,20 +57,6 @@ def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) 
                 f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. "
                 "Calibrate it again, with --npz --overwrite."
             )
-    gt_folder = preprocessed / "gt_segmentations"
-    split = Split(train=[], val=[])
-    if fold == "all" or (preprocessed / SPLITS_NAME).is_file():
-        split = fold_split(preprocessed, cases_in(gt_folder, ending), fold)
-    cases = _cases_of(folder, gt_folder, ending)
-    training = {*split["train"]} - {*split["val"]}
-    if seen := [case.name for case in cases if case.is_predicted and case.name in training]:
-        raise ValueError(
-            f"{folder} has training cases of fold {fold}, by the splits in {preprocessed}: {', '.join(seen)}. If "
-            "the fold was trained with these splits, they are left over from an earlier training: remove them. "
-            "Otherwise, restore its splits, or evaluate the folder by itself: "
-            f"{shlex.join(['nnunet_nacl', 'evaluate', str(gt_folder), str(folder)])}"
-        )
-    return [case for case in cases if case.is_predicted or case.name in split["val"]]
 
 
 @dataclass(frozen=True)
@@ -216,7 +106,7 @@ class Predictions:
             problem = f": the predictions seem to be in {ground_truth}. Ground truth comes first."
         check_input(described, problem)
         data_set = DataSet.read(described)
-        groups = {"": _cases_of(predictions, ground_truth, data_set.file_ending)}
+        groups = {"": find_cases(predictions, ground_truth, data_set.file_ending)}
         return cls(groups, (predictions,), ground_truth, predictions, data_set)
 
     @classmethod
@@ -242,10 +132,10 @@ class Predictions:
             preprocessed = nnunet_folder("nnUNet_preprocessed") / model.parent.name
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         data_set = DataSet.read(model / "dataset.json")
-        groups = {
-            fold: _validation_cases(folder, fold, Path(preprocessed), data_set.file_ending)
-            for fold, folder in folders.items()
-        }
+        groups = {}
+        for fold, folder in folders.items():
+            _check_validated(folder, fold)
+            groups[fold] = _validation_cases(folder, fold, Path(preprocessed), data_set.file_ending)
         count = Counter(case.name for group in groups.values() for case in group)
         if shared := [name for name, number in count.items() if number > 1]:
             raise ValueError(
@@ -257,13 +147,7 @@ class Predictions:
     @property
     def provenance(self) -> Provenance:
         """The model that made them, how they were calibrated and decoded, and their cases."""
-        found = Provenance.read(self.home, self.data_set, self.pred_folders)
-        return replace(found, cases=[case.name for case in self.cases])
-
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether a folder of them is."""
-        return any((folder / CALIBRATED_NAME).is_file() for folder in self.pred_folders)
+        return Provenance.read(self.home, self.data_set, self.pred_folders, list(self.by_name))
 
     def predicted(self) -> "Predictions":
         """Keep the cases with a prediction."""
@@ -287,16 +171,3 @@ class Predictions:
     def _filtered(self, is_kept: Callable[[CaseFiles], bool]) -> "Predictions":
         kept = {fold: list(filter(is_kept, cases)) for fold, cases in self.groups.items()}
         return replace(self, groups=kept)
-
-    def copy_descriptions(self, folder: Path) -> None:
-        """Copy what nnU-Net keeps of a folder of predictions beside its cases: data set, plans, arguments."""
-        for source in (
-            self.data_set.dataset_json,
-            self.data_set.plans,
-            self.pred_folders[0] / "predict_from_raw_data_args.json",
-        ):
-            if source is not None and source.is_file():
-                _copy_file(source, folder / source.name)
-        provenance = self.provenance
-        names = ("dataset", "trainer", "plans", "configuration")
-        write_json(folder / PROVENANCE_NAME, {name: getattr(provenance, name) for name in names})

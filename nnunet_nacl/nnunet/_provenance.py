@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnunet_nacl.files import read_json
-from nnunet_nacl.nnunet._data_set import DataSet, NamedLabels, PlansJson
+from nnunet_nacl.files import read_json, write_json
+from nnunet_nacl.metrics import Structure
+from nnunet_nacl.nnunet._data_set import DataSet, PlansJson
 from nnunet_nacl.nnunet._names import names_in
 from nnunet_nacl.paths import unresolved
 from nnunet_nacl.typing import ByName
@@ -17,7 +18,7 @@ CALIBRATED_NAME = "calibration_applied.json"
 # In a decoded folder: what for, and the thresholds of each case
 DECODED_NAME = "decoded.json"
 # In a folder that was made of predictions: the names of their model
-PROVENANCE_NAME = "provenance.json"
+_PROVENANCE_NAME = "provenance.json"
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_VALIDATION = "validation_calibrated"
 """The validation cases of a fold, each calibrated by a fit that has not seen it."""
@@ -34,8 +35,8 @@ class Provenance:
         cases: their names.
     """
 
-    labels: NamedLabels
-    regions_class_order: list[int] | None
+    labels: dict[str, Structure]
+    regions_class_order: tuple[int, ...] | None
     dataset: str | None = None
     trainer: str | None = None
     plans: str | None = None
@@ -45,7 +46,13 @@ class Provenance:
     cases: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, home: Path, data_set: DataSet, folders: Sequence[Path] = ()) -> "Provenance":
+    def read(
+        cls,
+        home: Path,
+        data_set: DataSet,
+        folders: Sequence[Path] = (),
+        cases: Sequence[str] = (),
+    ) -> "Provenance":
         """Read it from what lies in folders of predictions, and from the names that plans and folders have.
 
         Raises:
@@ -57,7 +64,7 @@ class Provenance:
             "plans": content.get("plans_name"),
             **names_in(home),
         }
-        if (file := home / PROVENANCE_NAME).is_file():
+        if (file := home / _PROVENANCE_NAME).is_file():
             known = read_json(file, dict[str, str | None])
         found = {folder: (calibration_of(folder), decoding_of(folder)) for folder in folders}
         if len({(calibration is None, decoded) for calibration, decoded in found.values()}) > 1:
@@ -71,17 +78,19 @@ class Provenance:
             unresolved(folder).name == FOLD_VALIDATION for folder in folders
         ):
             calibrations = _methods(calibrations)
-        meaning = data_set.meaning
         return cls(
-            labels={
-                name: value if isinstance(value, int) else list(value)
-                for name, value in meaning.labels.items()
-            },
-            regions_class_order=None if meaning.regions is None else list(meaning.written),
+            labels=data_set.meaning.labels,
+            regions_class_order=data_set.meaning.written or None,
             calibration=sorted(calibrations),
             decoded=next((decoded for _, decoded in found.values()), None),
+            cases=list(cases),
             **known,
         )
+
+    def write(self, folder: Path) -> None:
+        """Write the names of the model into a folder that is made of its predictions."""
+        names = ("dataset", "trainer", "plans", "configuration")
+        write_json(folder / _PROVENANCE_NAME, {name: getattr(self, name) for name in names})
 
     def mismatch(self, other: "Provenance") -> str | None:
         """Say why a fit to these must not be used for others, as "the trainer A, not B"; None if it may be."""

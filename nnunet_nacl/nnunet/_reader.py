@@ -51,13 +51,13 @@ class Reader:
         """Read a case's images (C, Z, Y, X), where they lie, and the properties that nnU-Net makes of them."""
         return self._read(self._reader.read_images, files, list(map(str, files)))
 
-    def read_gray(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
+    def read_gray(self, file: Path, like: Geometry, *, ignore_geometry: bool = False) -> Singles:
         """Read an image file as pictures show it: (Z, Y, X), the mean of its channels.
 
-        A ValueError says that it does not lie where a label map does.
+        A ValueError says that it does not lie there.
         """
         image, geometry, _ = self.read_images([file])
-        geometry.check_same(like.geometry, ignore_geometry=ignore_geometry)
+        geometry.check_same(like, ignore_geometry=ignore_geometry)
         return np.asarray(np.asarray(image, np.float32).mean(0))
 
     def _read(self, read: Any, files: Sequence[Path], names: Any) -> tuple[Any, Geometry, ByName]:

@@ -4,11 +4,10 @@ If a new version of nnU-Net breaks a training, look here first, and at the metho
 ``trainers.CalibratedLossMixin`` overrides; everything was tested with nnunetv2 2.8.1.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,25 +46,6 @@ def watch_loss(loss: nn.Module, watch: Callable[[Any, Any], None]) -> RemovableH
         watch(*(one[0] if isinstance(one, (list, tuple)) else one for one in given))
 
     return loss.register_forward_pre_hook(full_resolution)
-
-
-def split_of(data_set: Path, cases: Collection[str], fold: int) -> tuple[list[str], list[str]]:
-    """Return the cases that ``nnUNetTrainer.do_split`` trains and validates a fold with, of the preprocessed ``cases``.
-
-    It gets what it reads of a trainer: building one takes plans and a device, and makes a folder of results.
-    """
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-
-    trainer: Any = SimpleNamespace(
-        fold=fold,
-        dataset_class=lambda *_, **__: SimpleNamespace(identifiers=cases),
-        preprocessed_dataset_folder=None,
-        preprocessed_dataset_folder_base=str(data_set),
-        folder_with_segs_from_previous_stage=None,
-        print_to_log_file=lambda *_: None,
-    )
-    train, val = nnUNetTrainer.do_split(trainer)
-    return list(map(str, train)), list(map(str, val))
 
 
 def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:

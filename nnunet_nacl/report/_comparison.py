@@ -238,10 +238,7 @@ def compare_methods(
     if not cases:
         shown = "; ".join(f"{name}: {_first_few(one.cases)}" for name, one in results.items())
         raise ValueError(f"the methods share no case ({shown}).")
-    shared = {
-        name: result.take([row for row, case in enumerate(result.cases) if case in cases])
-        for name, result in results.items()
-    }
+    shared = {name: result.only(cases) for name, result in results.items()}
     notes = _notes(results, cases)
     notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
     if by_patient:

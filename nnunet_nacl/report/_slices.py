@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import LabelMap, NpzChannels, Reader, first_channel, training_image
+from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, nnunet_folder, training_cases
 from nnunet_nacl.paths import FileState
 from nnunet_nacl.pictures import window_around
 from nnunet_nacl.report._comparison import Comparison
@@ -104,12 +104,12 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     try:
         labels = truth_file.parent.resolve()
         if images is None and labels.name == "gt_segmentations":
-            file = training_image(labels.parent.name, truth_file, case)
+            raw = nnunet_folder("nnUNet_raw") / labels.parent.name
+            file = training_cases(raw)[case].images[0]
         else:
             beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
             file = first_channel(images or beside, case, truth_file)
-        place = LabelMap(truth, geometry)
-        whole = reader.read_gray(file, place, ignore_geometry=counting.settings.ignore_geometry)
+        whole = reader.read_gray(file, geometry, ignore_geometry=counting.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
         missing.append(f"image: {error}")

@@ -17,7 +17,7 @@ from nnunet_nacl.typing import Floats
 _ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
 
 _ROUNDING = 1e-9
-"""Tolerance when (n + 1) α becomes a rank: 20 · 0.05 must be 1."""
+"""Tolerance when (n + 1) α is rounded down: 20 · 0.05 must be 1."""
 
 
 class TooFewCasesError(ValueError):
@@ -46,25 +46,25 @@ def recall_threshold(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be above 0 and below 1; got {alpha}.")
-    conformal_rank(num_cases, alpha, f"alpha {alpha:g}")
+    conformal_order(num_cases, alpha, f"alpha {alpha:g}")
     missed = np.asarray(mean_missed, np.float64)
     bound = (num_cases * missed + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
-def conformal_rank(num_cases: int, alpha: float, what: str, *, tails: int = 1) -> int:
-    """Return the rank of a lower bound among the sorted scores of n calibration cases: ⌊(n + 1) α / tails⌋.
+def conformal_order(num_cases: int, alpha: float, what: str, *, tails: int = 1) -> int:
+    """Return k, so that the k-th smallest score of n calibration cases is a lower bound: ⌊(n + 1) α / tails⌋.
 
-    A new case's score is below the bound with a probability of at most α / tails. Without such a rank, a
-    TooFewCasesError says that ``what`` needs more cases.
+    A new case's score is below it with a probability of at most α / tails. If k would be 0, a TooFewCasesError says
+    that ``what`` needs more cases.
     """
-    rank = math.floor((num_cases + 1) * alpha / tails + _ROUNDING)
-    if rank < 1:
+    order = math.floor((num_cases + 1) * alpha / tails + _ROUNDING)
+    if order < 1:
         needed = math.ceil(tails / alpha - 1 - _ROUNDING)
         raise TooFewCasesError(
             f"{num_cases} calibration cases are too few: {what} needs at least {needed}."
         )
-    return rank
+    return order
 
 
 def _checked(predicted: ArrayLike, true: ArrayLike) -> tuple[Floats, Floats]:
@@ -118,9 +118,9 @@ def fit_volume(
         raise ValueError(
             f"expected volumes of at least 0 and an epsilon_ml above 0; got {lowest:g} and {epsilon_ml:g}."
         )
-    rank = conformal_rank(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
+    order = conformal_order(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
-    return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
+    return VolumeFit(float(scores[order - 1]), float(scores[-order]), epsilon_ml)
 
 
 @dataclass(frozen=True)
@@ -170,12 +170,10 @@ def fit_dice(
     from sklearn.linear_model import LinearRegression  # type: ignore[import-untyped]
 
     x, y = _checked(predicted, dice)
-    order = np.random.default_rng(0).permutation(x.size)
-    half = max(x.size // 2, 1)
-    fitted = order[:half]
-    held_out = order[half:]
+    drawn = np.random.default_rng(0).permutation(x.size)
+    fitted, held_out = np.split(drawn, [max(x.size // 2, 1)])
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
-    rank = conformal_rank(held_out.size, 1 - coverage, of_half)
+    order = conformal_order(held_out.size, 1 - coverage, of_half)
     if x.size >= _ISOTONIC:
         isotonic = IsotonicRegression().fit(x[fitted], y[fitted])
         fit = DiceFit(isotonic.X_thresholds_.tolist(), isotonic.y_thresholds_.tolist())
@@ -184,4 +182,4 @@ def fit_dice(
         line = LinearRegression(positive=True).fit(x[fitted, np.newaxis], y[fitted])
         fit = DiceFit(ends, line.predict(np.array(ends)[:, np.newaxis]).tolist())
     residuals = np.sort(y[held_out] - fit.expected(x[held_out]))
-    return replace(fit, margin=float(residuals[rank - 1]))
+    return replace(fit, margin=float(residuals[order - 1]))

@@ -1,7 +1,7 @@
 """Segmentations by a threshold for each structure, chosen for recall, for Dice, or by the user."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -9,14 +9,9 @@ from statistics import fmean
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import LabelMeaning, above, segment
+from nnunet_nacl.metrics import LabelMeaning, above
 from nnunet_nacl.new_folder import NewFolder, new_predictions, write_cases
-from nnunet_nacl.nnunet import (
-    DECODED_NAME,
-    CaseFiles,
-    DataSet,
-    Predictions,
-)
+from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Labels
 from nnunet_nacl.use._review_fit import ReviewFit
 
@@ -70,32 +65,12 @@ def decode_folder(
             "expected either a fit (--fit FIT.json), with or without alpha, or thresholds: without a fit, no recall is "
             "guaranteed."
         )
+    if fit is not None and alpha is None:
+        alpha = 0.1
     predictions = Predictions.of_folder(None, pred_folder)
     predictions.data_set.check_regions()
     meaning = predictions.data_set.meaning
-    notes = []
-    of_structures = None
-    metric = "dice"
-    if fit is not None:
-        alpha = 0.1 if alpha is None else alpha
-        review_fit = ReviewFit.read(fit)
-        notes = review_fit.check(predictions, segmented=False)
-        of_structures = [review_fit.recall_threshold(name, alpha) for name in meaning.names]
-        metric = "recall"
-    elif thresholds:
-        of_structures = _given_thresholds(thresholds, meaning.names)
-        metric = "thresholds " + ", ".join(map("{} {:g}".format, meaning.names, of_structures))
-    else:
-        try:
-            import rankseg  # type: ignore[import-untyped]  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "For the highest expected Dice, decode needs the library rankseg: pip install -e '.[rankseg]'"
-            ) from error
-        if not predictions.is_calibrated:
-            notes.append(
-                "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
-            )
+    metric, of_structures, notes = _rule(predictions, fit, alpha, thresholds)
     folder = new_predictions(predictions, output, overwrite=overwrite)
     written = write_cases(
         predictions,
@@ -118,6 +93,34 @@ def decode_folder(
     }
     written.write_mark(DECODED_NAME, mark)
     return written
+
+
+def _rule(
+    predictions: Predictions,
+    fit: str | Path | None,
+    alpha: float | None,
+    thresholds: Mapping[str, float] | None,
+) -> tuple[str, list[float] | None, list[str]]:
+    """Return what to decode for, the threshold of each structure, and notes; for Dice, rankseg needs no threshold."""
+    names = predictions.data_set.meaning.names
+    made = predictions.provenance
+    if fit is not None and alpha is not None:
+        review_fit = ReviewFit.read(fit)
+        # The segmentations that there are play no part
+        made = replace(made, decoded=review_fit.provenance.decoded)
+        notes = review_fit.check(made, predictions.home)
+        return "recall", [review_fit.recall_threshold(name, alpha) for name in names], notes
+    if thresholds:
+        given = _given_thresholds(thresholds, names)
+        return "thresholds " + ", ".join(map("{} {:g}".format, names, given)), given, []
+    try:
+        import rankseg  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "For the highest expected Dice, decode needs the library rankseg: pip install -e '.[rankseg]'"
+        ) from error
+    hint = "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
+    return "dice", None, [] if made.calibration else [hint]
 
 
 def _given_thresholds(thresholds: Mapping[str, float], names: Sequence[str]) -> list[float]:
@@ -168,25 +171,27 @@ def _write_case(
 
 
 def _by_thresholds(
-    probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
+    probabilities: Floats,
+    meaning: LabelMeaning,
+    thresholds: Sequence[float],
+    *,
+    or_equal: bool = True,
 ) -> tuple[Labels, DecodedCase]:
+    """Give a voxel the most probable class that reaches its threshold, or the last region that does."""
     of_structures = probabilities[meaning.activation.first_structure :]
-    reached = [
-        above(p, threshold, or_equal=True)  # as the fit has it
-        for p, threshold in zip(of_structures, thresholds, strict=True)
-    ]
-    if not meaning.activation.exclusive:
-        labels = segment(np.array(reached, np.float16), meaning)
-        lost = np.array(reached) & ~meaning.masks(labels)
-        shared = int(np.count_nonzero(lost.any(0)))
-        return labels, DecodedCase(list(thresholds), shared_voxels=shared)
     labels = np.zeros(of_structures.shape[1:], np.min_scalar_type(max(meaning.known)))
     highest = np.full_like(of_structures[0], -1)
-    for label, (p, mask) in enumerate(zip(of_structures, reached, strict=True), start=1):
-        higher = mask & (p > highest)  # of equally probable classes the first wins
-        highest[higher] = p[higher]
-        labels[higher] = label
-    shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
+    reached = []
+    written = meaning.written or meaning.known[1:]
+    for label, p, threshold in zip(written, of_structures, thresholds, strict=True):
+        mask = above(p, threshold, or_equal=or_equal)
+        reached.append(mask)
+        if meaning.activation.exclusive:
+            mask = mask & (p > highest)  # of equally probable classes the first wins
+            highest[mask] = p[mask]
+        labels[mask] = label
+    lost = [mask & ~meaning.mask(labels, number) for number, mask in enumerate(reached)]
+    shared = int(np.count_nonzero(np.any(lost, axis=0)))
     return labels, DecodedCase(list(thresholds), shared_voxels=shared)
 
 
@@ -206,13 +211,11 @@ def _by_rankseg(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, D
         masks = [labels == label for label in range(1, len(probabilities))]
     else:
         masks = list(rankseg_rma(given, output_mode="multilabel")[0].numpy())
-    lowest = [p[mask].min(initial=1) for p, mask in zip(of_structures, masks, strict=True)]
     thresholds = [
-        float(np.nextafter(float(low), 0)) if mask.any() else 1.0
-        for low, mask in zip(lowest, masks, strict=True)
+        float(min(np.nextafter(float(p[mask].min(initial=2)), 0), 1))
+        for p, mask in zip(of_structures, masks, strict=True)
     ]
     if not meaning.activation.exclusive:
         # With all voxels that are as probable as the last one
-        masks = [above(p, t) for p, t in zip(of_structures, thresholds, strict=True)]
-        labels = segment(np.array(masks, np.float16), meaning)
+        labels, _ = _by_thresholds(probabilities, meaning, thresholds, or_equal=False)
     return labels, DecodedCase(thresholds)

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
-from nnunet_nacl.nnunet import DataSet, LabelMap
+from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
 from nnunet_nacl.typing import Floats
 
@@ -48,8 +48,7 @@ def doubtful_slices(
     image = None
     if image_file is not None:
         try:
-            place = LabelMap(case.labels, case.geometry)
-            image = data_set.reader.read_gray(image_file, place)
+            image = data_set.reader.read_gray(image_file, case.geometry)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problem = f"image: {error}"
     for z in most_doubtful(doubt, number):

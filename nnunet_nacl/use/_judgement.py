@@ -12,7 +12,12 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import RECALL_THRESHOLDS, ratio
 from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._conformal import TooFewCasesError, recall_threshold
-from nnunet_nacl.use._structure_fit import StructureFit, predicted_columns, true_columns
+from nnunet_nacl.use._structure_fit import (
+    StructureFit,
+    predicted_columns,
+    true_columns,
+    truth_of,
+)
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -36,15 +41,13 @@ def outcomes_of(
     """
     from pandas import DataFrame, concat
 
-    truth = counted.counts.truth
-    assert truth is not None
-    counted = counted.take(np.flatnonzero(truth.ignored < 1).tolist())
+    is_judged = truth_of(counted.counts).ignored < 1
+    counted = counted.take(np.flatnonzero(is_judged).tolist())
     tables = []
     for number, name in enumerate(counted.meaning.names):
         fit = fits.get(name, StructureFit())
         counts = counted.counts.of_structure(number)
-        truth = counts.truth
-        assert truth is not None
+        truth = truth_of(counts)
         columns: ByName = {
             "case": counted.cases,
             "structure": name,
@@ -70,7 +73,7 @@ def rows_of(table: "DataFrame") -> list[ByName]:
     return rows
 
 
-_LABELS = {
+_TITLES = {
     "num_cases": "cases",
     "dice_error": "Dice to expect: mean absolute error",
     "dice_bias": "Dice to expect − true Dice",
@@ -150,7 +153,7 @@ def _judge(outcomes: "DataFrame", structure: str = ALL) -> ByName:
         "num_bounds": len(bound_held) or None,
         "num_intervals": len(interval_held) or None,
     }
-    return {name: judgement[name] for name in ("structure", *_LABELS)}
+    return {name: judgement[name] for name in ("structure", *_TITLES)}
 
 
 def judge_structures(outcomes: "DataFrame") -> list[ByName]:
@@ -173,7 +176,7 @@ def judgement_table(judgements: Sequence[ByName]) -> str:
     from pandas import DataFrame
 
     frame = DataFrame(judgements).set_index("structure").astype(object)
-    rows = frame.rename(columns=_LABELS).T.dropna(how="all")
+    rows = frame.rename(columns=_TITLES).T.dropna(how="all")
     text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
     return text
 

@@ -1,70 +1,23 @@
 """Review a folder of predictions: count its cases, rank them, and judge them if there is ground truth."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnunet_nacl import __version__
-from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
-from nnunet_nacl.files import check_output, read_json, write_csv, write_json
-from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.typing import ByName
-from nnunet_nacl.use._judgement import (
-    ignored_text,
-    judge_structures,
-    judgement_table,
-    outcomes_of,
-    rows_of,
-)
-from nnunet_nacl.use._ranking import ranked_cases, ranked_structures
+from nnunet_nacl.files import check_output
+from nnunet_nacl.nnunet import Predictions, Provenance
+from nnunet_nacl.use._judgement import ignored_text, judge_structures, outcomes_of
+from nnunet_nacl.use._ranking import ranked_structures
 from nnunet_nacl.use._review_fit import ReviewFit
+from nnunet_nacl.use._review_list import Review, check_list
 from nnunet_nacl.use._review_page import View, view_cases, write_review_page
 from nnunet_nacl.use._structure_fit import StructureFit
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
 
-_FORMAT = "review of nnunet_nacl"
-_NUM_LISTED = 10  # cases in the terminal
-_MAY_DIFFER: ByName = {
-    **dict.fromkeys(("trainer", "plans", "configuration", "decoded")),
-    "calibration": [],
-    "cases": [],
-}
-"""The parts of their provenance in which members of an ensemble may differ."""
 _BIASED = 0.25  # relative difference of the sums of expected and segmented volumes that is noted
-
-
-@dataclass(frozen=True)
-class Review:
-    """A review of a folder: the ``table`` is the CSV's, a row for each structure of each case.
-
-    With ground truth it has judgements. ``notes`` concern all cases.
-    """
-
-    table: "DataFrame"
-    judgements: list[ByName]
-    cases: list[str]
-    skipped: list[Skipped]
-    notes: list[str]
-    file: Path
-
-    def summary(self) -> str:
-        """Return a text for users: the first cases with their lowest-ranked structure, judgements and notes."""
-        lines = ["trust  structure, rank  case"]
-        total = len(self.cases)
-        for rows in list(ranked_cases(self.table).values())[:_NUM_LISTED]:
-            row = rows[0]
-            rank = f"{row['trust']:5.2f}  {row['structure']}, {row['rank']} of {total}"
-            lines.append("  ".join([rank, row["case"], *row["reasons"]]))
-        if total > _NUM_LISTED:
-            lines.append(f"… and {total - _NUM_LISTED} more cases")
-        if self.judgements:
-            lines += ["", judgement_table(self.judgements)]
-        return "\n".join([*lines, *self.notes])
 
 
 def review_folder(
@@ -100,7 +53,9 @@ def review_folder(
     predictions = Predictions.of_folder(gt_folder, pred_folder).predicted()
     predictions.data_set.check_regions()
     file = Path(output or predictions.home / "review.csv")
-    _check_outputs(file, html, is_default=output is None, overwrite=overwrite)
+    check_list(file, is_default=output is None, overwrite=overwrite)
+    if html is not None:
+        check_output(html, overwrite=overwrite)
     opened_members = _open_members(members, predictions)
     fits: dict[str, StructureFit] = {}
     fit_notes = [
@@ -109,7 +64,8 @@ def review_folder(
     if fit is not None:
         review_fit = ReviewFit.read(fit)
         fits = review_fit.structures
-        fit_notes = review_fit.check(predictions)
+        fit_notes = review_fit.quality_notes()
+        fit_notes += review_fit.check(predictions.provenance, predictions.home)
     counted = count_for_review(
         predictions, output=None if output is None else file, num_processes=num_processes
     )
@@ -134,34 +90,10 @@ def review_folder(
         notes=[*_notes(counted, table), *fit_notes],
         file=file,
     )
-    _write_list(review, outcomes, fit)
+    review.write(outcomes, fit)
     if html is not None:
-        write_review_page(
-            Path(html),
-            table,
-            views,
-            counted.meaning,
-            judgements=review.judgements,
-            notes=review.notes,
-            skipped=review.skipped,
-            folder=predictions.home.resolve(),
-        )
+        write_review_page(Path(html), review, views, counted.meaning, predictions.home.resolve())
     return review
-
-
-def _check_outputs(
-    file: Path, html: str | Path | None, *, is_default: bool, overwrite: bool
-) -> None:
-    """Raise an OSError if an output exists or cannot be written; a default list replaces that of an earlier review."""
-    described = file.with_suffix(".json")
-    replaces = overwrite
-    if is_default:
-        with suppress(OSError, ValueError):
-            replaces |= read_json(described, ByName).get("format") == _FORMAT
-    for one in (file, described):
-        check_output(one, overwrite=replaces)
-    if html is not None:
-        check_output(html, overwrite=overwrite)
 
 
 def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> list[Predictions]:
@@ -174,7 +106,11 @@ def _open_members(folders: Sequence[str | Path], predictions: Predictions) -> li
         )
     members = [Predictions.of_folder(None, folder) for folder in folders]
     for member in members:
-        own, like = (replace(one.provenance, **_MAY_DIFFER) for one in (member, predictions))
+        # Other trainings, calibrated or decoded otherwise, may be members
+        own, like = (
+            Provenance(made.labels, made.regions_class_order, made.dataset)
+            for made in (member.provenance, predictions.provenance)
+        )
         if mismatch := own.mismatch(like):
             raise ValueError(
                 f"{member.home} is no member for {predictions.home}: it has {mismatch}."
@@ -200,22 +136,3 @@ def _notes(counted: FolderResult, table: "DataFrame") -> list[str]:
             "calibrate)."
         )
     return notes
-
-
-def _write_list(review: Review, outcomes: "DataFrame | None", fit: str | Path | None) -> None:
-    """Write the list and, beside it, the judgements with the predictions and truth that they compare."""
-    table = review.table.astype(object).where(review.table.notna(), "")
-    table["reasons"] = table["reasons"].map("; ".join)
-    table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
-    content = {
-        "format": _FORMAT,
-        "version": __version__,
-        "fit": None if fit is None else str(fit),
-        "judgements": review.judgements,
-        "judged": [] if outcomes is None else rows_of(outcomes),
-        "notes": review.notes,
-        "skipped": [asdict(case) for case in review.skipped],
-    }
-    # First, since it marks the list beside it as a review's, also if this process is killed in between
-    write_json(review.file.with_suffix(".json"), content)
-    write_csv(review.file, [table.columns, *table.to_numpy()])

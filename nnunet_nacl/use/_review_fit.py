@@ -4,9 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
 
 from nnunet_nacl import __version__
 from nnunet_nacl.case_loop import Skipped
@@ -15,7 +12,7 @@ from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
 from nnunet_nacl.patients import cases_of_patients, shuffled, split_cases
 from nnunet_nacl.typing import ByName
-from nnunet_nacl.use._conformal import TooFewCasesError, conformal_rank, recall_threshold
+from nnunet_nacl.use._conformal import TooFewCasesError, conformal_order, recall_threshold
 from nnunet_nacl.use._judgement import (
     ALL,
     ignored_text,
@@ -23,7 +20,7 @@ from nnunet_nacl.use._judgement import (
     judgement_table,
     outcomes_of,
 )
-from nnunet_nacl.use._structure_fit import StructureFit
+from nnunet_nacl.use._structure_fit import StructureFit, truth_of
 
 FIT_NAME = "review_fit.json"
 
@@ -77,51 +74,29 @@ class ReviewFit:
             )
         return threshold
 
-    def check(self, predictions: Predictions, *, segmented: bool = True) -> list[str]:
-        """Raise a ValueError if the fit must not be used for a folder of predictions; return notes for users.
+    def check(self, made: Provenance, home: Path) -> list[str]:
+        """Raise a ValueError if the fit must not be used for predictions in ``home``; return notes for users.
 
-        ``segmented`` says whether it is used for segmentations or for probabilities alone. nnU-Net leaves no trace in a
-        folder of the checkpoint that made it: a note says for which one the fit is valid, if the model has two.
+        nnU-Net leaves no trace in a folder of the checkpoint that made it: a note says for which one the fit is valid,
+        if the model has two.
         """
         notes = self.ignored_notes()
         fitted_to = self.provenance
-        made = predictions.provenance
-        if segmented:
-            ranks = [
-                one["spearman"]
-                for one in self.held_out
-                if one["structure"] != ALL and one["spearman"] is not None
-            ]
-            quality = "the rank correlation on other cases is unknown"
-            if ranks:
-                quality = (
-                    "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
-                    f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
-                )
-            notes = [f"The fit uses {self.cases_text}; {quality}.", *self.shortfalls(), *notes]
-        else:
-            fitted_to = replace(fitted_to, decoded=made.decoded)
-        checkpoint = self._checkpoint()
+        calibrated = [Path(folder).with_name(FOLD_CHECKPOINT) for folder in self.pred_folders]
+        checkpoint = None
+        if fitted_to.has_own_fits:  # predicted by the calibrated checkpoint of each fold
+            checkpoint = "calibrated one"
+        elif not fitted_to.calibration and any(file.exists() for file in calibrated):
+            checkpoint = "one as trained"
         if checkpoint and not made.calibration:
             notes.append(
-                f"The fit is to {fitted_to.how_calibrated}. The folder {predictions.home} does not say which "
-                f"checkpoint made it: the fit is valid only for the {checkpoint}."
+                f"The fit is to {fitted_to.how_calibrated}. The folder {home} does not say which checkpoint made it: "
+                f"the fit is valid only for the {checkpoint}."
             )
             fitted_to = replace(fitted_to, calibration=[])
         if mismatch := fitted_to.mismatch(made):
-            raise ValueError(
-                f"{self.file} cannot be used for {predictions.home}: it was fitted to {mismatch}."
-            )
+            raise ValueError(f"{self.file} cannot be used for {home}: it was fitted to {mismatch}.")
         return notes
-
-    def _checkpoint(self) -> Literal["calibrated one", "one as trained"] | None:
-        """Return which of a model's two checkpoints the fit is for; None if it has one, or if folders say it."""
-        if self.provenance.has_own_fits:  # predicted by the calibrated checkpoint of each fold
-            return "calibrated one"
-        calibrated = [Path(folder).with_name(FOLD_CHECKPOINT) for folder in self.pred_folders]
-        if not self.provenance.calibration and any(file.exists() for file in calibrated):
-            return "one as trained"
-        return None
 
     def ignored_notes(self) -> list[str]:
         """Return a warning, if the ground truth of the cases ignores voxels."""
@@ -143,18 +118,33 @@ class ReviewFit:
             return f"{len(self.provenance.cases)} cases"
         return f"one case of each of {self.patients} patients"
 
+    def quality_notes(self) -> list[str]:
+        """Return how well the Dice to expect ranks held-out cases, and the shortfalls."""
+        correlations = [
+            one["spearman"]
+            for one in self.held_out
+            if one["structure"] != ALL and one["spearman"] is not None
+        ]
+        quality = "the rank correlation on other cases is unknown"
+        if correlations:
+            quality = (
+                "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
+                f"{min(correlations):.2f} to {max(correlations):.2f} (Spearman)"
+            )
+        return [f"The fit uses {self.cases_text}; {quality}.", *self.shortfalls()]
+
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
         for judgement in self.held_out:
             if judgement["structure"] == ALL:
                 continue
-            for what, name in (
-                ("bound of the Dice", "bound"),
-                ("interval of the volume", "interval"),
+            for what, share, number in (
+                ("bound of the Dice", "bound_coverage", "num_bounds"),
+                ("interval of the volume", "interval_coverage", "num_intervals"),
             ):
-                held = judgement[f"{name}_coverage"]
-                count = judgement[f"num_{name}s"]
+                held = judgement[share]
+                count = judgement[number]
                 error = math.sqrt(self.coverage * (1 - self.coverage) / (count or 1))
                 if held is not None and held < self.coverage - 2 * error:
                     notes.append(
@@ -206,9 +196,7 @@ def fit_review(
     assert predictions.gt_folder is not None
     patients = cases_of_patients(counted.cases, by_patient)
     one_of_each = {shuffled(cases)[0] for cases in patients.values()}
-    used = counted.take([row for row, case in enumerate(counted.cases) if case in one_of_each])
-    used_truth = used.counts.truth
-    assert used_truth is not None
+    used = counted.only(one_of_each)
     groups = [{case.name for case in cases} for cases in predicted.groups.values()]
     parts = [sorted(one_of_each & group) for group in groups if one_of_each & group]
     if len(parts) == 1:
@@ -218,7 +206,7 @@ def fit_review(
         coverage=coverage,
         structures=_fit_structures(used, coverage),
         held_out=_hold_out(used, parts, coverage),
-        ignored=used_truth.ignored.tolist(),
+        ignored=truth_of(used.counts).ignored.tolist(),
         gt_folder=str(predictions.gt_folder.absolute()),
         pred_folders=[str(folder.absolute()) for folder in predictions.pred_folders],
         skipped=counted.skipped,
@@ -230,7 +218,7 @@ def fit_review(
 
 def _fit_structures(counted: FolderResult, coverage: float) -> dict[str, StructureFit]:
     # Intervals of volumes need the most cases: raises an error if there are too few
-    conformal_rank(len(counted.cases), 1 - coverage, f"a coverage of {coverage:g}", tails=2)
+    conformal_order(len(counted.cases), 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     return {
         name: StructureFit.fitted(counted.counts.of_structure(number), coverage)
         for number, name in enumerate(counted.meaning.names)
@@ -245,11 +233,9 @@ def _hold_out(
 
     outcomes = []
     for part in parts:
-        is_held_out = np.isin(counted.cases, part)
         try:
-            fits = _fit_structures(counted.take(np.flatnonzero(~is_held_out).tolist()), coverage)
+            fits = _fit_structures(counted.only({*counted.cases} - {*part}), coverage)
         except TooFewCasesError:
             return []
-        held_out = counted.take(np.flatnonzero(is_held_out).tolist())
-        outcomes.append(outcomes_of(held_out, fits, coverage))
+        outcomes.append(outcomes_of(counted.only(part), fits, coverage))
     return judge_structures(concat(outcomes))

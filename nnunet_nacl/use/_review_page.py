@@ -5,23 +5,20 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
+from nnunet_nacl.case_loop import check_any_used, each_case
 from nnunet_nacl.evaluation import FolderResult, SavedCase
 from nnunet_nacl.metrics import LabelMeaning, mean_pairwise_dice
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._doubtful_slices import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._judgement import judgement_table
 from nnunet_nacl.use._ranking import ranked_cases
-
-if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
-    from pandas import DataFrame
+from nnunet_nacl.use._review_list import Review
 
 _NUM_SLICES = 3  # of each case
 
@@ -63,8 +60,7 @@ def view_cases(
         num_processes=num_processes,
     )
     check_any_used(views, failed)
-    rows = [row for row, case in enumerate(counted.cases) if case in views]
-    return views, replace(counted.take(rows), skipped=[*counted.skipped, *failed])
+    return views, replace(counted.only(views), skipped=[*counted.skipped, *failed])
 
 
 def _view(
@@ -90,17 +86,13 @@ def _view(
 
 def write_review_page(
     file: Path,
-    table: "DataFrame",
+    review: Review,
     views: Mapping[str, View],
     meaning: LabelMeaning,
-    *,
-    judgements: Sequence[ByName],
-    notes: Sequence[str],
-    skipped: Sequence[Skipped],
     folder: Path,
 ) -> None:
     """Write the ranked cases, with pictures of each, into one self-contained file; completely or not at all."""
-    cases = ranked_cases(table)
+    cases = ranked_cases(review.table)
     slices = chain.from_iterable(view.slices for view in views.values())
     outlined = sorted({label for one in slices for label in one.picture.outlines})
     content = {
@@ -110,13 +102,13 @@ def write_review_page(
             case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
             for case, of_case in cases.items()
         },
-        "known": {*table.columns[table.notna().any()]},
+        "known": {*review.table.columns[review.table.notna().any()]},
         "structures": sorted(meaning.names),
         "outlines": {label: (meaning.name_of(label), label_color(label)) for label in outlined},
         "full_doubt": FULL_DOUBT,
         "folder": folder,
-        "judgement": judgement_table(judgements) if judgements else "",
-        "notes": notes,
-        "skipped": skipped,
+        "judgement": judgement_table(review.judgements) if review.judgements else "",
+        "notes": review.notes,
+        "skipped": review.skipped,
     }
     write_page(file, "use/templates/review.html.j2", content)

@@ -18,6 +18,12 @@ from nnunet_nacl.use._conformal import (
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
 
 
+def truth_of(counts: Counts) -> TruthCounts:
+    """Return what was counted of the ground truth, without which there is no fit and no judgement."""
+    assert counts.truth is not None
+    return counts.truth
+
+
 @dataclass(frozen=True)
 class StructureFit:
     """The fit for a structure.
@@ -35,8 +41,7 @@ class StructureFit:
     @classmethod
     def fitted(cls, counts: Counts, coverage: float) -> "StructureFit":
         """Fit to a structure's counts in calibration cases."""
-        truth = counts.truth
-        assert truth is not None
+        truth = truth_of(counts)
         is_whole = truth.ignored == 0
         volume = None
         with suppress(TooFewCasesError):  # too few are without ignored voxels

@@ -33,7 +33,7 @@ class Copy:
 def few_voxels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small sample and short searches: the tests are about layers, not about how well they are fitted."""
     monkeypatch.setitem(_head.OPTIONS, "maxiter", 20)
-    monkeypatch.setattr("nnunet_nacl.calibrate._sample.NUM_VALUES", 50_000)
+    monkeypatch.setattr("nnunet_nacl.calibrate._draw.NUM_VALUES", 50_000)
 
 
 @pytest.fixture

@@ -69,19 +69,6 @@ def features() -> np.ndarray:
     return values
 
 
-def test_a_region_is_a_problem_of_two_classes() -> None:
-    generator = np.random.default_rng(0)
-    inside = generator.normal(size=(1, 50)) * 5
-    both = np.concatenate([np.zeros_like(inside), inside])
-    truth = generator.random((1, 50)) > 0.5
-    classes, region = sample_of(SOFTMAX, both, truth[0].astype(int)), sample_of(SIGMOID, inside, truth)
-    np.testing.assert_allclose(classes.nll(both), region.nll(inside), rtol=1e-9, atol=1e-14)
-    np.testing.assert_array_equal(classes.as_trained, region.as_trained[0])
-    np.testing.assert_array_equal(classes.structures(classes.truth), region.structures(region.truth))
-    np.testing.assert_array_equal(classes.members(classes.truth)[0], ~truth[0])
-    assert pytest.approx(judge(classes, classes.logits).ECE, rel=1e-5) == judge(region, region.logits).ECE
-
-
 LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))
 
 
@@ -243,20 +230,6 @@ def test_labels_are_kept_and_no_head_is_behind_a_temperature(activation: Activat
     assert max(score.NLL for score in scores) <= of_temperature + 1e-6
 
 
-def test_held_out_cases_decide(features: np.ndarray) -> None:
-    few = features[:, :10_000]
-    right = LAYER[0] @ few + LAYER[1][:, None]
-    sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=few)
-    trials = try_methods(sample, layer=(2 * LAYER[0], 2 * LAYER[1]))
-    assert list(trials.scores) == ["as trained", "temperature", "head"]
-    assert abs(trials.scores["temperature"].over_confidence) < 0.005 < trials.scores["as trained"].over_confidence
-    assert set(trials.unseen) == set(sample.names)
-    part = split_cases(sample.names)[1]
-    outside = np.isin(sample.case, [sample.names.index(name) for name in part])
-    alone = Temperature.fit_sample(sample.take(~outside))
-    assert trials.unseen[part[0]]["temperature"] == alone
-
-
 def score(nll: float, highest_change: float, dice: float) -> Score:
     return Score(NLL=nll, NLL_change=(-1.0, highest_change), ECE=0.1, over_confidence=0.1, Dice=dice, changed=0.0)
 
@@ -315,6 +288,8 @@ def test_patients_are_held_out_and_resampled_as_a_whole(features: np.ndarray) ->
     trials = try_methods(sample, methods=[Temperature])
     pairs = [(trials.unseen[one], trials.unseen[other]) for one, other in parts]
     assert all(one is other for one, other in pairs)
+    is_held_out = np.isin(sample.names, parts[1])[sample.case]
+    assert pairs[1][0]["temperature"] == Temperature.fit_sample(sample.take(~is_held_out))
     doubled = replace(sample, case=sample.case // 2 * 2)  # each patient's voxels in one of its two cases
     expected = judge(doubled, doubled.logits / 2.5)
     assert judge(sample, sample.logits / 2.5).NLL_change == pytest.approx(expected.NLL_change)

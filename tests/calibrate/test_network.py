@@ -40,29 +40,6 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy], m
     assert gap.mean() < 5e-4
 
 
-@pytest.mark.parametrize("axes", [(0, 1, 2), (1,), None])
-def test_mirrorings_of_a_small_window_are_one_batch(
-    copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch, axes: tuple[int, ...] | None
-) -> None:
-    """nnU-Net's network runs once for each window, whose mean is that of nnU-Net's one by one."""
-    reader = open_fold(copy_of("regions", "3d_small", TRAINER_OF_REGIONS).model, mirroring=True).reader
-    predictor = reader.predictor
-    predictor.allowed_mirroring_axes = axes
-    mirrorings = 1 if axes is None else 2 ** len(axes)
-    image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
-    sizes = []
-    hook = predictor.network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    at_once = reader.features(image)
-    assert set(sizes) == {mirrorings}
-    windows = len(sizes)
-    with monkeypatch.context() as patch:
-        patch.setattr(_features, "_SMALL", 0)
-        one_by_one = reader.features(image)
-    assert sizes[windows:] == [1] * windows * mirrorings
-    hook.remove()
-    assert torch.allclose(at_once, one_by_one, rtol=1e-4, atol=1e-5)
-
-
 def test_the_network_is_opened_as_it_predicts(copy: Copy) -> None:
     """A batch norm in training mode would change its statistics, and with them all features."""
     plans = copy.model / "plans.json"

@@ -104,10 +104,10 @@ def test_results_of_different_content_are_shown_side_by_side() -> None:
     assert large["confidence − accuracy"] == f"{evaluated.pooled('near')['over_confidence']:+.3f}"
     assert large["CECE union"] == f"{evaluated.estimate('CECE', 'union').value:.3f}"
     assert large["Dice"] in repr(evaluated)
-    pooled = (
-        "NLL per foreground voxel, ECE near, confidence − accuracy: all cases pooled; the others are means over cases."
-    )
-    assert repr(evaluated).endswith(pooled)
+    by_authors = make_result(settings=Settings(protocol="authors"))
+    for result, pooled in ((evaluated, "NLL per foreground voxel, ECE near"), (by_authors, "ECE near")):
+        *_, about_pooled = repr(result).splitlines()
+        assert about_pooled.startswith(f"{pooled}, confidence − accuracy: all cases pooled; ")
 
 
 def test_dice_is_nnunets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,7 @@
-"""Which cases nnU-Net has: of a fold, of raw data in each of the ways that it reads, and as the network sees them."""
+"""Which cases nnU-Net has: of raw data in each of the ways that it reads, and as the network sees them."""
 
 import json
 import pickle
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,38 +9,8 @@ import numpy as np
 import pytest
 from skimage import io
 
-from nnunet_nacl.nnunet import PreprocessedCases, training_cases, training_image
-from nnunet_nacl.nnunet._cases import fold_split
-from tests.conftest import Planned, copy_data_set, trainer_on_cpu
+from nnunet_nacl.nnunet import PreprocessedCases, training_cases
 from tests.generated import write_upright
-
-CASES = [f"toy_{number}" for number in range(10)]
-
-
-def test_a_fold_beyond_the_file_is_the_trainers(
-    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of five cases of the file, one is validated on in fold 0; nnU-Net draws fold 5 and 7 from all ten."""
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-
-    folder = copy_data_set(planned("labels")[0], "labels", tmp_path, monkeypatch).folder / "preprocessed"
-    folder = folder / "Dataset901_Labels"
-    shutil.rmtree(folder / "nnUNetPlans_2d", ignore_errors=True)
-    trainer = trainer_on_cpu(nnUNetTrainer, folder, "2d")
-    for name in CASES:
-        (folder / "nnUNetPlans_2d" / f"{name}.b2nd").touch()
-    (folder / "splits_final.json").write_text(json.dumps([{"train": CASES[1:5], "val": CASES[:1]}]))
-    drawn = []
-    for fold in (0, 5, 7, "all"):
-        trainer.fold = fold
-        train, val = trainer.do_split()
-        found = fold_split(folder, CASES, str(fold))
-        assert (found["train"], found["val"]) == (sorted(train), sorted(val))
-        drawn.append(found["val"])
-    assert [len(val) for val in drawn] == [1, 2, 2, 10]
-    assert drawn[1] != drawn[2]
-    by_hand = np.random.RandomState(12345 + 5).choice(10, 8, replace=False)
-    assert drawn[1] == [CASES[number] for number in range(10) if number not in by_hand]
 
 
 def write_raw(folder: Path, images: list[str], labels: list[str], **content: object) -> Path:
@@ -95,8 +64,6 @@ def test_files_that_dataset_json_lists(raw: Path) -> None:
     content = {**described, "channel_names": ["CT"], "dataset": files}
     (folder / "dataset.json").write_text(json.dumps(content))
     assert training_cases(folder) == {"a": ([folder / files["a"]["images"][0]], folder / files["a"]["label"])}
-    label_map = Path("gt_segmentations/a.nii.gz")
-    assert training_image(folder.name, label_map, "a") == folder / "elsewhere" / "x_0000.nii.gz"
 
 
 def predictor_of(stage: str | None) -> SimpleNamespace:
@@ -125,19 +92,6 @@ def two_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("two_cases")
-def test_validation_cases_as_the_network_sees_them() -> None:
-    cases = PreprocessedCases.of_fold(predictor_of(None), 0)
-    assert cases.names == ["b"]
-    image, labels, _ = cases.load("b")
-    assert image.shape == (1, 2, 3, 4)
-    assert image.dtype == np.float32
-    assert labels.tolist() == cases.labels("b").tolist() == np.ones((2, 3, 4)).tolist()
-    assert PreprocessedCases.of_fold(predictor_of(None), "all").names == ["a", "b"]
-    (drawn,) = np.random.RandomState(12345 + 4).choice(2, 1, replace=False)
-    assert PreprocessedCases.of_fold(predictor_of(None), "4").names == ["ba"[drawn]]  # the other one of two
-
-
-@pytest.mark.usefixtures("two_cases")
 def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None:
     predictor = predictor_of("3d_lowres")
     model = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL__nnUNetPlans__3d_lowres"
@@ -145,5 +99,7 @@ def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
     np.savez(folder / "b.npz", seg=first)
-    image, *_ = PreprocessedCases.of_fold(predictor, 0).load("b")
+    cases = PreprocessedCases.of_fold(predictor, 0)
+    assert cases.names == ["b"]
+    image, *_ = cases.load("b")
     assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])

@@ -14,7 +14,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.spatial.transform import Rotation
 from skimage import io
 
-from nnunet_nacl.nnunet import LabelMap, Reader
+from nnunet_nacl.nnunet import Reader
 from nnunet_nacl.nnunet._geometry import Geometry
 
 LABELS = np.random.default_rng(0).integers(0, 3, (5, 8, 12), np.uint8).repeat(2, 1)
@@ -76,9 +76,9 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
     found = reader.read_labels(like)
     assert np.array_equal(found.labels, expected[0])
     if not ending.startswith(".tif"):  # whose images carry the number of a channel
-        assert np.array_equal(reader.read_gray(like, found), found.labels)
+        assert np.array_equal(reader.read_gray(like, found.geometry), found.labels)
         with pytest.raises(ValueError, match=f"{like} has the shape .*; {like} has"):
-            reader.read_gray(like, LabelMap(found.labels, replace(found.geometry, shape=(1, 2, 3))))
+            reader.read_gray(like, replace(found.geometry, shape=(1, 2, 3)))
     assert found.labels.dtype.kind in "iu"
     assert found.geometry.spacing == pytest.approx(properties["spacing"])
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, na
     whole = file.read_bytes()
     for end in [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1] if "nii" in ending else [60]:
         file.write_bytes(whole[:end])
-        for read in (reader.read_labels, lambda one: reader.read_gray(one, intact)):
+        for read in (reader.read_labels, lambda one: reader.read_gray(one, intact.geometry)):
             with pytest.raises(ValueError, match=f"{file} cannot be read: "):
                 read(file)
 
@@ -133,7 +133,7 @@ def test_the_reader_decides_whether_a_file_must_be_compressed(tmp_path: Path, ve
     if version == 1:  # which SimpleITK reads
         found = SITK.read_labels(file)
         assert np.array_equal(found.labels, LABELS)
-        assert np.array_equal(SITK.read_gray(file, found), LABELS)
+        assert np.array_equal(SITK.read_gray(file, found.geometry), LABELS)
         whole = file.read_bytes()
         file.write_bytes(whole[:-1])
         with pytest.raises(ValueError, match=f"{file} cannot be read: it holds .* bytes, and its header declares"):

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
-from nnunet_nacl.metrics import Activation, LabelMeaning, region_of
-from nnunet_nacl.nnunet import DataSet, PlansJson, dataset_in, model_folder, read_dataset_json
+from nnunet_nacl.metrics import region_of
+from nnunet_nacl.nnunet import DataSet, PlansJson, dataset_in, model_folder
+from nnunet_nacl.nnunet._data_set import read_dataset_json
 from nnunet_nacl.nnunet._names import names_in
 
 BRATS = {"background": 0, "WT": [1, 2, 3], "TC": [2, 3], "ET": [3]}
@@ -13,32 +14,16 @@ REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4
 CONTENT = {"labels": REGIONS, "file_ending": ".nii.gz", "regions_class_order": [1, 2, 3]}
 
 
-def test_dataset_json(tmp_path: Path) -> None:
+def test_labels_that_nnunet_converts(tmp_path: Path) -> None:
+    """Structures are in the order of their labels. What the file says beside, such as an order of no regions, stays."""
     file = tmp_path / "dataset.json"
-    file.write_text(json.dumps({**CONTENT, "channel_names": {"0": "T1", "1": "T2"}, "numTraining": 7}))
-    assert read_dataset_json(file)["numTraining"] == 7  # what we know nothing of is there, too
-    meaning = DataSet.read(file).meaning
-    assert meaning == LabelMeaning.of_names(REGIONS, [[1, 2], [2], [3]])
-    assert meaning.regions == ((1, 2), (2,), (3,))
-    assert (meaning.known, meaning.ignored, meaning.written) == ((0, 1, 2, 3), 4, (1, 2, 3))
-    assert meaning.activation is Activation.SIGMOID
-    assert [meaning.name_of(one) for one in meaning.structures] == ["whole", "core", "edge"]
-
-
-def test_labels_of_classes(tmp_path: Path) -> None:
-    meaning = LabelMeaning.of_names({"background": 0, "b": 2, "a": 1, "ignore": 3}, None)
-    assert meaning.activation is Activation.SOFTMAX
-    assert (meaning.num_channels, meaning.known, meaning.ignored) == (3, (0, 1, 2), 3)
-    assert [meaning.name_of(one) for one in meaning.structures] == ["a", "b"]
-    assert meaning.name_of((1, 2)) == "(1, 2)"
-    assert LabelMeaning.of_names(json.loads(json.dumps(meaning.labels)), None) == meaning
-    file = tmp_path / "dataset.json"  # labels that nnU-Net converts, and an order of regions that means nothing
-    content = {"labels": {"background": 0, "a": "1", "b": 2.0}, "file_ending": ".png", "regions_class_order": [1]}
+    labels = {"background": 0, "b": 2.0, "a": "1"}
+    content = {"labels": labels, "file_ending": ".png", "regions_class_order": [1], "numTraining": 7}
     file.write_text(json.dumps(content))
+    assert read_dataset_json(file)["numTraining"] == 7
     found = DataSet.read(file)
-    assert found.meaning.labels == {"background": 0, "a": 1, "b": 2}
-    assert found.meaning.written == ()
-    assert found.reader.name == "NaturalImage2DIO"
+    assert found.meaning.labels == {"background": 0, "b": 2, "a": 1}
+    assert (found.meaning.names, found.meaning.written, found.reader.name) == (["a", "b"], (), "NaturalImage2DIO")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +68,7 @@ def test_the_labels_are_those_of_nnunet(labels: dict[str, object], tmp_path: Pat
     assert found.meaning.regions == regions
     assert found.meaning.num_channels == nnunet.num_segmentation_heads
     assert found.ignore_label == nnunet.ignore_label
+    assert (list(found.meaning.known), found.meaning.ignored) == (nnunet.all_labels, max(nnunet.all_labels) + 1)
 
 
 def test_plans_with_nan(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
         ValueError, match=r"splits_final.json: fold 1 trains on 2 of its validation cases, such as b, which look"
     ):
         validation_of(model, [0, 1])
+    with pytest.raises(ValueError, match=r"splits_final.json has no fold 2, whose cases nnU-Net drew at random: add"):
+        validation_of(model, [2])
     fill(model[0] / "fold_2" / "validation", "a")
     (model[1] / "splits_final.json").unlink()
     with pytest.raises(ValueError, match=r"folds must not share cases; 1, such as a, are in several"):
@@ -140,7 +142,7 @@ def test_a_folder_made_of_predictions_keeps_the_names_of_their_model(model: tupl
     """So that another trainer's fit is refused there."""
     read = Predictions.of_folder(None, model[0] / "fold_0" / "validation")
     made = fill(tmp_path / "made", "a")
-    read.copy_descriptions(made)
+    read.provenance.write(made)
     assert Predictions.of_folder(None, made).provenance == read.provenance
     other = replace(read.provenance, trainer="nnUNetTrainerOther", cases=["b"])
     assert other.mismatch(read.provenance) == "the trainer nnUNetTrainerOther, not nnUNetTrainerNACL"

@@ -99,7 +99,7 @@ def test_a_colored_image_is_shown_as_the_mean_of_its_channels(tmp_path: Path) ->
     for name, values in (("image", colors), ("labels", np.zeros((8, 9), np.uint8))):
         imsave(tmp_path / f"{name}.png", values, check_contrast=False)
     reader = Reader("NaturalImage2DIO")
-    gray = reader.read_gray(tmp_path / "image.png", reader.read_labels(tmp_path / "labels.png"))
+    gray = reader.read_gray(tmp_path / "image.png", reader.read_labels(tmp_path / "labels.png").geometry)
     np.testing.assert_allclose(gray[0], colors.mean(-1), rtol=1e-6)
 
 

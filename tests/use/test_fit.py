@@ -170,7 +170,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         review_folder(marked, fit=as_trained.file)
     of_one_fit = replace(found, provenance=replace(found.provenance, calibration=["temperature@1a"]))
     with pytest.raises(ValueError, match=r"calibrated \(temperature@1a\); these are predictions that are not calib"):
-        of_one_fit.check(Predictions.of_folder(None, new[1]))
+        of_one_fit.check(Predictions.of_folder(None, new[1]).provenance, new[1])
     mixed = replace(predictions, pred_folders=(predictions.pred_folders[0], model[0] / "fold_1" / "validation"))
     with pytest.raises(ValueError, match="The folders are not calibrated and decoded alike"):
         fit_review(mixed, output=tmp_path / "mixed.json")

@@ -107,13 +107,6 @@ def test_it_works_by_keyboard(opened: Any) -> None:
     opened.check("#open")
     assert case() == [rows[2]]  # the next
     assert opened.inner_text("#count") == "2 of 3 cases"
-    opened.uncheck("#open")
-    opened.click(f"tr[data-case={rows[1]}]")
-    opened.keyboard.press("x")
-    opened.check("#open")
-    opened.keyboard.press("x")
-    assert case() == [rows[2]]
-    assert opened.inner_text("#count") == "2 of 3 cases"
     opened.keyboard.press("x")
     assert case() == [rows[0]]  # the first, if there is no next one
     opened.uncheck("#open")

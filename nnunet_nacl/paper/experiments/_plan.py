@@ -14,13 +14,13 @@ from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization impo
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     SPLITS_NAME,
+    DataSet,
     PlansJson,
     Split,
     cases_of_other_splits,
     check_split,
     find_trainer,
     model_folder,
-    read_dataset_json,
 )
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
 from nnunet_nacl.paper.studies import Method, Study
@@ -235,8 +235,8 @@ def _check_model(job: Job) -> None:
         now = PlansJson.read(data.folder / f"{data.plans}.json")
         if trained.resolved(data.configuration) != now.resolved(data.configuration):
             differing.append("plans")
-        labels = [read_dataset_json(one / "dataset.json")["labels"] for one in (model, data.folder)]
-        if labels[0] != labels[1]:
+        described = [DataSet.read(one / "dataset.json").meaning for one in (model, data.folder)]
+        if described[0].labels != described[1].labels:
             differing.append("labels")
     if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
         differing.append("splits")

@@ -1,9 +1,7 @@
-"""A trained model: nnU-Net's predictor with one of its checkpoints, and the cases as its network sees them."""
+"""Cases as a trained model's network sees them, checked to be as in its training."""
 
-import io
 import json
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,11 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl.files import attributed_to
-from nnunet_nacl.nnunet._cases import (
-    SPLITS_NAME,
-    LabelledImages,
-    cases_of_other_splits,
-    fold_split,
-    labelled_cases,
-    preprocessed_cases,
-)
-from nnunet_nacl.nnunet._data_set import PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._data_set import PlansJson
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
+from nnunet_nacl.nnunet._raw import LabelledImages, labelled_cases
 from nnunet_nacl.nnunet._reader import Reader
+from nnunet_nacl.nnunet._splits import SPLITS_NAME, cases_of_other_splits, fold_split
 from nnunet_nacl.typing import ByName, Labels, Singles
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
@@ -31,67 +23,11 @@ _OF_CONFIGURATION = (
 )  # fmt: skip
 
 
-def build_predictor(
-    model: Path,
-    content: ByName,
-    device: str,
-    *,
-    use_mirroring: bool = True,
-) -> Any:
-    """Build nnU-Net's predictor as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
+def preprocessed_cases(folder: Path) -> list[str]:
+    """Return the cases in a folder of preprocessed data."""
+    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 
-    It also knows the network's ``num_input_channels``.
-
-    Args:
-        model: the model's folder.
-        content: of a checkpoint.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        use_mirroring: whether it predicts with test-time augmentation.
-    """
-    import torch
-    from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
-    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
-
-    where = torch.device(device)
-    with redirect_stdout(io.StringIO()):  # Hide nnU-Net's message that there is no CUDA.
-        predictor = nnUNetPredictor(
-            use_mirroring=use_mirroring,
-            perform_everything_on_device=where.type == "cuda",
-            device=where,
-            allow_tqdm=False,
-        )
-    # Not nnU-Net's initialize_from_trained_model_folder, which would run what is in a file.
-    with attributed_to(model):
-        name = content["init_args"]["configuration"]
-        trainer = content["trainer_name"]
-        plans_json = PlansJson.read(model / "plans.json")
-        network, channels = plans_json.build_network(name, trainer, deep_supervision=False)
-        weights = content["network_weights"]
-        network.load_state_dict(weights)
-        plans = PlansManager(plans_json.content)
-        predictor.manual_initialization(
-            network,
-            plans,
-            plans.get_configuration(name),
-            [weights],
-            read_dataset_json(model / "dataset.json"),
-            trainer,
-            content.get("inference_allowed_mirroring_axes"),
-        )
-        predictor.configuration_name = name
-        predictor.num_input_channels = channels
-    return predictor
-
-
-def save_prediction(predictor: Any, logits: Singles, properties: ByName, file: Path) -> None:
-    """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
-    import torch
-    from nnunetv2.inference.export_prediction import export_prediction_from_logits
-
-    export_prediction_from_logits(
-        torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
-        predictor.dataset_json, str(file), True, 1,
-    )  # fmt: skip
+    return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
 
 
 @dataclass(frozen=True, eq=False)

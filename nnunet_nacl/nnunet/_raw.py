@@ -1,67 +1,11 @@
-"""The cases that nnU-Net trains and validates with: in raw and in preprocessed data, and the splits into folds."""
+"""The images and label maps of cases, as they lie in nnU-Net's raw data."""
 
 import glob
-import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ConfigDict, with_config
-from typing_extensions import TypedDict
-
 from nnunet_nacl.files import read_json
-from nnunet_nacl.nnunet._names import cases_in, first_channel, nnunet_folder
 from nnunet_nacl.typing import ByName
-
-SPLITS_NAME = "splits_final.json"
-
-
-@with_config(ConfigDict(extra="allow"))
-class Split(TypedDict):
-    """The cases of a fold; what else the file says of it, nnU-Net does not read."""
-
-    train: list[str]
-    val: list[str]
-
-
-def check_split(file: Path, fold: int, split: Split) -> None:
-    """Raise a ValueError if a fold that is used trains on some of its validation cases."""
-    if both := sorted({*split["train"]} & {*split["val"]}):
-        raise ValueError(
-            f"{file}: fold {fold} trains on {len(both)} of its validation cases, such as {both[0]}, which look better "
-            "than unseen ones. Take another fold, or correct this one and train it anew."
-        )
-
-
-def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split:
-    """Return the cases that nnU-Net trains and validates a fold with, by ``splits_final.json``; for ``all``, all.
-
-    For a fold beyond the end of that file, nnU-Net draws 80 % of ``cases``, the preprocessed ones, by its number.
-    """
-    if str(fold) == "all":
-        return {"train": sorted(cases), "val": sorted(cases)}
-    file = data_set / SPLITS_NAME
-    splits = read_json(file, list[Split])
-    if int(fold) < len(splits):
-        split = splits[int(fold)]
-        check_split(file, int(fold), split)
-        return split
-    from nnunet_nacl.nnunet.hooks import split_of
-
-    train, val = split_of(data_set, cases, int(fold))
-    return {"train": sorted(train), "val": sorted(val)}
-
-
-def cases_of_other_splits(fold: Path, ending: str, val: Collection[str]) -> set[str]:
-    """Return the cases that a trained fold was validated on, as far as is known, or is by ``val``, but not both."""
-    validation = fold / "validation"
-    summary = validation / "summary.json"
-    differing = cases_in(validation, ending) - set(val)
-    if summary.is_file():  # of all of them, though segmentations are not exported with a model
-        evaluated = read_json(summary, ByName)["metric_per_case"]
-        files = [re.split(r"[/\\]", case["prediction_file"])[-1] for case in evaluated]
-        differing |= {file.removesuffix(ending) for file in files} ^ set(val)
-    return differing
 
 
 class RawCase(NamedTuple):
@@ -102,6 +46,11 @@ class LabelledImages(NamedTuple):
         return None
 
 
+def first_channel(images: Path, case: str, label_map: Path) -> Path:
+    """Return the image of a case with this label map, or the first of several channels, in a folder of images."""
+    return images / f"{case}_0000{label_map.name.removeprefix(case)}"
+
+
 def labelled_cases(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
     """Return the images that nnU-Net finds in a folder, with their label maps, which need not exist, in another.
 
@@ -133,19 +82,3 @@ def training_cases(folder: Path) -> dict[str, RawCase]:
         name: RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
         for name, of_case in sorted(found.items())
     }
-
-
-def training_image(dataset: str, label_map: Path, case: str) -> Path:
-    """Return the first channel of a case's image, in ``imagesTr`` or where ``dataset.json`` lists it."""
-    folder = nnunet_folder("nnUNet_raw") / dataset
-    cases = training_cases(folder) if (folder / "dataset.json").is_file() else {}
-    if case in cases:
-        return cases[case].images[0]
-    return first_channel(folder / "imagesTr", case, label_map)
-
-
-def preprocessed_cases(folder: Path) -> list[str]:
-    """Return the cases in a folder of preprocessed data."""
-    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
-
-    return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))

@@ -26,7 +26,7 @@ _PACKAGES = {
     "nnU-Net's files": "nnunet_nacl.nnunet",
     "Evaluation of folders": "nnunet_nacl.evaluation",
     "Report": "nnunet_nacl.report",
-    "Plots": "nnunet_nacl.report.plots",
+    "Plots": "nnunet_nacl.report.panels",
     "What the confidences are good for": "nnunet_nacl.use",
     "Trainers": "nnunet_nacl.trainers",
     "Logits": "nnunet_nacl.paper.logits",
@@ -83,7 +83,7 @@ _ONLY = {
         "read_result",
         "write_result",
     ],
-    "nnunet_nacl.report.plots": ["draw_panels", "save_plot", "to_svg"],
+    "nnunet_nacl.report.panels": ["draw_panels", "save_plot", "to_svg"],
     "nnunet_nacl.paper.experiments": [
         "Experiment",
         "Job",
@@ -149,7 +149,7 @@ def reference() -> str:
     for title, package in _PACKAGES.items():
         module = importlib.import_module(package)
         rows = []
-        for name in _ONLY.get(package, module.__all__):
+        for name in _ONLY.get(package) or module.__all__:
             value = getattr(module, name)
             if not (inspect.isclass(value) or inspect.isroutine(value)):
                 continue

@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 
 from nnunet_nacl import __version__
 from nnunet_nacl.commands import MAIN_PATH, Command
-from nnunet_nacl.commands.calibrate import apply, calibrate
-from nnunet_nacl.commands.evaluate import evaluate
-from nnunet_nacl.commands.paper import (
+from nnunet_nacl.commands.benchmark import (
     experiment,
     paper_convert,
     paper_logits,
     paper_networks,
     paper_split,
 )
-from nnunet_nacl.commands.report import plot, report, table
-from nnunet_nacl.commands.trainers import demo, export, link
+from nnunet_nacl.commands.calibrate import apply, calibrate
+from nnunet_nacl.commands.measure import evaluate, plot, report, table
+from nnunet_nacl.commands.train import demo, export, link
 from nnunet_nacl.commands.use import decode, maps, review, review_fit
 
 _GROUPS: dict[str, Sequence[Callable[..., int]]] = {

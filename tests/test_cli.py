@@ -11,10 +11,9 @@ from typing import Literal, get_args
 import pytest
 
 from nnunet_nacl import __version__, cli
-from nnunet_nacl.commands import Command
-from nnunet_nacl.commands import report as commands
+from nnunet_nacl.commands import Command, measure
 from nnunet_nacl.commands._parser import CommandLine
-from nnunet_nacl.commands.paper import Converter, Network
+from nnunet_nacl.commands.benchmark import Converter, Network
 from nnunet_nacl.metrics import VOXEL_SETS
 from nnunet_nacl.paper.datasets import CONVERTERS
 from nnunet_nacl.paper.networks import NETWORKS
@@ -135,9 +134,9 @@ def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.Captur
 
 def test_the_choices_are_what_there_is() -> None:
     """The commands copy them, so that help imports neither the report nor NumPy."""
-    kind = signature(commands.plot).parameters["kind"].annotation
-    assert [set(get_args(one)) for one in (commands.Table, kind)] == [{*TABLES}, {*PLOTS}]
-    assert get_args(commands.VoxelSet) == VOXEL_SETS
+    kind = signature(measure.plot).parameters["kind"].annotation
+    assert [set(get_args(one)) for one in (measure.Table, kind)] == [{*TABLES}, {*PLOTS}]
+    assert get_args(measure.VoxelSet) == VOXEL_SETS
     assert [set(get_args(one)) for one in (Converter, Network)] == [{*CONVERTERS}, {*NETWORKS}]
 
 

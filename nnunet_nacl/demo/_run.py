@@ -12,7 +12,7 @@ from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import FOLD_CHECKPOINT, PlansJson, Predictions, dataset_number
 from nnunet_nacl.paper.experiments import carry_out, run_command
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import write_report
+from nnunet_nacl.report import compare_all, write_report
 
 _TRAINERS = {"Dice + CE": "nnUNetTrainerDiceCE", "NACL": "nnUNetTrainerNACL"}
 # The paper's Adam schedule: three hundred steps of it are enough for both losses
@@ -67,7 +67,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     )
     page = folder / "report.html"
     del results["true posterior"]
-    write_report({DATASET: results}, page, parts=page_parts(), overwrite=True)
+    write_report(compare_all({DATASET: results}), page, parts=page_parts(), overwrite=True)
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
 
 

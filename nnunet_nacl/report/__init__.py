@@ -1,13 +1,14 @@
 """From the results of methods to a page, tables and plots that compare them.
 
->>> from nnunet_nacl.report import read_results, write_report  # in a notebook
+>>> from nnunet_nacl.report import compare_all, read_results, write_report  # in a notebook
 """
 
 from nnunet_nacl.report._choice import DICE, Metric, voxels_text
 from nnunet_nacl.report._comparison import Comparison, compare_all, compare_methods, of_each
+from nnunet_nacl.report._formats import Table, column
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._read import read_results
-from nnunet_nacl.report._tables import TABLES, Table, column, metric_columns, table_text
+from nnunet_nacl.report._tables import TABLES, metric_columns, table_text
 from nnunet_nacl.report.plots import PLOTS, write_plot
 
 __all__ = [

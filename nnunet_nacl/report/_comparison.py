@@ -56,7 +56,7 @@ class Comparison:
     chosen_voxels: Voxels | None = None
 
     def over(self, voxels: Voxels | None) -> "Comparison":
-        """Show everything over this voxel set."""
+        """Show everything over this voxel set; None: each table and plot over its own."""
         return replace(self, chosen_voxels=voxels)
 
     def of_case(self, case: str) -> "Comparison":
@@ -75,6 +75,11 @@ class Comparison:
         """The number of each case's patient, from 0: (cases,)."""
         return patient_numbers(self.cases, self.by_patient)
 
+    @property
+    def num_patients(self) -> int:
+        """The number of patients: by default, of cases."""
+        return int(self.patients.max()) + 1
+
     @cached_property
     def choice(self) -> Choice:
         """The metrics and voxel sets that tables and plots show."""
@@ -89,13 +94,10 @@ class Comparison:
         }
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
-    @cached_property
-    def file_states(self) -> dict[str, dict[str, dict[str, FileState]]]:
-        """Case -> method -> the states of its files when they were evaluated."""
-        return {
-            case: {name: result.counted[row].states for name, result in self.results.items()}
-            for row, case in enumerate(self.cases)
-        }
+    def file_states(self, case: str) -> dict[str, dict[str, FileState]]:
+        """Return method -> the states of a case's files when they were evaluated."""
+        row = self.cases.index(case)
+        return {name: result.counted[row].states for name, result in self.results.items()}
 
     @cached_property
     def estimates(self) -> dict[Metric, dict[str, Estimate]]:
@@ -143,7 +145,8 @@ class Comparison:
                 for name, estimate in self.estimates[metric].items()
                 if name not in self.finds_nothing
             }
-            orders[metric] = order(found, bool(metric.definition.higher_is_better))
+            higher_is_better = bool(metric.definition.higher_is_better)
+            orders[metric] = order(found, higher_is_better, self.num_patients)
         return orders
 
     @cached_property
@@ -189,20 +192,10 @@ class Comparison:
         return frames
 
 
-Comparable = Mapping[str, Results] | Sequence[Comparison]
-"""Data set -> method -> result, or what ``compare_all`` made of these."""
-
-
-def comparisons_of(results: Comparable, voxels: Voxels | None = None) -> list[Comparison]:
-    """Return comparisons over a voxel set, made of results if they are not made yet."""
-    comparisons = compare_all(results) if isinstance(results, Mapping) else results
-    return [comparison.over(voxels) if voxels else comparison for comparison in comparisons]
-
-
 def compare_all(
     results: Mapping[str, Results], *, by_patient: bool | str = False
 ) -> list[Comparison]:
-    """Make a comparison for each data set of data set -> method -> result.
+    """Make a comparison for each data set of data set -> method -> result, as ``read_results`` returns them.
 
     ``by_patient`` is that of ``compare_methods``, whose ValueErrors get the name of the data set.
     """
@@ -239,11 +232,11 @@ def compare_methods(
         shown = "; ".join(f"{name}: {_first_few(one.cases)}" for name, one in results.items())
         raise ValueError(f"the methods share no case ({shown}).")
     shared = {name: result.only(cases) for name, result in results.items()}
-    notes = _notes(results, cases)
-    notes += filter(None, [next(iter(shared.values())).notes.get("empty")])
+    comparison = Comparison(dataset, shared, cases, _notes(results, shared), by_patient)
     if by_patient:
-        num_patients = patient_numbers(cases, by_patient).max() + 1
-        notes.append(f"Resampled and tested are {num_patients} patients, not {len(cases)} cases.")
+        comparison.notes.append(
+            f"Resampled and tested are {comparison.num_patients} patients, not {len(cases)} cases."
+        )
     sizes = np.stack(
         [result.counts.truth.voxels for result in shared.values() if result.counts.truth]
     )
@@ -252,15 +245,16 @@ def compare_methods(
         raise ValueError(
             f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
         )
-    return Comparison(dataset, shared, cases, notes, by_patient)
+    return comparison
 
 
-def _notes(results: Results, shared: Collection[str]) -> list[str]:
-    """List what was left out or differs between the methods."""
+def _notes(results: Results, shared: Results) -> list[str]:
+    """List what was left out or differs between the methods; ``shared`` are their results on the compared cases."""
     notes = []
+    first = next(iter(shared.values()))
     every = set().union(*(result.cases for result in results.values()))
-    if left_out := sorted(every.difference(shared)):
-        counts = f"{len(shared)} of {len(every)} cases are compared"
+    if left_out := sorted(every.difference(first.cases)):
+        counts = f"{len(first.cases)} of {len(every)} cases are compared"
         notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
     for name, result in results.items():
         if note := result.notes.get("training"):
@@ -285,8 +279,10 @@ def _notes(results: Results, shared: Collection[str]) -> list[str]:
             f"Near is more than {100 * NEARLY_ALL:g} % of the image for {', '.join(wide)}: there, the ECE counts the "
             "easy background, too."
         )
-    if lost := next(iter(results.values())).meaning.note_on_overlap:
+    if lost := first.meaning.note_on_overlap:
         notes.append(f"{lost} Dice and HD95 are those of the label map.")
+    if empty := first.notes.get("empty"):
+        notes.append(empty)
     return notes
 
 

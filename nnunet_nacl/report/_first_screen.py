@@ -6,15 +6,13 @@ from markupsafe import Markup
 from nnunet_nacl.metrics import BY_LABEL
 from nnunet_nacl.report._choice import DICE, Metric
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._reliability import CLOSE_STATED, STATED, Reliability, Verdict
+from nnunet_nacl.report._formats import ALL_OTHERS, number_text, p_text
+from nnunet_nacl.report._reliability import CLOSE_ACCURACY, STATED, Reliability, Verdict
 from nnunet_nacl.report._statistics import LEVEL, Order
-from nnunet_nacl.report._tables import ALL_OTHERS, number_text, p_text
 
 _ALL_NAMED = 4
 """Up to so many methods have a sentence each; of more, see ``named_methods``."""
 _PERCENT = "\N{NO-BREAK SPACE}%"
-_SIDES = {Verdict.TOO_SURE: -1, Verdict.NOT_SURE_ENOUGH: 1, Verdict.MIXED: 0}
-"""Verdict -> the side of the stated confidence on which an accuracy shows it; 0: none shows it alone."""
 
 
 def named_methods(comparison: Comparison) -> list[str]:
@@ -80,8 +78,12 @@ def verdict_sentence(method: Reliability, calibrated_by: str | None) -> Markup:
         interval = "" if np.isnan(low) else f" (interval {ends})"
         right = f"it is right {100 * accuracy:.0f}{_PERCENT} of the time{interval}"
         evidence = f": where it says {where}, {right}"
-    side = _SIDES.get(method.verdict)
-    if side is not None and not side * (accuracy - STATED) > CLOSE_STATED:
+    shows_verdict = {
+        Verdict.TOO_SURE: accuracy < CLOSE_ACCURACY[0],
+        Verdict.NOT_SURE_ENOUGH: accuracy > CLOSE_ACCURACY[1],
+        Verdict.MIXED: False,
+    }
+    if not shows_verdict.get(method.verdict, True):
         sure, right = (f"{100 * mean:.1f}{_PERCENT}" for mean in method.means)
         evidence += f"; on average {sure} sure and {right} right"
     return who + verdict + error + f"{evidence}."
@@ -113,7 +115,7 @@ def findings(comparison: Comparison) -> list[Markup]:
     leading = comparison.choice.judging[0]
     order = comparison.orders[leading]
     if len(order.names) > 1:
-        number = comparison.patients.max() + 1
+        number = comparison.num_patients
         tested = (
             f"{number} {'patient' if comparison.by_patient else 'case'}{'s' if number > 1 else ''}"
         )
@@ -133,7 +135,8 @@ def best_sentence(order: Order, metric: Metric, tested: str, all_others: str) ->
     ``tested``: how many cases or patients, such as ``8 cases``; ``all_others``: how to name the methods in the order.
     """
     behind = order.behind
-    best, *others = order.leaders
+    best = order.names[0]
+    others = [name for name in order.names[1:] if name not in behind]
     start = Markup("By {}, <b>{}</b> is ").format(metric.title, best)
     if order.best:
         worse = " and ".join(behind) if len(behind) < 3 else all_others

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,14 +15,12 @@ from nnunet_nacl import metrics
 from nnunet_nacl.files import check_output
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
-from nnunet_nacl.report import _first_screen, _layers, _reliability, _tables, plots
+from nnunet_nacl.report import _first_screen, _formats, _layers, _reliability, _tables, plots
 from nnunet_nacl.report._choice import voxels_text
-from nnunet_nacl.report._comparison import Comparable, Comparison, comparisons_of
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._slices import chosen_cases
-from nnunet_nacl.report.plots import Panel, draw_panels, to_svg
+from nnunet_nacl.report.panels import Panel, draw_panels, to_svg
 from nnunet_nacl.typing import ByName
-
-_GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,11 @@ class PageParts:
 
 def is_page(file: Path) -> bool:
     """Whether a file is a page that ``write_report`` wrote."""
-    return file.is_file() and _GENERATOR in file.read_bytes()
+    return file.is_file() and b'<meta name="generator" content="nnunet_nacl' in file.read_bytes()
 
 
 def write_report(
-    results: Comparable,
+    comparisons: Sequence[Comparison],
     file: str | Path,
     *,
     images: str | Path | None = None,
@@ -54,7 +52,7 @@ def write_report(
     """Write the page that compares methods.
 
     Args:
-        results: data set -> method -> result, as ``read_results`` gives them, or comparisons of ``compare_all``.
+        comparisons: of each data set, as ``compare_all`` returns them.
         file: the page.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
         parts: what another part of this package shows besides, such as ``nnunet_nacl.paper.report.page_parts()``.
@@ -63,7 +61,6 @@ def write_report(
     file = check_output(file, overwrite=overwrite)
     images = None if images is None else Path(images)
     parts = parts or PageParts()
-    comparisons = comparisons_of(results)
     sections = [
         Section(f"d{number}", comparison, file.parent, images)
         for number, comparison in enumerate(comparisons, start=1)
@@ -74,6 +71,7 @@ def write_report(
         "first_screen": _first_screen,
         "metrics": metrics,
         "tables": _tables,
+        "formats": _formats,
         "plots": plots,
         "layers": _layers,
         "limits": _reliability,
@@ -154,17 +152,20 @@ class Section:
 
     @cached_property
     def settings(self) -> dict[str, dict[str, str]]:
-        """Method -> its calibration, settings and versions, as JSON but for texts."""
+        """Method -> its calibration, settings and versions, as JSON but for texts; after the first, what differs."""
         settings = {}
+        shared: dict[str, str] = {}
         for name, result in self.comparison.results.items():
             values = {
                 "calibration": self.comparison.calibrated.get(name, "no record"),
                 **result.settings_json(),
                 "versions": result.counting.versions,
             }
-            texts = {key: "none" if value is None else value for key, value in values.items()}
-            settings[name] = {
-                key: text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-                for key, text in texts.items()
+            values = {key: "none" if value is None else value for key, value in values.items()}
+            texts = {
+                key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                for key, value in values.items()
             }
+            settings[name] = {key: text for key, text in texts.items() if text != shared.get(key)}
+            shared = shared or texts
         return settings

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import calibration_of, dataset_in, model_in, short_name
 from nnunet_nacl.paths import unresolved
 
@@ -32,13 +33,14 @@ def read_results(
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
     results = []
     for file in files:
-        if not file.is_file():
-            expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
-            raise FileNotFoundError(f"{file} does not exist; {expected}.")
-        results.append(read_result(file))
-        if stale := results[-1].stale_cases():
+        check_input(
+            file, "; expected a folder that nnunet_nacl evaluate has evaluated, or its summary."
+        )
+        result = read_result(file)
+        if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
             raise ValueError(f"{changed}. Evaluate again.")
+        results.append(result)
     given = _default_names(files, results) if names is None else names
     if len(given) != len(files):
         raise ValueError(

@@ -28,10 +28,11 @@ STATED = 0.9
 """The confidence whose accuracy the page states."""
 CLOSE = 0.01
 """A smaller ECE counts as none."""
-CLOSE_STATED = 0.05
-"""A smaller gap at the stated confidence counts as none."""
+CLOSE_ACCURACY = (0.85, 0.95)
+"""Accuracies at the stated confidence that count as this confidence."""
 NEARLY = 0.02
-"""A miscalibrated model is nearly right if neither ECE nor gap at the stated confidence is above."""
+"""A miscalibrated model is nearly right if its ECE is not above, and its accuracy where stated is in the next range."""
+NEARLY_ACCURACY = (0.88, 0.92)
 _ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side; the page says "half"
 FEWEST = 3
 """With fewer patients that have voxels, the interval by chance is too narrow."""
@@ -174,23 +175,26 @@ class Reliability:
            b. in both directions, if mean confidence and accuracy differ by much less than the ECE, or the other way
               round than where stated;
            c. otherwise in that of mean confidence minus accuracy.
-        3. They are off, too, if the interval of the accuracy lies on one side of all that is close to the stated one.
+        3. They are off, too, if the interval of the accuracy lies on one side of all that is close to it.
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
         if np.count_nonzero(self.tables.top.total.any(-1)) < FEWEST:
             return Verdict.UNDECIDED
-        accuracy, low, high = self.furthest_off.accuracy_where_stated
+        accuracy, low, high = (
+            self.furthest_off.accuracy_where_stated
+        )  # NaN is in no range and on no side
+        lowest, highest = CLOSE_ACCURACY
         error = self.pooled["ECE"]
         if error > max(self.by_chance[1], CLOSE):
-            over_confidence = self.pooled["over_confidence"]
-            above = accuracy - STATED  # NaN is neither far off nor on a side
-            if error <= NEARLY and not abs(above) > NEARLY:
+            is_far = accuracy < NEARLY_ACCURACY[0] or accuracy > NEARLY_ACCURACY[1]
+            if error <= NEARLY and not is_far:
                 return Verdict.NEARLY
-            is_opposite = abs(above) > CLOSE_STATED and above * over_confidence > 0
+            over_confidence = self.pooled["over_confidence"]
+            is_opposite = accuracy > highest if over_confidence > 0 else accuracy < lowest
             if is_opposite or abs(over_confidence) < _ONE_SIDED * error:
                 return Verdict.MIXED
             return Verdict.TOO_SURE if over_confidence > 0 else Verdict.NOT_SURE_ENOUGH
-        is_below = high < STATED - CLOSE_STATED
-        if is_below or low > STATED + CLOSE_STATED:
+        is_below = high < lowest
+        if is_below or low > highest:
             return Verdict.TOO_SURE if is_below else Verdict.NOT_SURE_ENOUGH
         return Verdict.RIGHT if self.by_chance[1] <= WIDE else Verdict.UNDECIDED

@@ -74,7 +74,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         case: its name.
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
-    states = comparison.file_states[case]
+    states = comparison.file_states(case)
     baseline = comparison.names[0]  # the others' ground truth, labels and reader are the same
     counting = comparison.results[baseline].counting
     reader = Reader(counting.reader)

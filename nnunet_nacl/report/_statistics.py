@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Order:
-    """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others.
+    """Methods, the best by a metric first; those ``behind`` are significantly worse than it.
 
     What is significant is corrected for choosing the best, who is ``best`` if significantly better than all others.
     ``can_tell``: whether there are cases enough for any difference to be significant, since no test of n patients has a
@@ -48,7 +48,6 @@ class Order:
     """
 
     names: list[str]
-    leaders: list[str]
     behind: list[str]
     best: str | None
     can_tell: bool
@@ -67,7 +66,7 @@ def differences(estimates: Mapping[str, Estimate], baseline: str = "") -> dict[s
     }
 
 
-def order(estimates: Mapping[str, Estimate], higher_is_better: bool) -> Order:
+def order(estimates: Mapping[str, Estimate], higher_is_better: bool, num_patients: int) -> Order:
     """Sort the methods that have a value, the best first; ties stay in the order given."""
     sign = -1 if higher_is_better else 1
     values = {name: sign * estimate.value for name, estimate in estimates.items()}
@@ -80,11 +79,9 @@ def order(estimates: Mapping[str, Estimate], higher_is_better: bool) -> Order:
         for name in names[1:]
         if gaps[name].is_significant(num_methods) and sign * gaps[name].value > 0
     ]
-    leaders = [name for name in names if name not in behind]
-    num_patients = max((np.unique(one.patients).size for one in estimates.values()), default=0)
     lowest_p = 2.0 ** (1 - num_patients) * (num_methods - 1)  # after Holm's correction
-    best = names[0] if len(leaders) == 1 and behind else None
-    return Order(names, leaders, behind, best, can_tell=lowest_p * num_methods / 2 < LEVEL)
+    best = names[0] if behind and behind == names[1:] else None
+    return Order(names, behind, best, can_tell=lowest_p * num_methods / 2 < LEVEL)
 
 
 def _tested(gap: Estimate) -> tuple[float, float]:

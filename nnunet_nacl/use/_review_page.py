@@ -99,7 +99,11 @@ def write_review_page(
         "cases": cases,
         "views": views,
         "reasons": {
-            case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
+            case: [
+                (row["structure"], f"{row['structure']}: {reason}")
+                for row in of_case
+                for reason in row["reasons"]
+            ]
             for case, of_case in cases.items()
         },
         "known": {*review.table.columns[review.table.notna().any()]},

@@ -20,7 +20,7 @@ from nnunet_nacl.metrics import (
     measure,
 )
 from nnunet_nacl.metrics._columns import named_columns
-from nnunet_nacl.report import compare_methods, write_report
+from nnunet_nacl.report import compare_all, compare_methods, write_report
 from tests.report.generated import NAMED, make_result, table_of
 
 
@@ -70,7 +70,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert len(rows) == 3 * (1 + 4)  # and of each class
     comparison = compare_methods({"sharp": result})
     assert table_of("scores", comparison, "near").values().loc["sharp", "pooled RMSCE"] == pytest.approx(error)
-    write_report({"": {"sharp": result}}, tmp_path / "page.html")
+    write_report(compare_all({"": {"sharp": result}}), tmp_path / "page.html")
     assert "<dt>RMSCE</dt><dd>As ECE, but large gaps count for more.</dd>" in (tmp_path / "page.html").read_text()
 
 

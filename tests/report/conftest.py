@@ -7,7 +7,7 @@ from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import Comparison, compare_methods, read_results, write_report
+from nnunet_nacl.report import Comparison, compare_all, compare_methods, read_results, write_report
 from tests.report.generated import make_result, write_predictions
 
 
@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def page_file(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of these runs."""
     file = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(read_results([*runs.values()]), file, parts=page_parts())
+    write_report(compare_all(read_results([*runs.values()])), file, parts=page_parts())
     return file
 
 

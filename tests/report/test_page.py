@@ -13,11 +13,11 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.report import page_parts
-from nnunet_nacl.report import Metric, compare_methods, read_results, write_report
+from nnunet_nacl.report import Metric, compare_all, compare_methods, read_results, write_report
+from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report._reliability import Verdict
 from nnunet_nacl.report._slices import chosen_cases
-from nnunet_nacl.report._tables import FORMATS
-from nnunet_nacl.report.plots import INK
+from nnunet_nacl.report.panels import INK
 from tests.report.generated import NAMED, make_blurred, make_result, placed_in, table_of
 
 QUICK = Settings()
@@ -88,7 +88,7 @@ def page_of(file: Path) -> Page:
 
 def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -> Page:
     file = tmp_path / "page.html"
-    write_report({"Dataset004_Demo": results}, file, parts=page_parts(), overwrite=True, **options)
+    write_report(compare_all({"Dataset004_Demo": results}), file, parts=page_parts(), overwrite=True, **options)
     return page_of(file)
 
 
@@ -134,7 +134,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
         == [*compare_methods(results).orders[Metric("NLL_per_foreground", "image")].names]
         != [*results]
     )
-    near = text.partition('id="d1-reliability"')[2].partition("<summary>Near the structures")[2]
+    near = text.partition('id="d1-reliability"')[2].partition("<details open><summary>Near the structures")[2]
     assert near.partition("<h4>")[0].count("<svg") == 1 + 3  # all methods, and each; where the menu leads
     for one in Verdict:  # each is explained
         assert one.value in text.partition("What the numbers mean")[2].lower()
@@ -146,7 +146,7 @@ def test_reviews_beside_the_predictions_are_linked(tmp_path: Path) -> None:
     (tmp_path / "my soft" / "review.html").touch()
     few = {"cases": NAMED[:2], "settings": QUICK}
     results = {"soft": placed_in(make_result(2.0, **few), tmp_path / "my soft"), "sharp": make_result(0.5, **few)}
-    write_report({"": results}, tmp_path / "page.html")
+    write_report([compare_methods(results)], tmp_path / "page.html")
     assert 'Reviews: <a href="my%20soft/review.html">soft</a>.' in (tmp_path / "page.html").read_text()
 
 
@@ -181,7 +181,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
         name: make_result(t, labels=labels, settings=QUICK) for name, t in ((NASTY, 0.4), ("_y", 1.0), ("$", 2.0))
     }
     file = tmp_path / "page.html"
-    write_report({NASTY: results}, file, parts=page_parts())
+    write_report([compare_methods(results, NASTY)], file, parts=page_parts())
     page = page_of(file)
     assert "<script>alert" not in file.read_text()
     assert page.text.count(NASTY) > 10
@@ -206,11 +206,11 @@ def test_the_names_of_colors(tmp_path: Path) -> None:
 def test_several_data_sets(tmp_path: Path) -> None:
     results = {name: make_result(t, settings=QUICK) for name, t in (("sharp", 0.4), ("soft", 1.8))}
     others = dict(reversed(results.items()))
-    write_report({"A": results, "B": others}, tmp_path / "page.html", parts=page_parts())
+    write_report(compare_all({"A": results, "B": others}), tmp_path / "page.html", parts=page_parts())
     page = page_of(tmp_path / "page.html")
     assert "Ranks over A, B." in page.text
     assert "radar" not in page.text  # of two methods it would be a line
     three = {**results, "right": make_result(1.0, settings=QUICK)}
-    write_report({"A": three, "B": three}, tmp_path / "page.html", parts=page_parts(), overwrite=True)
+    write_report(compare_all({"A": three, "B": three}), tmp_path / "page.html", parts=page_parts(), overwrite=True)
     text = page_of(tmp_path / "page.html").text.partition("Ranks over A, B.")[2]
     assert text.count("Dice and ECE as radar plots") == 1

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
-from nnunet_nacl.report.plots import INK, draw_panels, reliability_panels, to_svg, tradeoff_panels
+from nnunet_nacl.report.panels import INK, draw_panels, to_svg
+from nnunet_nacl.report.plots import reliability_panels, tradeoff_panels
 from tests.report.generated import make_blurred
 
 

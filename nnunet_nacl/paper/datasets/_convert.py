@@ -57,7 +57,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     source = Path(source)
     folder = planned_folder(dataset_id, layout["dataset_json"]["dataset_name"])
     cases = list(_find_cases(layout, source))
-    if not all((source / part).is_dir() for part in layout["needed"]) or all(
+    if not all((source / needed).is_dir() for needed in layout["needed"]) or all(
         case.is_test for case in cases
     ):
         raise FileNotFoundError(
@@ -110,17 +110,17 @@ def planned_folder(number: int, title: str) -> Path:
 
 def _find_cases(layout: ByName, source: Path) -> Iterator[_Case]:
     """Yield the cases in a folder; hidden files, which macOS leaves behind, do not count."""
-    for part in layout["cases"]:
-        is_test = part.get("is_test", False)
+    for kind in layout["cases"]:
+        is_test = kind.get("is_test", False)
         found = set()
-        for pattern in part["find"]:
+        for pattern in kind["find"]:
             folder, _, name = pattern.partition("/")
             for path in (source / folder).glob("[!.]*"):
                 if match := re.fullmatch(name, path.name):
                     found.add(match["id"])
         for number in sorted(found):
-            images = [_existing(source, paths, number) for paths in part["images"]]
-            mask = _existing(source, part["mask"], number) if "mask" in part else None
+            images = [_existing(source, paths, number) for paths in kind["images"]]
+            mask = _existing(source, kind["mask"], number) if "mask" in kind else None
             if is_test and mask is not None and not mask.exists():
                 mask = None
             yield _Case(layout["name"].format(id=number), images, mask, is_test)

@@ -52,9 +52,8 @@ def split(
         RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    wants_folds = [argument for argument in (val, folds) if argument is not None]
-    is_empty = test is None and not wants_folds
-    if (test is None) != (output_id is None) or len(wants_folds) > 1 or is_empty:
+    given = [argument is not None for argument in (test, val, folds)]
+    if (test is None) != (output_id is None) or not any(given) or all(given[1:]):
         raise ValueError(
             "Expected --test with a new id, or --val, or --folds, or the first with one of the others."
         )

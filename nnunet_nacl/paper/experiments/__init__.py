@@ -14,7 +14,6 @@ from nnunet_nacl.paper.experiments._run import (
     print_commands,
     run_command,
     run_experiments,
-    steps_left,
 )
 
 __all__ = [
@@ -29,5 +28,4 @@ __all__ = [
     "report_experiments",
     "run_command",
     "run_experiments",
-    "steps_left",
 ]

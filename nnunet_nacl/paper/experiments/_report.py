@@ -42,7 +42,7 @@ def report_experiments(experiments: Sequence[Experiment]) -> list[Path]:
             write_report(comparisons, page, parts=page_parts(study), overwrite=True)
             for data_set, results in of_data_sets.items():
                 print(f"\n{data_set}\n{format_table(results)}")
-                if missing := [one.name for one in study.methods if one.name not in results]:
+                if missing := study.missing(results):
                     print(f"Without results of their present models: {', '.join(missing)}.")
             print(f"\nOpen {page.resolve().as_uri()} in a browser")
             written.append(page)

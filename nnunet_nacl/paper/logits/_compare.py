@@ -11,7 +11,7 @@ from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.nnunet import short_name
 from nnunet_nacl.paper.logits._measures import max_logit_history, mean_logits
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
-from nnunet_nacl.report.plots import save_plot
+from nnunet_nacl.report.panels import save_plot
 
 
 def compare_logits(

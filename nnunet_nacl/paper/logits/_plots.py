@@ -9,7 +9,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nnunet_nacl.report.plots import draw_panels, legend_below, style_of
+from nnunet_nacl.report.panels import draw_panels, legend_below, style_of
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES
 
 _LEAST_SHARE = 1e-3

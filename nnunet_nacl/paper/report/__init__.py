@@ -1,6 +1,6 @@
 """The paper's additions to page, tables and plots: published values, ranks, radar plots, studies.
 
->>> from nnunet_nacl.paper.report import page_parts  # write_report(results, "page.html", parts=page_parts())
+>>> from nnunet_nacl.paper.report import page_parts  # write_report(comparisons, "page.html", parts=page_parts())
 """
 
 from nnunet_nacl.paper.report._parts import PLOTS, TABLES, page_parts

@@ -5,23 +5,24 @@ from dataclasses import replace
 from functools import partial
 
 from nnunet_nacl import report
-from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap, study_figure
+from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap
 from nnunet_nacl.paper.report._published import published_data_set, published_table, their_names
 from nnunet_nacl.paper.report._ranks import (
     MEAN_CASE_RANK,
     SUM_RANK,
-    rank_by_scores,
-    rank_methods,
+    rank_by_judging,
+    rank_by_paper,
     rankings,
 )
+from nnunet_nacl.paper.report._study_figures import study_figure
 from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.report import Comparison, PageParts, Table, of_each
 
 TABLES = report.TABLES | {
     "published": of_each(published_table),
-    "ranks": rank_by_scores,
-    SUM_RANK: lambda comparisons: [rank_methods(comparisons, SUM_RANK)],
-    MEAN_CASE_RANK: lambda comparisons: [rank_methods(comparisons, MEAN_CASE_RANK)],
+    "ranks": rank_by_judging,
+    SUM_RANK: lambda comparisons: [rank_by_paper(comparisons, SUM_RANK)],
+    MEAN_CASE_RANK: lambda comparisons: [rank_by_paper(comparisons, MEAN_CASE_RANK)],
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {
@@ -46,7 +47,7 @@ def page_parts(study: Study | None = None) -> PageParts:
         ]
 
     content = {
-        "study": study,
+        "study": study if study and study.figure else None,
         "study_figure": study_figure,
         "radar_panels": radar_panels,
         "rankings": rankings,

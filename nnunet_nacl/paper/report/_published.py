@@ -122,7 +122,7 @@ def published_table(comparison: Comparison, study: Study | None = None) -> Table
     if len(comparison.choice.segmentation) > 1:
         metrics.append(Metric("HD95_voxels"))
     metrics += [metric for metric in comparison.choice.paper if metric.voxels == voxels]
-    columns = metric_columns(comparison, metrics)
+    columns = metric_columns(comparison, metrics, comparison.names)
     means = published().query("structure == ''")
     # FLARE's DSC of NACL is 0.867 in one table, 0.868 in another
     values = means.pivot_table("value", "method", ["metric", "dataset"], aggfunc="first")

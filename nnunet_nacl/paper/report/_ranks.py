@@ -29,47 +29,52 @@ FIRST = "first in resamples (%)"
 """The last column of a ranking: a method's share of the resamples of the cases in which it is first."""
 
 
-def rank_by_scores(comparisons: Sequence[Comparison]) -> list[Table]:
+def rankings(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Rank by the metrics that judge calibration, then by the paper's."""
+    schemes = [SUM_RANK, MEAN_CASE_RANK]
+    if comparisons[0].chosen_voxels in LABEL_FREE:  # whose ECE no single case has
+        schemes = [SUM_RANK]
+    by_paper = [rank_by_paper(comparisons, scheme) for scheme in schemes]
+    return [*rank_by_judging(comparisons), *by_paper]
+
+
+def rank_by_judging(comparisons: Sequence[Comparison]) -> list[Table]:
     """Sum-rank by Dice and the metrics that judge calibration; none if data sets differ in these."""
     judging = comparisons[0].choice.judging
     if any(other.choice.judging != judging for other in comparisons):
         return []
-    return [_ranking_table(comparisons, [DICE, *judging], SUM_RANK)]
+    return [_ranking(comparisons, [DICE, *judging], SUM_RANK)]
 
 
-def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
-    """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
+def rank_by_paper(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
+    """Rank by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = comparisons[0].chosen_voxels or "foreground"
     metrics = [DICE, *(Metric(name, voxels) for name in PAPER_METRICS)]
     if all(len(comparison.choice.segmentation) > 1 for comparison in comparisons):
         metrics.insert(1, Metric("HD95"))
-    return _ranking_table(comparisons, metrics, scheme)
+    return _ranking(comparisons, metrics, scheme)
 
 
-def rankings(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Rank by the judging metrics, then by the paper's."""
-    schemes = [SUM_RANK, MEAN_CASE_RANK]
-    if comparisons[0].chosen_voxels in LABEL_FREE:  # whose ECE no single case has
-        schemes = [SUM_RANK]
-    by_paper = [rank_methods(comparisons, scheme) for scheme in schemes]
-    return [*rank_by_scores(comparisons), *by_paper]
-
-
-def _ranking_table(
-    comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme
-) -> Table:
+def _ranking(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:
     """Rank the methods by each metric and overall, the best first."""
     names = _ranked_methods(comparisons)
+    rank = _ranks_of_values if scheme == SUM_RANK else _mean_ranks_of_cases
     combine = np.sum if scheme == SUM_RANK else np.mean
-    by_dataset = [
-        np.stack([_ranks_by(metric, one, names, weights, scheme) for metric in metrics], axis=-1)
-        for one, weights in zip(comparisons, _resamples(comparisons), strict=True)
-    ]
+    by_dataset = []
+    for comparison, weights in zip(comparisons, _resamples(comparisons), strict=True):
+        of_metrics = [
+            rank(metric, [comparison.estimates[metric][name] for name in names], weights)
+            for metric in metrics
+        ]
+        by_dataset.append(np.stack(of_metrics, axis=-1))
     combined = combine(by_dataset, axis=0)  # (1 + resamples, methods, metrics)
     overall = combine(combined, axis=-1)
     first = np.full(len(names), np.nan)
-    if min(one.patients.max() for one in comparisons) + 1 >= _FEWEST:
-        first = _share_of_firsts(overall[1:])
+    if min(comparison.num_patients for comparison in comparisons) >= _FEWEST:
+        # Sums of the same ranks in another order may differ in their last bit
+        resampled = overall[1:].round(9)
+        is_first = resampled == resampled.min(-1, keepdims=True)
+        first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     digits = 2
     how = "ranks in each case, averaged"
     if scheme == SUM_RANK:
@@ -104,24 +109,6 @@ def _ranked_methods(comparisons: Sequence[Comparison]) -> list[str]:
     return [name for name in names if name not in unranked] or names
 
 
-def _ranks_by(
-    metric: Metric, comparison: Comparison, names: Sequence[str], weights: Floats, scheme: Scheme
-) -> Floats:
-    """Rank by a metric in each resample: (resamples, methods)."""
-    estimates = [comparison.estimates[metric][name] for name in names]
-    if scheme == MEAN_CASE_RANK:
-        return _means_of_ranks(metric, estimates, weights)
-    return _ranks(metric, np.column_stack([one.resampled(weights) for one in estimates]))
-
-
-def _share_of_firsts(overall: Floats) -> Floats:
-    """Return each method's share of the resamples in which it is first, from overall ranks (resamples, methods)."""
-    # Sums of the same ranks in another order may differ in their last bit
-    resampled = overall.round(9)
-    is_first = resampled == resampled.min(-1, keepdims=True)
-    return np.asarray((is_first / is_first.sum(-1, keepdims=True)).mean(0))
-
-
 def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:
     """Count how often each resample drew each case, for each comparison; the first row has every case once.
 
@@ -139,7 +126,12 @@ def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:
         yield np.vstack([np.ones(len(comparison.cases)), own])
 
 
-def _means_of_ranks(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
+def _ranks_of_values(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
+    """Rank the methods by their values in each resample: (resamples, methods)."""
+    return _rank_rows(metric, np.column_stack([one.resampled(weights) for one in estimates]))
+
+
+def _mean_ranks_of_cases(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
     """Rank the methods in each case, and average over the cases of each resample: (resamples, methods).
 
     Cases in which any method has no value are left out; without any other, all methods share their ranks.
@@ -150,15 +142,15 @@ def _means_of_ranks(metric: Metric, estimates: Sequence[Estimate], weights: Floa
         raise ValueError(f"voxels: mean-case-rank needs the {metric.name} of each case; {pooled}.")
     values = np.column_stack(by_case)
     known = np.isfinite(values).all(axis=1)
-    sums = weights[:, known] @ _ranks(metric, values[known])
+    sums = weights[:, known] @ _rank_rows(metric, values[known])
     means = ratio(sums, weights[:, known].sum(1, keepdims=True))
     return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 
 
-def _ranks(metric: Metric, values: Floats) -> Floats:
+def _rank_rows(metric: Metric, values: Floats) -> Floats:
     """Rank each row, from 1 for the best; equal values share their mean rank, NaN ones are last.
 
-    >>> _ranks(Metric("ECE"), np.array([[0.112, 0.097, 0.112]]))
+    >>> _rank_rows(Metric("ECE"), np.array([[0.112, 0.097, 0.112]]))
     array([[2.5, 1. , 2.5]])
     """
     ascending = not metric.definition.higher_is_better

@@ -104,6 +104,10 @@ class Study:
         """Return the methods of these names."""
         return [method for method in self.methods if method.name in names]
 
+    def missing(self, names: Collection[str]) -> list[str]:
+        """Return the names of the study's other methods."""
+        return [method.name for method in self.methods if method.name not in names]
+
 
 def study_file(study: str) -> Path:
     """Return the file of one of ``STUDIES``, or of a user's; raises an OSError if it cannot be read."""

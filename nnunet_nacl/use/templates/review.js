@@ -2,11 +2,12 @@ const byId = (id) => document.getElementById(id);
 const [search, structure, reasons, open] = ["search", "structure", "reasons", "open"].map(byId);
 const table = byId("cases");
 const body = table.tBodies[0];
-const [TRUST, RANK, WHY] = [1, 2, 4];
+const [TRUST, RANK] = [1, 2];
 const articles = new Map([...document.querySelectorAll("article")].map((one) => [one.dataset.case, one]));
 let chosen = null;
 
 const shown = () => [...body.rows].filter((row) => !row.hidden);
+const isAsked = (span) => !structure.value || span.dataset.structure === structure.value;
 
 function choose(row) {
   for (const one of [chosen, row]) {
@@ -27,9 +28,9 @@ function step(by) {
 function filter() {
   const text = search.value.trim().toLowerCase();
   for (const row of body.rows) {
-    const why = row.cells[WHY].textContent.trim();
-    const about = why.split("; ").filter((one) => !structure.value || one.startsWith(`${structure.value}: `)).join("; ");
-    row.hidden = !`${row.dataset.case}\n${about}`.toLowerCase().includes(text) || (reasons.checked && !about) || (open.checked && row.classList.contains("done"));
+    const why = [...row.querySelectorAll(".why span")].filter(isAsked);
+    const searched = [row.dataset.case, ...why.map((one) => one.textContent)].join("\n").toLowerCase();
+    row.hidden = !searched.includes(text) || (reasons.checked && !why.length) || (open.checked && row.classList.contains("done"));
   }
   const rows = shown();
   byId("count").textContent = `${rows.length} of ${body.rows.length} cases`;
@@ -40,8 +41,8 @@ function filter() {
 // Trust and rank are the structure's, or those of each case's lowest one.
 function rankBy() {
   for (const row of body.rows) {
-    const all = [...row.querySelectorAll("[data-structure]")];
-    const one = all.find((span) => !structure.value || span.dataset.structure === structure.value);
+    const all = [...row.querySelectorAll(".ranks span")];
+    const one = all.find(isAsked);
     all.forEach((span, number) => { span.hidden = structure.value ? span !== one : number > 2; });
     row.cells[TRUST].textContent = one.querySelector("b").textContent;
     row.cells[RANK].textContent = one.dataset.rank;

@@ -32,17 +32,6 @@ def test_a_batch_size(plans_file: Path) -> None:
     assert add_configuration(901, "2d_small", Options(output=Path())) == "2d_small"
 
 
-def test_nnunets_rescaling(plans_file: Path) -> None:
-    """Both: the batch size inherits from the normalization, whose data other batch sizes share."""
-    name = add_configuration(901, "2d_small", Options(output=Path(), batch_size=16, normalization="rescale_to_0_1"))
-    assert name == "2d_small_rescale_to_0_1_bs16"
-    settings = PlansManager(str(plans_file)).get_configuration(name)
-    assert settings.data_identifier == "nnUNetPlans_2d_small_rescale_to_0_1"
-    assert settings.normalization_schemes == ["RescaleTo01Normalization"]
-    assert settings.use_mask_for_norm == [False]
-    assert settings.batch_size == 16
-
-
 def test_preprocessed_anew_by_the_command_that_is_named(
     plans_file: Path, nnunet: NNUNet, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Experiment, Options, plan_experiment, plan_on_data_sets, steps_left
+from nnunet_nacl.paper.experiments import Experiment, Options, plan_experiment, plan_on_data_sets
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
+from nnunet_nacl.paper.experiments._run import steps_left
 from nnunet_nacl.paper.networks import add_network
 from nnunet_nacl.paper.studies import Method, Study, read_study
 
@@ -129,14 +130,11 @@ def test_folds_that_cannot_be_trained(plan: Plan) -> None:
         plan(study, [5], overlapping)
 
 
-def test_a_trainer_that_nnunet_does_not_find_is_refused(
-    data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
+def test_a_trainer_that_nnunet_does_not_find_is_refused(plan: Plan) -> None:
     study = Study("mine", "Mine", (Method("stock", "nnUNetTrainerDA5"), Method("typo", "nnUNetTrainerNACLL")))
     with pytest.raises(RuntimeError, match=r"Could not find requested nnunet trainer nnUNetTrainerNACLL_3epochs"):
-        plan_experiment(study, 901, "2d_small", Options(output=tmp_path, suffix="_3epochs"))
-    assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", Options(output=tmp_path, suffix="_3epochs")).jobs
+        plan(study, [0], SPLITS, suffix="_3epochs")
+    assert plan(study.chosen(["stock"]), [0], SPLITS, suffix="_3epochs").jobs
 
 
 def test_backbones_are_trained_in_configurations_of_their_own(data_set: PreprocessedDataSet, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands ``experiment`` and ``paper …``: what repeating the paper needs."""
+"""The commands to benchmark losses and repeat the paper: ``experiment`` and ``paper …``."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The commands ``link`` (nnU-Net finds our trainers), ``export`` (it runs what they trained) and ``demo``."""
+"""The commands to train with our losses: ``link`` (nnU-Net finds them), ``export`` (a stock one predicts), ``demo``."""
 
 from nnunet_nacl.commands._arguments import find_device
 from nnunet_nacl.commands._output import MAIN_PATH

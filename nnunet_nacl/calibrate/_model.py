@@ -200,10 +200,10 @@ def _predict_validation(fold: TrainedFold, trials: Trials, fit: Fit, kept: Path)
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
     doing = f"{fold.folder.name}: calibrated validation cases"
-    own = [name for name in fold.cases.names if name in trials.unseen]
+    own = [name for name in fold.cases.names if name in trials.fitted_without]
     for name in tqdm(own, desc=doing, unit="case"):
         image, _, properties = fold.cases.load(name)
-        layer = trials.unseen[name][fit.calibration.method].layer(*fold.reader.output_layer)
+        layer = trials.fitted_without[name][fit.calibration.method].layer(*fold.reader.output_layer)
         if (kept / name).is_file():
             features = torch.load(kept / name, mmap=True, weights_only=True)
         else:

@@ -60,7 +60,7 @@ class Fit:
         """Return the fit of a method, or of the best one; see ``Trials.best``."""
         best = trials.best(method)
         assert isinstance(best, Temperature | Head)  # others are only compared
-        fitted_to = replace(provenance, cases=sorted(trials.unseen))
+        fitted_to = replace(provenance, cases=sorted(trials.fitted_without))
         return cls(best, fitted_to, trials.scores, settings, list(skipped))
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
@@ -103,12 +103,12 @@ class Trials:
 
     Attributes:
         fitted: to all cases.
-        unseen: for each case, what was fitted without it.
+        fitted_without: by case, to cases among which it is not.
         scores: each method's, on held-out cases.
     """
 
     fitted: Calibrations
-    unseen: dict[str, Calibrations]
+    fitted_without: dict[str, Calibrations]
     scores: dict[str, Score]
 
     def best(self, wanted: str | None) -> Calibration:
@@ -143,13 +143,13 @@ def try_methods(
 
     parts = split_cases(sample.names, sample.by_patient)
     logits: dict[str, Floats] = {}
-    unseen: dict[str, Calibrations] = {}
+    fitted_without: dict[str, Calibrations] = {}
     progress = tqdm(parts, desc="judging on held-out cases", unit="part", leave=False)
     for part in progress:
         is_held_out = np.isin(sample.names, part)[sample.case]
         held_out = sample.take(is_held_out)
         of_others = fit_all(sample.take(~is_held_out))
-        unseen |= dict.fromkeys(part, of_others)
+        fitted_without |= dict.fromkeys(part, of_others)
         for method, calibration in of_others.items():
             of_method = logits.setdefault(method, np.empty_like(sample.logits))
             of_method[:, is_held_out] = calibrated_logits(calibration, held_out)
@@ -157,12 +157,12 @@ def try_methods(
     scores = {}
     for method, of_method in logits.items():
         score = judge(sample, of_method)
-        fits = [fitted[method], *(of_others[method] for of_others in unseen.values())]
+        fits = [fitted[method], *(of_others[method] for of_others in fitted_without.values())]
         remark = next((one.remark for one in fits if one.remark), "")
         if not remark and score.changed > CHANGED:
             remark = "changes too many labels"
         scores[method] = replace(score, remark=remark)
-    return Trials(fitted, unseen, scores)
+    return Trials(fitted, fitted_without, scores)
 
 
 def calibrated_logits(calibration: Calibration, sample: Sample) -> Floats:

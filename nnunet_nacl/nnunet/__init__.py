@@ -1,10 +1,11 @@
 """nnU-Net's files: their names, what they hold, and how they are read and written.
 
-``_names`` is about folders, models and trainers, ``_data_set`` about a data set's JSON files. Its cases lie in raw data
-(``_raw``), are split into folds (``_splits``), and are preprocessed for a network (``_preprocessed``), which
-``_checkpoint`` reads and ``_predictor`` runs. What nnU-Net predicted (``_predictions``, of a case ``_case_files``) is
-read by its own readers (``_reader``, ``_geometry``, ``_probabilities``), and has a model and a calibration
-(``_provenance``). ``hooks`` reaches into nnU-Net's classes.
+- A data set: the ``_names`` of its folders, its JSON files (``_data_set``), its cases as they lie in raw data
+  (``_raw``), are split into folds (``_splits``) and enter a network (``_preprocessed``).
+- A model: its trainer's class (``_trainers``), its ``_checkpoint``, nnU-Net's ``_predictor``; ``hooks`` reaches into
+  nnU-Net's classes.
+- Predictions: ``_predictions``, each case's ``_case_files``, their ``_provenance``, and how segmentations and images
+  (``_reader``, ``_geometry``) and ``_probabilities`` are read.
 """
 
 from nnunet_nacl.nnunet._case_files import CaseFiles
@@ -15,8 +16,6 @@ from nnunet_nacl.nnunet._names import (
     cases_in,
     dataset_in,
     dataset_number,
-    defines_trainer,
-    find_trainer,
     model_folder,
     model_in,
     names_in,
@@ -43,6 +42,7 @@ from nnunet_nacl.nnunet._provenance import (
 from nnunet_nacl.nnunet._raw import LabelledImages, RawCase, first_channel, training_cases
 from nnunet_nacl.nnunet._reader import NIFTI, LabelMap, Reader
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, cases_of_other_splits, check_split
+from nnunet_nacl.nnunet._trainers import defines_trainer, find_trainer
 
 __all__ = [
     "CALIBRATED_NAME",

@@ -12,13 +12,9 @@ from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import attributed_to, check_input, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
-from nnunet_nacl.nnunet._names import (
-    DEFAULT_TRAINER,
-    dataset_number,
-    find_trainer,
-    nnunet_folder,
-)
+from nnunet_nacl.nnunet._names import DEFAULT_TRAINER, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._reader import Reader
+from nnunet_nacl.nnunet._trainers import find_trainer
 from nnunet_nacl.typing import ByName
 
 NamedLabels = dict[str, int | list[int]]

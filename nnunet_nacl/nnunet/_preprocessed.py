@@ -56,9 +56,9 @@ class PreprocessedCases:
 
         plans = predictor.plans_manager
         configuration = predictor.configuration_manager
-        data_set = nnunet_folder("nnUNet_preprocessed") / plans.dataset_name
-        folder = data_set / configuration.data_identifier
-        names = sorted(fold_split(data_set, preprocessed_cases(folder), fold)["val"])
+        preprocessed = nnunet_folder("nnUNet_preprocessed") / plans.dataset_name
+        folder = preprocessed / configuration.data_identifier
+        names = sorted(fold_split(preprocessed, preprocessed_cases(folder), fold)["val"])
         first_stage = None
         if (stage := configuration.previous_stage_name) is not None:
             model = model_folder(
@@ -90,15 +90,15 @@ class PreprocessedCases:
 
         def load(name: str) -> tuple[Singles, Labels, ByName]:
             case = cases[name]
-            stored, place, properties = reader.read_images(case.images)
-            truth, of_truth = reader.read_labels(case.labels)
-            of_truth.check_same(place)
+            stored, geometry, properties = reader.read_images(case.images)
+            truth = reader.read_labels(case.labels)
+            truth.geometry.check_same(geometry)
             with attributed_to(case.labels):
                 image, label_map, properties = configuration.preprocessor_class(
                     verbose=False
                 ).run_case_npy(
                     stored,
-                    truth[None].astype(np.float32),  # as nnU-Net reads it
+                    truth.labels[None].astype(np.float32),  # as nnU-Net reads it
                     properties,
                     plans,
                     configuration,

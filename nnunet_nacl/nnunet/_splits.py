@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from nnunet_nacl.files import read_json
+from nnunet_nacl.files import attributed_to, read_json
 from nnunet_nacl.nnunet._names import cases_in
 from nnunet_nacl.typing import ByName
 
@@ -31,17 +31,14 @@ def check_split(file: Path, fold: int, split: Split) -> None:
         )
 
 
-def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split:
+def fold_split(preprocessed: Path, cases: Collection[str], fold: int | str) -> Split:
     """Return the cases that a fold is trained and validated with, by ``splits_final.json``; for ``all``, all."""
     if str(fold) == "all":
         return {"train": sorted(cases), "val": sorted(cases)}
-    file = data_set / SPLITS_NAME
+    file = preprocessed / SPLITS_NAME
     splits = read_json(file, list[Split])
-    if int(fold) >= len(splits):
-        raise ValueError(
-            f"{file} has no fold {fold}, whose cases nnU-Net drew at random: add them to it."
-        )
-    split = splits[int(fold)]
+    with attributed_to(file, problem=f" has no fold {fold}"):  # which nnU-Net draws at random
+        split = splits[int(fold)]
     check_split(file, int(fold), split)
     return split
 

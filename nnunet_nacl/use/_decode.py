@@ -111,8 +111,14 @@ def _rule(
         notes = review_fit.check(made, predictions.home)
         return "recall", [review_fit.recall_threshold(name, alpha) for name in names], notes
     if thresholds:
-        given = _given_thresholds(thresholds, names)
-        return "thresholds " + ", ".join(map("{} {:g}".format, names, given)), given, []
+        if unknown := set(thresholds) - set(names):
+            raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
+        for name, given in thresholds.items():
+            if not 0 < given <= 1:
+                raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {given:g}.")
+        of_structures = [thresholds.get(name, 0.5) for name in names]
+        listed = ", ".join(map("{} {:g}".format, names, of_structures))
+        return f"thresholds {listed}", of_structures, []
     try:
         import rankseg  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
@@ -121,16 +127,6 @@ def _rule(
         ) from error
     hint = "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
     return "dice", None, [] if made.calibration else [hint]
-
-
-def _given_thresholds(thresholds: Mapping[str, float], names: Sequence[str]) -> list[float]:
-    """Return the threshold of each structure, 0.5 if none is given; a ValueError for unknown names and values."""
-    if unknown := set(thresholds) - set(names):
-        raise ValueError(f"no structure {min(unknown)}; there are {', '.join(names)}.")
-    for name, given in thresholds.items():
-        if not 0 < given <= 1:
-            raise ValueError(f"{name}: expected a threshold above 0, at most 1; got {given:g}.")
-    return [thresholds.get(name, 0.5) for name in names]
 
 
 def _notes(cases: Sequence[DecodedCase], meaning: LabelMeaning, alpha: float | None) -> list[str]:

@@ -286,7 +286,7 @@ def test_patients_are_held_out_and_resampled_as_a_whole(features: np.ndarray) ->
     parts = split_cases(sample.names, by_patient=True)
     assert [{name[:8] for name in part} for part in parts] == [{part[0][:8]} for part in parts]
     trials = try_methods(sample, methods=[Temperature])
-    pairs = [(trials.unseen[one], trials.unseen[other]) for one, other in parts]
+    pairs = [(trials.fitted_without[one], trials.fitted_without[other]) for one, other in parts]
     assert all(one is other for one, other in pairs)
     is_held_out = np.isin(sample.names, parts[1])[sample.case]
     assert pairs[1][0]["temperature"] == Temperature.fit_sample(sample.take(~is_held_out))

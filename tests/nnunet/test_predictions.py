@@ -90,7 +90,7 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
         ValueError, match=r"splits_final.json: fold 1 trains on 2 of its validation cases, such as b, which look"
     ):
         validation_of(model, [0, 1])
-    with pytest.raises(ValueError, match=r"splits_final.json has no fold 2, whose cases nnU-Net drew at random: add"):
+    with pytest.raises(ValueError, match=r"splits_final.json has no fold 2: "):
         validation_of(model, [2])
     fill(model[0] / "fold_2" / "validation", "a")
     (model[1] / "splits_final.json").unlink()
@@ -139,15 +139,19 @@ def test_paths_through_links(model: tuple[Path, Path], tmp_path: Path, monkeypat
 
 
 def test_a_folder_made_of_predictions_keeps_the_names_of_their_model(model: tuple[Path, Path], tmp_path: Path) -> None:
-    """So that another trainer's fit is refused there."""
+    """So that a fit to others is refused there."""
     read = Predictions.of_folder(None, model[0] / "fold_0" / "validation")
     made = fill(tmp_path / "made", "a")
     read.provenance.write(made)
     assert Predictions.of_folder(None, made).provenance == read.provenance
-    other = replace(read.provenance, trainer="nnUNetTrainerOther", cases=["b"])
-    assert other.mismatch(read.provenance) == "the trainer nnUNetTrainerOther, not nnUNetTrainerNACL"
-    seen = replace(read.provenance, cases=["a", "b"]).mismatch(read.provenance)
-    assert str(seen).startswith("1 of its cases, such as a, which would look better than they are")
+    for changed, mismatch in (
+        ({"labels": {"background": 0, "b": 1}}, 'the labels {"background": 0, "b": 1}, not {"background": 0, "a": 1}'),
+        ({"trainer": "nnUNetTrainerOther"}, "the trainer nnUNetTrainerOther, not nnUNetTrainerNACL"),
+        ({"decoded": "dice"}, "predictions that are decoded (dice); these are predictions that are not decoded"),
+        ({"cases": ["a", "b"]}, "1 of its cases, such as a, which would look better than they are."),
+    ):
+        fitted_to = replace(read.provenance, **{"cases": ["b"], **changed})
+        assert str(fitted_to.mismatch(read.provenance)).startswith(mismatch)
 
 
 def test_training_cases_left_over_in_a_validation_folder(model: tuple[Path, Path]) -> None:

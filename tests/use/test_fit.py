@@ -234,14 +234,10 @@ def test_bad_cases_are_named_and_a_structure_that_is_hardly_segmented_has_no_dic
 
 
 def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path) -> None:
-    dataset_json = new[1] / "dataset.json"
-    content = json.loads(dataset_json.read_text())
-    dataset_json.write_text(json.dumps({**content, "labels": {"background": 0, "one": 2, "two": 1}}))
-    with pytest.raises(ValueError, match=r"fit\.json cannot be used for .*: it was fitted to the labels"):
-        review_folder(new[1], fit=fitted)
-    dataset_json.write_text(json.dumps(content))
     (new[1] / f"new_x{ENDING}").rename(new[1] / f"c{ENDING}")
-    with pytest.raises(ValueError, match=r"it was fitted to 1 of its cases, such as c, which would look better"):
+    with pytest.raises(
+        ValueError, match=r"fit\.json cannot be used for .*: it was fitted to 1 of its cases, such as c, which"
+    ):
         review_folder(new[1], fit=fitted)
 
 

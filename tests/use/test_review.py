@@ -189,7 +189,7 @@ def test_a_review_leaves_the_record_of_an_evaluation(
 def test_what_a_review_counted_is_no_evaluation(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     review_folder(folders[1])
     assert main(["table", str(folders[1])]) == 1
-    assert "expected a folder of predictions that nnunet_nacl evaluate has evaluated" in capsys.readouterr().err
+    assert "expected a folder that nnunet_nacl evaluate has evaluated" in capsys.readouterr().err
 
 
 def test_bad_cases_are_named_and_the_others_are_written(

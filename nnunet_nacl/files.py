@@ -1,4 +1,4 @@
-"""Write files, completely or not at all; read files, and name them in errors."""
+"""Read files, and name them in errors; write files, completely or not at all."""
 
 import csv
 import io
@@ -10,25 +10,12 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 Typed = TypeVar("Typed")
 _LISTED = 3  # problems of a file, in its error
 # Not of numbers
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
-
-
-def unresolved(path: str | Path) -> Path:
-    """Return the absolute path without ``..`` in it, where links keep their names, also those that the shell followed.
-
-    Where ``..`` follows a link to elsewhere, only the resolved path is that of the files.
-    """
-    here = Path(os.environ.get("PWD", ""))
-    if here.resolve() != Path.cwd():  # not the shell's, but that of a process which went elsewhere
-        here = Path.cwd()
-    plain = Path(os.path.normpath(here / path))
-    resolved = (here / path).resolve()
-    return plain if plain.resolve() == resolved else resolved
 
 
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
@@ -77,32 +64,6 @@ def link_or_copy(source: Path, target: Path) -> None:
             os.link(source.resolve(), partial)
         except OSError:
             shutil.copy2(source, partial)
-
-
-class FileState(NamedTuple):
-    """A file at a time: path, size in bytes, time of change in nanoseconds; both are −1 of a missing file.
-
-    A link's path is its own, since names tell cases, and it may come to lead elsewhere.
-    """
-
-    path: str
-    size: int
-    changed: int
-
-    @classmethod
-    def now(cls, file: Path) -> "FileState":
-        """Return the state of a file now."""
-        try:
-            status = file.stat()
-        except OSError:
-            return cls(str(file.absolute()), -1, -1)
-        return cls(str(file.absolute()), status.st_size, status.st_mtime_ns)
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether another file is there now; a missing one has not changed."""
-        state = FileState.now(Path(self.path))
-        return state.size >= 0 and state != self
 
 
 def reason_of(error: Exception) -> str:

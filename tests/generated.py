@@ -148,7 +148,13 @@ def write_folder(
     A case for each of ``names``, with seeds from ``first``; of ``structure_case`` if ``structure``.
     """
     draw = partial(structure_case, regions=regions) if structure else known_case
-    cases = {name: draw(temperature, seed) for seed, name in enumerate(names, first)}
+    return write_drawn(folder, {name: draw(temperature, seed) for seed, name in enumerate(names, first)}, regions)
+
+
+def write_drawn(
+    folder: Path, cases: Mapping[str, tuple[np.ndarray, np.ndarray]], regions: bool = False
+) -> tuple[Path, Path]:
+    """Ground truth and predictions of p and y."""
     predictions = write_predictions(folder / "predictions", {name: p for name, (p, _) in cases.items()}, regions)
     (folder / "labels").mkdir()
     for name, (_, y) in cases.items():
@@ -173,13 +179,10 @@ def write_overlapping(
     folder: Path, cases: Mapping[str, tuple[np.ndarray, np.ndarray]], labels: Mapping[str, object] = OVERLAPPING
 ) -> tuple[Path, Path]:
     """Ground truth and predictions of p and y of two regions, which write their labels 1 and 2."""
-    predictions = write_predictions(folder / "predictions", {name: p for name, (p, _) in cases.items()}, regions=True)
-    content = json.loads((predictions / "dataset.json").read_text())
-    (predictions / "dataset.json").write_text(json.dumps({**content, "labels": labels}))
-    (folder / "labels").mkdir()
-    for name, (_, y) in cases.items():
-        write_labels(y, folder / "labels" / f"{name}{ENDING}")
-    return folder / "labels", predictions
+    folders = write_drawn(folder, cases, regions=True)
+    description = folders[1] / "dataset.json"
+    description.write_text(json.dumps({**json.loads(description.read_text()), "labels": labels}))
+    return folders
 
 
 def write_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:

@@ -1,6 +1,5 @@
 import argparse
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -161,12 +160,6 @@ def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.
     for name in (*LOSSES, *TERMS):
         parts += [f" {name}", f"\n{name}: "]
     assert [part for part in parts if part not in printed] == []
-
-
-def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(signal.SIGINT))
-    assert cli.main(["link"]) == 130
-    assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
 
 
 def test_from_predictions_to_a_list_of_cases(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.files import FileState, check_output, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.files import check_output, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.paths import FileState
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -22,17 +23,6 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
             raise error
     assert file.read_text() == "first"
     assert list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.parametrize("mask", [0o077, 0o022, 0o002])
-def test_permissions_are_those_that_the_umask_gives(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
-    try:
-        with whole_file(tmp_path / "file") as partial:
-            partial.write_text("")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_an_output_that_is_a_link_stays_one(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 _BASE = {"files", "case_loop", "metrics", "nnunet"}
 IMPORTS = {
     "files": set(),
+    "paths": set(),
     "typing": set(),
     "losses": set(),
     "metrics": set(),
@@ -34,13 +35,13 @@ IMPORTS = {
     "pictures": set(),
     "patients": set(),
     "case_loop": {"files"},
-    "nnunet": {"files", "metrics", "linking"},
+    "nnunet": {"files", "paths", "metrics", "linking"},
     "new_folder": {"files", "case_loop", "nnunet"},
-    "evaluation": _BASE,
+    "evaluation": {*_BASE, "paths"},
     "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
-    "calibrate": {*_BASE, "patients", "evaluation", "new_folder"},
+    "calibrate": {*_BASE, "paths", "patients", "evaluation", "new_folder"},
     "use": {*_BASE, "patients", "evaluation", "new_folder", "pages", "pictures"},
-    "report": {"files", "patients", "metrics", "nnunet", "evaluation", "pages", "pictures"},
+    "report": {"files", "paths", "patients", "metrics", "nnunet", "evaluation", "pages", "pictures"},
     "paper": {*_BASE, "patients", "evaluation", "trainers", "report", "linking"},
     "export": {"files", "nnunet"},
     "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},
@@ -130,19 +131,13 @@ def test_no_circle_among_files() -> None:
 
 
 @pytest.mark.parametrize("part", ALL_PARTS)
-def test_no_package_imports_anothers_private_names(part: str) -> None:
+def test_no_package_imports_anothers_private_names_and_few_import_nnunet(part: str) -> None:
     for file in files_of(part):
         for name in imported(file):
             package, *path = name.split(".")
-            if package != "nnunet_nacl" or path[0] in {part, "__version__"}:
-                continue
-            assert not any(one.startswith("_") for one in path), f"{file}: {name}"
-
-
-@pytest.mark.parametrize("part", sorted({*ALL_PARTS} - {"nnunet", "trainers", "paper"}))
-def test_nnunet_is_imported_in_few_places(part: str) -> None:
-    for file in files_of(part):
-        assert not any(name.startswith("nnunetv2") for name in imported(file)), file
+            assert package != "nnunetv2" or part in {"nnunet", "trainers", "paper"}, file
+            if package == "nnunet_nacl" and path[0] not in {part, "__version__"}:
+                assert not any(one.startswith("_") for one in path), f"{file}: {name}"
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)

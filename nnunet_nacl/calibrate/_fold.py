@@ -14,7 +14,7 @@ from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.case_loop import Skipped, each_case
-from nnunet_nacl.files import FileState, whole_file
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import canonical_labels
 from nnunet_nacl.nnunet import (
     DataSet,
@@ -25,6 +25,7 @@ from nnunet_nacl.nnunet import (
     cases_to_predict,
     read_checkpoint,
 )
+from nnunet_nacl.paths import FileState
 from nnunet_nacl.typing import ByName, Floats
 
 _MARK = "nnunet_nacl_calibration"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl.commands._arguments import Chosen, num_processes
 from nnunet_nacl.commands._output import print_skipped
-from nnunet_nacl.files import unresolved
+from nnunet_nacl.paths import unresolved
 
 if TYPE_CHECKING:
     from nnunet_nacl.report import Comparison

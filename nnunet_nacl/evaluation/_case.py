@@ -20,7 +20,7 @@ from nnunet_nacl.typing import Floats
 
 
 class SavedCase:
-    """A case's segmentation, and its probabilities of ``shape`` (C, Z, Y, X) and ``dtype``, not read yet.
+    """A case's segmentation, and the ``channels`` (C, Z, Y, X) of its probabilities, not read yet.
 
     ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies. Raises an OSError
     if a file cannot be read, a ValueError if it is damaged, or does not fit the others or the data set.
@@ -31,8 +31,6 @@ class SavedCase:
         self.files = files
         self._data_set = data_set
         self.channels = NpzChannels(files.probabilities)
-        self.shape = self.channels.shape
-        self.dtype = self.channels.dtype
         saved, self.geometry = data_set.reader.read_labels(files.prediction)
         check_shape(self.channels, data_set.meaning, saved.shape, files.prediction.name)
         self.labels = canonical_labels(saved, data_set.meaning, None, str(files.prediction))
@@ -66,11 +64,14 @@ class SavedCase:
         postprocessing, or follow from the thresholds if it was decoded.
         """
         meaning = self._data_set.meaning
-        given = ImpliedLabels(self.labels.reshape(-1), meaning, self.dtype, self.files.thresholds)
-        for channel, part, block in checked_blocks(self.channels, meaning.activation):
-            given.add(channel, part, block)
+        channels = self.channels
+        implied = ImpliedLabels(
+            self.labels.reshape(-1), meaning, channels.dtype, self.files.thresholds
+        )
+        for channel, part, block in checked_blocks(channels, meaning.activation):
+            implied.add(channel, part, block)
             yield channel, part, block
-        given.check(self.channels.name)
+        implied.check(channels.name)
 
     def whole_channels(self) -> Iterator[tuple[int, Floats]]:
         """Yield number and probabilities (n,), float32 at least, of each channel; errors as for ``blocks``."""
@@ -79,8 +80,8 @@ class SavedCase:
 
     def probabilities(self) -> Floats:
         """Return all probabilities (C, Z, Y, X); errors as for ``blocks``."""
-        probabilities = np.empty(self.shape, self.dtype)
-        flat = probabilities.reshape(self.shape[0], -1)
+        probabilities = np.empty(self.channels.shape, self.channels.dtype)
+        flat = probabilities.reshape(len(probabilities), -1)
         for channel, part, block in self.blocks():
             flat[channel, part] = block
         return probabilities

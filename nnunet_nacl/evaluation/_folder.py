@@ -12,6 +12,7 @@ from nnunet_nacl.evaluation._record import (
     CountedCase,
     Counting,
     Record,
+    check_record_files,
     read_record,
     record_file,
     write_record,
@@ -60,17 +61,14 @@ def evaluate(
     """
     default = default_summary(predictions.pred_folders)
     summary = Path(output) if output else default
-    if summary.suffix != ".json":
-        raise ValueError(
-            f"{summary}: expected a name that ends with .json, beside which other files are written."
-        )
     is_default = summary.absolute() == default.absolute()
     is_updated = is_default or is_summary_of(summary, predictions)
+    beside = None if is_default else summary
     for file in (summary, cases_file(summary)):
         check_output(file, overwrite=overwrite or is_updated)
+    check_record_files(predictions.cases, beside)
     if not is_updated:  # or else, if this run is stopped, it describes records of other predictions
         summary.unlink(missing_ok=True)
-    beside = None if is_default else summary
     counter = _CaseCounter(
         data_set=predictions.data_set,
         counting=Counting.describe(predictions.data_set, settings),
@@ -96,6 +94,7 @@ def count_for_review(
     Returns:
         Sums, doubt and truth of the cases, without tables and metrics.
     """
+    check_record_files(predictions.cases, output)
     counter = _CaseCounter(
         data_set=predictions.data_set,
         counting=Counting.describe(predictions.data_set, USUAL_SETTINGS),

@@ -2,7 +2,8 @@
 
 import json
 import platform
-from collections.abc import Collection
+import zipfile
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import TypeAdapter
 
-from nnunet_nacl.files import FileState, check_input, whole_file
+from nnunet_nacl.files import check_input, whole_file
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings
 from nnunet_nacl.nnunet import CaseFiles, DataSet
+from nnunet_nacl.paths import FileState
 from nnunet_nacl.typing import ByName
 
 COUNTING = 11
@@ -98,12 +100,22 @@ _COUNTING = TypeAdapter(Counting)
 def record_file(prediction: Path, name: str, beside: Path | None = None) -> Path:
     """Return the file of a case's record: ``calibration/CASE.npz`` beside its prediction.
 
-    Or in a folder beside another file: ``x.cases/`` for ``x.json``.
+    Or in a folder beside another file: ``x.json.cases/`` for ``x.json``.
     """
     home = prediction.with_name("calibration")
     if beside is not None:
-        home = beside.with_name(f"{beside.stem}.cases")
+        home = beside.with_name(f"{beside.name}.cases")
     return home / f"{name}.npz"
+
+
+def check_record_files(cases: Iterable[CaseFiles], beside: Path | None) -> None:
+    """Raise a FileExistsError if a record would replace probabilities, say of a folder called ``x.json.cases``."""
+    for case in cases:
+        file = record_file(case.prediction, case.name, beside)
+        if zipfile.is_zipfile(file) and "probabilities.npy" in zipfile.ZipFile(file).namelist():
+            raise FileExistsError(
+                f"{file} holds probabilities, which no record may replace: choose another output."
+            )
 
 
 def write_record(file: Path, record: Record) -> None:

@@ -153,7 +153,7 @@ class FolderResult:
         """Return a metric's value over the cases and its interval; NaN where it is unknown.
 
         Scores per foreground voxel, and over near and image ECE, CECE and confidence − accuracy, are of all cases'
-        voxels together (``MetricDefinition.is_pooled``). Every other metric is a mean over cases, and that of a
+        voxels together (``MetricDefinition.pooled_over``). Every other metric is a mean over cases, and that of a
         segmentation a mean over structures of such means.
 
         Args:
@@ -165,18 +165,17 @@ class FolderResult:
         Raises:
             ValueError: no such metric or label, or a voxel set that the metric does not have.
         """
-        of_structures = self.counts.segmentation_metrics.get(metric)
-        if of_structures is not None and not voxels and label == "":
-            return Estimate.of_means(of_structures, patients)
-        of_cases = self.values(metric, voxels, label)
+        of_cases = self.values(metric, voxels, label)[:, np.newaxis]
         definition = METRICS[metric]
         if label != "":
             definition = definition.of_channel(self.meaning.channel_labels.index(str(label)))
-        is_known = definition.over_cases != "sums" or self.has_scores(voxels)
+        elif metric in self.counts.segmentation_metrics:
+            of_cases = self.counts.segmentation_metrics[metric]
+        is_known = definition.case_score is None or self.has_scores(voxels)
         tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
-        if tables is not None and definition.is_pooled(voxels) and is_known:
+        if tables is not None and voxels in definition.pooled_over and is_known:
             return Estimate.of_tables(definition, tables, patients)
-        return Estimate.of_means(of_cases[:, None], patients)
+        return Estimate.of_means(of_cases, patients)
 
     def pooled(self, voxels: Voxels) -> ByName:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
@@ -210,10 +209,7 @@ class FolderResult:
         return found
 
     def has_scores(self, voxels: str = "image") -> bool:
-        """Whether there are NLL and Brier per foreground voxel over a voxel set: over the image alone.
-
-        Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
-        """
+        """Whether NLL and Brier per foreground voxel are listed: over the image, if its tables are always complete."""
         return voxels == "image" and self.settings.protocol == "standard"
 
     @cached_property
@@ -322,7 +318,7 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
             continue
         columns[title] = values
         formats[title] = f"{{:{'+' if metric.signed else ''}.{metric.digits}f}}".format
-        if metric.is_pooled(voxels):
+        if voxels in metric.pooled_over:
             pooled.append(title)
     shown = pandas.DataFrame(columns, list(results)).rename_axis(columns="method")
     table = shown.to_string(formatters=formats, na_rep="–")

@@ -30,12 +30,10 @@ def default_summary(pred_folders: Sequence[Path]) -> Path:
 
 
 def cases_file(summary: Path) -> Path:
-    """Return the CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for ``x.json``.
-
-    So no two summaries share what lies beside them.
-    """
-    prefix = summary.stem.removesuffix("_summary")
-    return summary.with_name(f"{prefix}{'.' if prefix == summary.stem else '_'}cases.csv")
+    """Return the CSV of a summary: ``x_cases.csv`` for ``x_summary.json``, ``x.cases.csv`` for any other ``x.json``."""
+    if summary.stem.endswith("_summary"):
+        return summary.with_name(f"{summary.stem.removesuffix('summary')}cases.csv")
+    return summary.with_suffix(".cases.csv")
 
 
 def is_summary_of(file: Path, predictions: Predictions) -> bool:
@@ -108,7 +106,7 @@ def summary_of(result: FolderResult) -> ByName:
                 CALIBRATION_METRICS[name], result.counts.calibration[voxels]
             ).interval
             for name in result.pooled(voxels)
-            if CALIBRATION_METRICS[name].over_cases != "mean"
+            if CALIBRATION_METRICS[name].pooled_over
         }
         with_voxels[voxels] = int((~np.isnan(result.values("ECE", voxels))).sum())
     return {

@@ -1,21 +1,21 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out.
 
-A case's probabilities are read once (``_channels``, ``_one_pass``), summed by cell and bin (``_cells``, ``_loops``) and
-put into the record (``_counts``), whose tables of each voxel set (``_tables``, ``_bins``) give the metrics of the
-registry (``_registry``), over cases with their intervals (``_estimate``).
+A case's probabilities are read once (``_channels``, ``_one_pass``) and summed by cell and bin (``_cells``). From these
+sums follows its record (``_from_cells``, ``_counts``). Its tables of each voxel set (``_tables``, ``_bins``) give the
+metrics of the registry (``_registry``), over cases with their intervals (``_estimate``).
 """
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._bins import (
     BinCounts,
-    ScoreParts,
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
     ratio,
-    split_scores,
 )
-from nnunet_nacl.metrics._case import evaluate_arrays, evaluate_case
+from nnunet_nacl.metrics._case import evaluate_case
+from nnunet_nacl.metrics._cells import RECALL_THRESHOLDS
 from nnunet_nacl.metrics._channels import (
     BLOCK,
     Blocks,
@@ -34,21 +34,19 @@ from nnunet_nacl.metrics._estimate import (
     error_by_chance,
 )
 from nnunet_nacl.metrics._labels import (
-    Activation,
     LabelMeaning,
     Structure,
     canonical_labels,
     region_of,
     to_numpy,
+    whole_numbers,
 )
-from nnunet_nacl.metrics._loops import RECALL_THRESHOLDS
 from nnunet_nacl.metrics._near import near_core
-from nnunet_nacl.metrics._one_pass import CaseArrays
+from nnunet_nacl.metrics._one_pass import CaseArrays, evaluate_arrays
 from nnunet_nacl.metrics._overlap import (
     confusion_matrix,
     dice,
     mean_pairwise_dice,
-    surface_metrics,
 )
 from nnunet_nacl.metrics._registry import (
     CALIBRATION_METRICS,
@@ -68,7 +66,8 @@ from nnunet_nacl.metrics._settings import (
     Settings,
     Voxels,
 )
-from nnunet_nacl.metrics._tables import CalibrationTables
+from nnunet_nacl.metrics._surfaces import surface_metrics
+from nnunet_nacl.metrics._tables import CalibrationTables, ScoreParts, split_scores
 
 __all__ = [
     "BLOCK",
@@ -127,4 +126,5 @@ __all__ = [
     "split_scores",
     "surface_metrics",
     "to_numpy",
+    "whole_numbers",
 ]

@@ -1,16 +1,12 @@
-"""Bins of confidence, and what follows from their counts and sums: calibration errors, the parts of scores."""
+"""Bins of confidence, and the calibration errors that follow from their counts and sums."""
 
-import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import rel_entr
 
 from nnunet_nacl.metrics._columns import each_column
-from nnunet_nacl.metrics._labels import Activation
-from nnunet_nacl.metrics._settings import NLL_CLIP
 from nnunet_nacl.typing import Floats, Mask
 
 
@@ -156,56 +152,3 @@ def average_calibration_error(bins: BinCounts) -> Floats:
 def _bin_gaps(bins: BinCounts) -> Floats:
     # Empty bins have none
     return np.nan_to_num(ratio(np.abs(bins.hits - bins.confidence), bins.count))
-
-
-class ScoreParts(NamedTuple):
-    """Two parts of a score: low calibration and high discrimination are good."""
-
-    calibration: float
-    discrimination: float
-
-
-def split_scores(tables: BinCounts, activation: Activation) -> dict[str, ScoreParts]:
-    """Split ``NLL`` and ``Brier`` of bins into calibration and discrimination.
-
-    With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
-    and the share ``a_k`` of all voxels,
-
-        score = calibration - discrimination + uncertainty
-        calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
-        discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
-
-    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. The NLL of a region is that of both
-    sides, inside and outside, and scores are means over the regions whose set is not empty. NaN without any voxel, and
-    where the authors' protocol leaves voxels out of the bins. Tables are class-wise, (K, M).
-
-    References:
-        Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
-    """
-    if tables.unbinned.any():
-        unknown = ScoreParts(math.nan, math.nan)
-        return {"NLL": unknown, "Brier": unknown}
-    is_filled = tables.count.any(-1)
-    share = tables.count / np.maximum(tables.count.sum(-1, keepdims=True), 1)
-    hit = np.nan_to_num(ratio(tables.hits, tables.count))
-    sure = np.nan_to_num(ratio(tables.confidence, tables.count))
-    base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
-
-    def divergence(p: Floats, other: Floats) -> Floats:
-        relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
-        return relative - p + other
-
-    def mean_over_voxels(distances: Floats) -> float:
-        by_channel = np.where(is_filled, (share * distances).sum(-1), np.nan)
-        of_known = mean_of_known(by_channel)
-        return float(of_known * is_filled.sum() if activation.exclusive else of_known)
-
-    nll = []
-    brier = []
-    for other in (sure, base):
-        distances = divergence(hit, other)
-        if not activation.exclusive:
-            distances += divergence(1 - hit, 1 - other)
-        nll.append(mean_over_voxels(distances))
-        brier.append(mean_over_voxels((hit - other) ** 2))
-    return {"NLL": ScoreParts(*nll), "Brier": ScoreParts(*brier)}

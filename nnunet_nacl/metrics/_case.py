@@ -1,12 +1,9 @@
-"""One case: calibration tables over its voxel sets, and segmentation metrics."""
+"""One case, or a batch, given as arrays or tensors."""
 
 import math
-import operator
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
-from scipy.ndimage import find_objects
 
 from nnunet_nacl.metrics._channels import Channels, check_shape
 from nnunet_nacl.metrics._counts import Counts
@@ -20,10 +17,9 @@ from nnunet_nacl.metrics._labels import (
     whole_numbers,
 )
 from nnunet_nacl.metrics._near import check_spacing
-from nnunet_nacl.metrics._one_pass import CaseArrays, count_classes, count_regions
-from nnunet_nacl.metrics._overlap import surface_metrics
+from nnunet_nacl.metrics._one_pass import CaseArrays, evaluate_arrays
 from nnunet_nacl.metrics._settings import Settings
-from nnunet_nacl.typing import Array, Floats, Labels
+from nnunet_nacl.typing import Array
 
 
 def evaluate_case(
@@ -76,9 +72,9 @@ def evaluate_case(
         )
     p = to_numpy(probabilities)
     truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
-    predicted = prediction
-    if predicted is not None:
-        predicted = whole_numbers(to_numpy(predicted), "the prediction")
+    predicted = None
+    if prediction is not None:
+        predicted = whole_numbers(to_numpy(prediction), "the prediction")
     spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
     if channel_axis not in {0, 1} or truth.shape != spatial:
         raise ValueError(
@@ -99,7 +95,7 @@ def evaluate_case(
                 p, truth, [None] * len(p) if predicted is None else predicted, strict=True
             )
         )
-    ignored = None if ignore_label is None else operator.index(ignore_label)
+    ignored = None if ignore_label is None else int(ignore_label)
     if regions is None:
         meaning = LabelMeaning(tuple(range(len(p))))
     else:
@@ -144,83 +140,3 @@ def _meaning_of_regions(regions: Sequence[Region], highest: int) -> LabelMeaning
         written.append(next((label for label in region if label not in later), region[-1]))
     known = range(max(highest, *map(max, regions)) + 1)
     return LabelMeaning(tuple(known), tuple(regions), tuple(written))
-
-
-def evaluate_arrays(case: CaseArrays) -> Counts:
-    """Return the record of one case, whose labels are canonical; errors as for ``count_classes``."""
-    if case.meaning.activation.exclusive:
-        sums, by_argmax = count_classes(case)
-    else:
-        sums = by_argmax = count_regions(case)
-    counts = sums.counts(by_argmax, case.voxel_ml, has_truth=case.truth is not None)
-    truth = counts.truth
-    if case.truth is None or truth is None:
-        return counts
-    is_known = truth.ignored[:, np.newaxis] < 1
-    is_there = truth.voxels > 0
-    is_predicted = truth.sums.segmented > 0
-    metrics = {
-        "Dice": truth.dice,
-        "Missed": np.where(is_there, ~is_predicted, np.nan),
-        "Spurious": np.where(is_known & ~is_there, is_predicted, np.nan),
-    }
-    if case.settings.surface:
-        metrics |= _surface_metrics(case, case.truth)
-    return replace(counts, segmentation_metrics=metrics)
-
-
-def _surface_metrics(case: CaseArrays, truth: Labels) -> dict[str, Floats]:
-    """Measure HD95 and ASSD, in mm and in voxels, and NSD of each structure: (1, structures).
-
-    HD95 and ASSD of a missed or spurious structure count as the image's diagonal, its NSD as 0. NaN if a structure is
-    in neither ground truth nor prediction, or its surface is hidden by ignored voxels.
-    """
-    spacing = case.spacing
-    tolerance = case.settings.tolerance_mm
-    # From the center of one corner's voxel to the opposite one's
-    steps = np.array(truth.shape) - 1
-    diagonal = float(np.linalg.norm(steps * spacing))
-    in_voxels = float(np.linalg.norm(steps))
-    apart = {
-        "HD95": diagonal,
-        "HD95_voxels": in_voxels,
-        "ASSD": diagonal,
-        "ASSD_voxels": in_voxels,
-        "NSD": 0.0,
-    }
-    # Each label's box, which holds all that matters; label 0 would have none
-    objects = [
-        find_objects(labels + 1, case.meaning.ignored) for labels in (truth, case.segmentation)
-    ]
-    found = []
-    for number, structure in enumerate(case.meaning.structures):
-        sides = zip(
-            *(boxes[label] for boxes in objects for label in region_of(structure) if boxes[label]),
-            strict=True,
-        )
-        box = tuple(
-            slice(max(0, min(side.start for side in axis) - 1), max(side.stop for side in axis) + 1)
-            for axis in sides
-        )
-        known = truth[box] != case.meaning.ignored
-        inside = case.meaning.mask(truth[box], number)
-        predicted = case.meaning.mask(case.segmentation[box], number) & known
-        if inside.any() != predicted.any():
-            found.append(apart)
-            continue
-        hd95, assd, nsd = surface_metrics(inside, predicted, spacing, tolerance, known)
-        hd95_voxels = hd95 / spacing[0]
-        assd_voxels = assd / spacing[0]
-        if len(set(spacing)) > 1:
-            hd95_voxels, assd_voxels, _ = surface_metrics(
-                inside, predicted, [1] * known.ndim, tolerance, known
-            )
-        values = {
-            "HD95": hd95,
-            "HD95_voxels": hd95_voxels,
-            "ASSD": assd,
-            "ASSD_voxels": assd_voxels,
-            "NSD": nsd,
-        }
-        found.append(values)
-    return {name: np.array([[values[name] for values in found]]) for name in apart}

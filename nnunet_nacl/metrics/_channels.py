@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl.metrics._labels import Activation, LabelMeaning
+from nnunet_nacl.metrics._activation import Activation
+from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.typing import Floats
 
 BLOCK = 1 << 16  # voxels, which fit into the processor's cache

@@ -130,10 +130,6 @@ class Counts:
             lines.append(f"{voxels}: {', '.join(f'{name} {value:.3f}' for name, value in values)}")
         return "\n".join(lines)
 
-    @property
-    def num_cases(self) -> int:
-        return len(self.voxel_ml)
-
     def __getitem__(self, voxels: Voxels) -> CalibrationTables:
         """The tables of a voxel set over all cases; a KeyError if it was not counted."""
         return self.calibration[voxels].sum()
@@ -151,7 +147,7 @@ class Counts:
         """Return a row for each case, whose fields are its columns, such as ``calibration.near.top.count``."""
         columns = named_columns(self)
         kinds = [(name, column.dtype, column.shape[1:]) for name, column in columns.items()]
-        rows = np.empty(self.num_cases, kinds)
+        rows = np.empty(len(self.voxel_ml), kinds)
         for name, column in columns.items():
             rows[name] = column
         return rows

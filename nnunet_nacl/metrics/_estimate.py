@@ -33,9 +33,7 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
     and method, so that differences between methods are paired. Weighted sums over cases are sums over the drawn cases.
     """
     drawn = np.random.default_rng(seed).integers(0, num_cases, (resamples, num_cases))
-    offsets = num_cases * np.arange(resamples)[:, None]
-    counts = np.bincount((drawn + offsets).ravel(), minlength=resamples * num_cases)
-    weights = counts.reshape(resamples, num_cases).astype(np.float64)
+    weights = np.array([np.bincount(row, minlength=num_cases) for row in drawn], np.float64)
     weights.setflags(write=False)
     return weights
 

@@ -1,55 +1,16 @@
-"""The meaning of labels and channels: classes, which exclude each other, or regions, which overlap."""
+"""The meaning of labels and channels, and label maps in the labels that the meaning knows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._loops import translate
-from nnunet_nacl.typing import Array, Floats, Labels, Mask
-
-
-class Activation(str, Enum):
-    """nnU-Net predicts classes with a softmax, the background first, and regions with a sigmoid each."""
-
-    SOFTMAX = "softmax"
-    SIGMOID = "sigmoid"
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether a voxel belongs to one channel alone: classes exclude each other, regions may overlap."""
-        return self is Activation.SOFTMAX
-
-    @property
-    def first_structure(self) -> int:
-        """The channel of the first structure: for classes it follows the background."""
-        return 1 if self.exclusive else 0
-
-    def foreground(self, p: Floats) -> Floats:
-        """Return the probability of the foreground in float64: 1 − p_0 of classes, p_r of a region."""
-        exact = p.astype(np.float64)
-        return 1 - exact if self.exclusive else exact
-
-    def probabilities(self, logits: Any) -> Any:
-        """Return the probabilities of logits (C, ...), an array or a tensor."""
-        if not isinstance(logits, np.ndarray):
-            return logits.softmax(0) if self.exclusive else logits.sigmoid()
-        return softmax(logits, axis=0) if self.exclusive else expit(logits)
-
-    def lowest_confidence(self, channels: Iterable[Floats]) -> Floats:
-        """Compute max_k p_k (...) from the channels (...); for regions, the smallest max(p, 1 − p).
-
-        Channels that are read one after the other need not be held together.
-        """
-        if self.exclusive:
-            return reduce(np.maximum, channels)
-        return reduce(np.minimum, (np.maximum(p, 1 - p) for p in channels))
-
+from nnunet_nacl.typing import Array, Labels, Mask
 
 Region = tuple[int, ...]
 Structure = int | Region
@@ -181,15 +142,15 @@ def region_of(value: int | Sequence[int]) -> Region:
     return tuple(np.atleast_1d(value).tolist())
 
 
-def whole_numbers(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return labels of an integer dtype, from a floating one or a mask; a ValueError unless they are whole numbers."""
-    if labels.dtype.kind == "f":
-        whole = np.isfinite(labels) & (labels == np.rint(labels))
-        if not whole.all():
-            raise ValueError(
-                f"{name}: expected labels, which are whole numbers; got {labels[~whole][0]}."
-            )
-    return labels.astype(np.int64) if labels.dtype.kind in "bf" else labels
+def whole_numbers(labels: NDArray[Any], name: str) -> Labels:
+    """Return labels of any dtype as int32; a ValueError unless they are whole numbers."""
+    with np.errstate(invalid="ignore"):
+        whole = labels.astype(np.int32)
+    if (is_other := whole != labels).any():
+        raise ValueError(
+            f"{name}: expected labels, which are whole numbers; got {labels[is_other][0]}."
+        )
+    return whole
 
 
 def canonical_labels(
@@ -206,9 +167,7 @@ def canonical_labels(
     table = np.full(max(known) - lowest + 1, -1)
     table[np.array(list(known)) - lowest] = list(known.values())
     canonical = np.empty(labels.shape, np.min_scalar_type(meaning.ignored))
-    shifted = labels
-    if lowest < 0 or not labels.dtype.isnative:
-        shifted = labels.astype(np.int64) - lowest
+    shifted = labels.astype(np.int64) - lowest if lowest < 0 else labels
     if not translate(shifted.reshape(-1), table, canonical.reshape(-1)):
         unknown = np.setdiff1d(labels, list(known))[:10]
         raise ValueError(

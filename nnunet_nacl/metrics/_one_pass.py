@@ -1,9 +1,4 @@
-"""The one pass over a case's probabilities that counts.
-
-In each channel, a voxel belongs to exactly one cell: the byte of its memberships. Sums are taken for each channel, cell
-and bin. A voxel set is some of the cells, and its tables, its tables under perfect calibration and its scores are sums
-over them. So are the sums of a structure over all voxels, and over those that are not ignored. Without ground truth,
-all voxels are ignored.
+"""The one pass over a case's probabilities that adds each voxel to its cell, and the record that follows.
 
 Held in the size of the image are, of classes: ground truth, segmentation, argmax, whether they agree, and cells (a byte
 each), the probability of the background, the largest one and the sum over the classes (four bytes each): 17 bytes a
@@ -12,26 +7,28 @@ voxel, however many classes there are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain, islice
 
 import numpy as np
 
-from nnunet_nacl.metrics._cells import CellSums
-from nnunet_nacl.metrics._channels import Block, Channels, checked_blocks
-from nnunet_nacl.metrics._decision import ImpliedLabels
-from nnunet_nacl.metrics._labels import LabelMeaning
-from nnunet_nacl.metrics._loops import (
+from nnunet_nacl.metrics._cells import (
     FOREGROUND,
     HIT,
     IMAGE,
     NEAR,
     PREDICTED,
     SEGMENTED,
-    Bytes,
+    CellSums,
+    cells_of,
 )
+from nnunet_nacl.metrics._channels import Block, Channels, checked_blocks
+from nnunet_nacl.metrics._counts import Counts
+from nnunet_nacl.metrics._decision import ImpliedLabels
+from nnunet_nacl.metrics._from_cells import record_of
+from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
+from nnunet_nacl.metrics._surfaces import measure_surfaces
 from nnunet_nacl.typing import Labels, Mask
 
 
@@ -62,11 +59,36 @@ class CaseArrays:
         return truth.reshape(-1), self.segmentation.reshape(-1)
 
 
-def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
-    """Return a case's sums by the segmentation and by the argmax, which postprocessing may have changed.
+def evaluate_arrays(case: CaseArrays) -> Counts:
+    """Return the record of one case, whose labels are canonical.
 
     Raises a ValueError if values are not probabilities, or give another segmentation than they must.
     """
+    if case.meaning.activation.exclusive:
+        sums, by_argmax = _count_classes(case)
+    else:
+        sums = by_argmax = _count_regions(case)
+    counts = record_of(sums, by_argmax, case.voxel_ml, has_truth=case.truth is not None)
+    truth = counts.truth
+    if case.truth is None or truth is None:
+        return counts
+    is_known = truth.ignored[:, np.newaxis] < 1
+    is_there = truth.voxels > 0
+    is_predicted = truth.sums.segmented > 0
+    metrics = {
+        "Dice": truth.dice,
+        "Missed": np.where(is_there, ~is_predicted, np.nan),
+        "Spurious": np.where(is_known & ~is_there, is_predicted, np.nan),
+    }
+    if case.settings.surface:
+        metrics |= measure_surfaces(
+            case.truth, case.segmentation, case.meaning, case.spacing, case.settings.tolerance_mm
+        )
+    return replace(counts, segmentation_metrics=metrics)
+
+
+def _count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
+    """Return a case's sums by the segmentation and by the argmax, which postprocessing may have changed."""
     meaning = case.meaning
     truth, segmentation = case.flat()
     sums = CellSums(meaning, case.settings, case.channels.dtype)
@@ -76,7 +98,7 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
     near = _mark_near(background, case)
     cells = np.empty(truth.size, np.uint8)
     for part in case.channels.parts:
-        cells[part] = _memberships(
+        cells[part] = cells_of(
             {
                 IMAGE: truth[part] != meaning.ignored,
                 FOREGROUND: truth[part] > 0,
@@ -93,9 +115,7 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
     for channel, part, p in chain(background, blocks):
         for rule in rules:
             rule.add(channel, part, p)
-        of_class = _memberships(
-            {SEGMENTED: segmentation[part] == channel, HIT: truth[part] == channel}
-        )
+        of_class = cells_of({SEGMENTED: segmentation[part] == channel, HIT: truth[part] == channel})
         sums.add(channel, p, cells[part] | of_class, p_0_at[part.start])
     if case.must_agree:
         rules[-1].check(case.channels.name)
@@ -108,11 +128,10 @@ def count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
         must_agree=False,
         thresholds=None,
     )
-    return sums, count_classes(by_argmax)[0]
+    return sums, _count_classes(by_argmax)[0]
 
 
-def count_regions(case: CaseArrays) -> CellSums:
-    """Return a case's sums; errors as for classes."""
+def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
     truth, segmentation = case.flat()
     sums = CellSums(meaning, case.settings, case.channels.dtype)
@@ -127,7 +146,7 @@ def count_regions(case: CaseArrays) -> CellSums:
             if implied is not None:
                 implied.add(channel, part, p)
             is_within = meaning.mask(truth[part], number)
-            cells = _memberships(
+            cells = cells_of(
                 {
                     IMAGE: truth[part] != meaning.ignored,
                     FOREGROUND: is_within,
@@ -152,9 +171,3 @@ def _mark_near(channel: list[Block], case: CaseArrays) -> Mask:
     image = core.reshape(case.segmentation.shape)
     near = near_core(image, case.spacing, case.settings.margin_mm)
     return near.reshape(-1)
-
-
-def _memberships(members: dict[int, Mask]) -> Bytes:
-    """Return the cells (n,) of voxels with these memberships."""
-    bits = (member.view(np.uint8) * np.uint8(chosen) for chosen, member in members.items())
-    return reduce(np.bitwise_or, bits)

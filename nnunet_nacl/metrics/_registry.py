@@ -18,7 +18,7 @@ from nnunet_nacl.metrics._bins import (
     mean_of_known,
     ratio,
 )
-from nnunet_nacl.metrics._settings import LABEL_FREE
+from nnunet_nacl.metrics._settings import LABEL_FREE, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
 from nnunet_nacl.typing import ByName, Floats
 
@@ -37,15 +37,15 @@ class MetricDefinition:
             values (..., n) of regions, classes or one; their mean without NaN is the metric. None if the tables lack
             it.
         from_bins: the same metric of a single class's bins, if it has one.
-        case_score: what is tested of a case, if a case by itself has no value.
-        over_cases: what an estimate is: ``mean``: a mean over cases; ``pooled``: over voxel sets that labels do not
-            choose, of all cases' voxels together; ``sums``: of all cases' sums, over the image alone.
+        case_score: scores per foreground voxel alone, of which a case by itself has no value: what is tested of it.
+        pooled_over: the voxel sets over which its estimate is that of all cases' voxels together; over the others it is
+            a mean over cases.
         higher_is_better: None if neither direction is.
         digits: after the decimal point.
         signed: whether a value above 0 is shown with a plus sign.
         unit: of the value.
-        further: whether the report's table of further metrics shows it, and how, whatever ``over_cases`` says:
-            ``pooled``, of all cases' voxels together, or as a ``mean`` over cases.
+        further: whether the report's table of further metrics shows it, and there, over any voxel set, as a ``mean``
+            over cases or ``pooled``.
     """
 
     name: str
@@ -56,16 +56,12 @@ class MetricDefinition:
     from_tables: Callable[[CalibrationTables], Floats | None] | None = None
     from_bins: Callable[[BinCounts], Floats] | None = None
     case_score: Callable[[CalibrationTables], Floats] | None = None
-    over_cases: Literal["mean", "pooled", "sums"] = "mean"
+    pooled_over: tuple[Voxels, ...] = ()
     higher_is_better: bool | None = False
     digits: int = 3
     signed: bool = False
     unit: str = ""
     further: Literal["pooled", "mean"] | None = None
-
-    def is_pooled(self, voxels: str) -> bool:
-        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
-        return voxels in LABEL_FREE and self.over_cases != "mean"
 
     def of_channel(self, channel: int) -> "MetricDefinition":
         """Return the metric of a single class or region, from the bins of its channel."""
@@ -117,7 +113,7 @@ _CALIBRATION = (
         " the pooled ECE.",
         from_tables=lambda tables: expected_calibration_error(tables.top),
         from_bins=expected_calibration_error,
-        over_cases="pooled",
+        pooled_over=LABEL_FREE,
         further="pooled",
     ),
     MetricDefinition(
@@ -128,7 +124,7 @@ _CALIBRATION = (
         "the classes. Unlike ECE, it detects errors in the probabilities of classes that the model does not"
         " choose.",
         from_tables=_class_errors,
-        over_cases="pooled",
+        pooled_over=LABEL_FREE,
         further="pooled",
     ),
     MetricDefinition(
@@ -181,7 +177,7 @@ _CALIBRATION = (
         formula="mean confidence − accuracy",
         sentence="Above 0: the model is too sure on the whole. Below 0: it is not sure enough.",
         from_tables=lambda tables: tables.top.over_confidence,
-        over_cases="pooled",
+        pooled_over=LABEL_FREE,
         higher_is_better=None,
         signed=True,
         further="pooled",
@@ -225,7 +221,7 @@ _CALIBRATION = (
         "(discrimination); the further metrics have both parts.",
         from_tables=lambda tables: tables.per_foreground(tables.nll),
         case_score=lambda tables: tables.nll.sum(-1),
-        over_cases="sums",
+        pooled_over=("image",),
     ),
     MetricDefinition(
         name="Brier_per_foreground",
@@ -234,7 +230,7 @@ _CALIBRATION = (
         sentence="The same with the squared difference between probabilities and truth.",
         from_tables=lambda tables: tables.per_foreground(tables.brier),
         case_score=lambda tables: tables.brier.sum(-1),
-        over_cases="sums",
+        pooled_over=("image",),
     ),
 )
 
@@ -305,11 +301,11 @@ PAPER_METRICS = ("ECE", "CECE")
 def measure(tables: CalibrationTables, *, scores: bool = False) -> ByName:
     """Compute the calibration metrics (...) that the tables have, by name; NaN for an empty voxel set.
 
-    With ``scores`` those per foreground voxel, too, which are for the image alone (``CalibrationTables``).
+    With ``scores`` those per foreground voxel, too, which are for the image alone (``per_foreground``).
     """
     found = {}
     for name, metric in CALIBRATION_METRICS.items():
-        if metric.from_tables is None or (metric.over_cases == "sums" and not scores):
+        if metric.from_tables is None or (metric.case_score is not None and not scores):
             continue
         values = metric.from_tables(tables)
         if values is not None:

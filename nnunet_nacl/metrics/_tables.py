@@ -1,10 +1,13 @@
-"""The tables of a voxel set."""
+"""The tables of a voxel set, and the scores that follow from them: per foreground voxel, and their two parts."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._bins import (
     BinCounts,
     expected_calibration_error,
@@ -12,7 +15,7 @@ from nnunet_nacl.metrics._bins import (
     ratio,
 )
 from nnunet_nacl.metrics._columns import each_column
-from nnunet_nacl.metrics._labels import Activation
+from nnunet_nacl.metrics._settings import NLL_CLIP
 from nnunet_nacl.typing import Floats
 
 
@@ -59,6 +62,11 @@ class CalibrationTables:
         return replace(sums, num_classes=num_classes)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the bins hold all voxels of the classes that enter CECE; the authors' protocol leaves out p = 0."""
+        return not self.classwise.unbinned[..., : self.num_classes.max(initial=0)].any()
+
+    @property
     def foreground_voxels(self) -> NDArray[np.int64]:
         """Ground truth foreground voxels in the set (...); for regions, summed over all regions."""
         of_structures = self.classwise.hits[..., self.activation.first_structure :, :]
@@ -72,11 +80,10 @@ class CalibrationTables:
 
         For the image's tables, added up over all cases, NLL and Brier then are proper scores: every method is divided
         by the same number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground,
-        and where the authors' protocol leaves voxels out of the bins.
+        and if the tables are not complete.
         """
-        is_known = self.classwise.unbinned.sum(-1) == 0
-        voxels = np.where(is_known, self.foreground_voxels, 0)
-        return ratio(sums.sum(-1, keepdims=True), voxels[..., None])
+        voxels = self.foreground_voxels[..., None] * self.is_complete
+        return ratio(sums.sum(-1, keepdims=True), voxels)
 
     @property
     def ECE(self) -> float:  # noqa: N802 - as in papers
@@ -87,3 +94,58 @@ class CalibrationTables:
     def NLL_per_foreground(self) -> float:  # noqa: N802
         """See ``per_foreground``; of tables that are added up over cases."""
         return float(self.per_foreground(self.nll)[0])
+
+
+class ScoreParts(NamedTuple):
+    """Two parts of a score: low calibration and high discrimination are good."""
+
+    calibration: float
+    discrimination: float
+
+
+def split_scores(tables: CalibrationTables) -> dict[str, ScoreParts]:
+    """Split ``NLL`` and ``Brier`` of tables that are added up over cases into calibration and discrimination.
+
+    With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
+    and the share ``a_k`` of all voxels,
+
+        score = calibration - discrimination + uncertainty
+        calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
+        discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
+
+    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. The NLL of a region is that of both
+    sides, inside and outside, and scores are means over the regions whose set is not empty. NaN without any voxel, and
+    of tables that are not complete.
+
+    References:
+        Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
+    """
+    if not tables.is_complete:
+        unknown = ScoreParts(np.nan, np.nan)
+        return {"NLL": unknown, "Brier": unknown}
+    is_exclusive = tables.activation.exclusive
+    bins = tables.classwise[: tables.num_classes]
+    is_filled = bins.count.any(-1)
+    share = bins.count / np.maximum(bins.count.sum(-1, keepdims=True), 1)
+    hit = np.nan_to_num(ratio(bins.hits, bins.count))
+    sure = np.nan_to_num(ratio(bins.confidence, bins.count))
+    base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
+
+    def divergence(p: Floats, other: Floats) -> Floats:
+        relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
+        return relative - p + other
+
+    def mean_over_voxels(distances: Floats) -> float:
+        by_channel = np.where(is_filled, (share * distances).sum(-1), np.nan)
+        of_known = mean_of_known(by_channel)
+        return float(of_known * is_filled.sum() if is_exclusive else of_known)
+
+    nll = []
+    brier = []
+    for other in (sure, base):
+        distances = divergence(hit, other)
+        if not is_exclusive:
+            distances += divergence(1 - hit, 1 - other)
+        nll.append(mean_over_voxels(distances))
+        brier.append(mean_over_voxels((hit - other) ** 2))
+    return {"NLL": ScoreParts(*nll), "Brier": ScoreParts(*brier)}

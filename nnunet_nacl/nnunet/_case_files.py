@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import (
-    FileState,
     check_input,
     copy_file,
     link_or_copy,
@@ -18,6 +17,7 @@ from nnunet_nacl.files import (
 from nnunet_nacl.nnunet._names import cases_in
 from nnunet_nacl.nnunet._provenance import DECODED_NAME
 from nnunet_nacl.nnunet._reader import Reader
+from nnunet_nacl.paths import FileState
 from nnunet_nacl.typing import ByName, Labels
 
 _HOW_TO_SAVE = (

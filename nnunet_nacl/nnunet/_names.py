@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from nnunet_nacl.files import unresolved
+from nnunet_nacl.paths import unresolved
 
 DEFAULT_TRAINER = "nnUNetTrainer"
 _DATASET_NAME = re.compile(r"Dataset(\d+)_.+")

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from nnunet_nacl.files import FileState, check_input, read_json, unresolved
+from nnunet_nacl.files import check_input, read_json
 from nnunet_nacl.nnunet._case_files import CaseFiles, find_cases
 from nnunet_nacl.nnunet._data_set import DataSet
 from nnunet_nacl.nnunet._names import cases_in, nnunet_folder, validates_training_cases
 from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, FOLD_VALIDATION, Provenance
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, fold_split
+from nnunet_nacl.paths import FileState, unresolved
 from nnunet_nacl.typing import ByName
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnunet_nacl.files import read_json, unresolved, write_json
+from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import Structure
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson
 from nnunet_nacl.nnunet._names import names_in
+from nnunet_nacl.paths import unresolved
 from nnunet_nacl.typing import ByName
 
 # In a calibrated folder: the fit that it was calibrated with

@@ -14,6 +14,7 @@ from isal import igzip
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import attributed_to, check_input, whole_file, write_json
+from nnunet_nacl.metrics import whole_numbers
 from nnunet_nacl.nnunet._geometry import Geometry
 from nnunet_nacl.typing import ByName, Labels, Singles
 
@@ -44,13 +45,7 @@ class Reader:
         stored, geometry, _ = self._read(self._reader.read_seg, [file], str(file))
         with attributed_to(file, problem=" cannot be read"):
             (labels,) = stored
-        with np.errstate(invalid="ignore"):
-            whole = labels.astype(np.int32)
-        if (is_other := whole != labels).any():
-            raise ValueError(
-                f"{file}: expected labels, which are whole numbers; got {labels[is_other][0]}."
-            )
-        return LabelMap(whole, geometry)
+        return LabelMap(whole_numbers(labels, str(file)), geometry)
 
     def read_images(self, files: Sequence[Path]) -> tuple[Singles, Geometry, ByName]:
         """Read a case's images (C, Z, Y, X), where they lie, and the properties that nnU-Net makes of them."""

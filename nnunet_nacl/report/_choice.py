@@ -39,9 +39,10 @@ class Metric:
     @property
     def axis(self) -> str:
         """The title, and over which voxels: plots and tables show the same value."""
-        if self.definition.over_cases == "sums":
+        if self.definition.case_score is not None:
             return self.title
-        return f"{self.title}, {'pooled' if self.definition.is_pooled(self.voxels) else 'mean over cases'}"
+        is_pooled = self.voxels in self.definition.pooled_over
+        return f"{self.title}, {'pooled' if is_pooled else 'mean over cases'}"
 
 
 DICE = Metric("Dice")

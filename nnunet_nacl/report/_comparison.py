@@ -13,7 +13,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import (
     CALIBRATION_METRICS,
     SEGMENTATION_METRICS,
@@ -22,6 +21,7 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.nnunet import calibration_of
+from nnunet_nacl.paths import FileState
 from nnunet_nacl.patients import patient_numbers
 from nnunet_nacl.report._choice import DICE, Choice, Metric, choose
 from nnunet_nacl.report._reliability import Reliability

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
-from nnunet_nacl.files import check_input, unresolved
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import calibration_of, dataset_in, model_in, short_name
+from nnunet_nacl.paths import unresolved
 
 
 def read_results(

@@ -157,8 +157,7 @@ class Reliability:
     @cached_property
     def parts(self) -> dict[str, ScoreParts]:
         """NLL and Brier split in two: see ``split_scores``."""
-        of_classes = self.tables.classwise[:, : self.tables.num_classes.max()]
-        return split_scores(of_classes.sum(), self.tables.activation)
+        return split_scores(self.tables.sum())
 
     @cached_property
     def furthest_off(self) -> Curve:

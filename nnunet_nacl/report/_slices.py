@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import FileState
 from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, nnunet_folder, training_cases
+from nnunet_nacl.paths import FileState
 from nnunet_nacl.pictures import window_around
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import Floats, Labels, Singles

@@ -89,7 +89,7 @@ def paper_table(
     """Make the table of papers: means over cases of Dice, HD95, ECE and CECE over sets that labels choose."""
     metrics = comparison.choice.segmentation + comparison.choice.paper
     is_pooled = any(
-        metric.definition.is_pooled(metric.voxels) for metric in comparison.choice.paper
+        metric.voxels in metric.definition.pooled_over for metric in comparison.choice.paper
     )
     how = "of all cases pooled" if is_pooled else "means over cases"
     note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}."
@@ -137,7 +137,7 @@ def structures_table(comparison: Comparison) -> Table:
         for name in comparison.names:
             numbers = column(values[name], digits=metric.definition.digits)
             columns[f"{title.rstrip(ARROWS)} {name}"] = numbers
-    pooled = " of all cases together" if error.definition.is_pooled(error.voxels) else ""
+    pooled = " of all cases together" if error.voxels in error.definition.pooled_over else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(error.voxels)}{pooled}."
     rows = list(comparison.by_structure[error].index)
     return Table("Structures", comparison.dataset, note, rows, columns, index="structure")

@@ -1,7 +1,9 @@
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from nnunet_nacl.metrics import Settings, evaluate_case, measure, surface_metrics
 from tests.generated import noisy_case
@@ -27,20 +29,35 @@ def test_paper_protocol() -> None:
     assert [one["CECE_fg"] for one in found()] == [1, 0]
 
 
+BATCH = r"with channel_axis=0\.$"
+NOT_WHOLE = "expected labels, which are whole numbers; got"
+OF_REGIONS = {"regions": [(1, 2), (2,)], "logits": True}
+
+
 @pytest.mark.parametrize(("change", "message"), [
-    (lambda p, y: (p[:, :-1], y), r"got \(3, 5, 20, 20\) and \(6, 20, 20\) with channel_axis=0\.$"),
-    (lambda p, y: (np.moveaxis(p, 0, 3), y), r"got \(6, 20, 20, 3\) and \(6, 20, 20\) with channel_axis=0\.$"),
-    (lambda p, y: (np.log(p), y), r"expected probabilities in \[0, 1\], no logits and no NaN; channel 0 has .*\.$"),
-    (lambda p, y: (np.where(p == p.max(), np.float32(1.0000001), p), y), r"values from [\d.e-]+ to 1\.0000001\d*"),
-    (lambda p, y: (np.where(p > 0.9, np.nan, p), y), r"^the probabilities: .*; channel 0 has values from nan to nan"),
-    (lambda p, y: (0.99 * p, y), r"must sum to 1 over the 3 classes; in 2400 voxels the sum is off by up to 0\.01\.$"),
-    (lambda p, y: (p.astype(complex), y), r"expected an array of dtype float16, float32 or float64; got complex"),
-    (lambda p, y: (p, y - 1), r"^the ground truth holds labels .* data set: -1; known are"),
-    (lambda p, y: (p, y, y[1:]), r"expected the shape \(3, 5, 20, 20\), the 3 classes .* of the prediction; got"),
+    (lambda p, y: {"probabilities": p[:, :-1]}, rf"got \(3, 5, 20, 20\) and \(6, 20, 20\) {BATCH}"),
+    (lambda p, y: {"probabilities": np.moveaxis(p, 0, 3)}, rf"got \(6, 20, 20, 3\) and \(6, 20, 20\) {BATCH}"),
+    (lambda p, y: {"probabilities": np.log(p)}, r"probabilities in \[0, 1\], no logits and no NaN; channel 0 "),
+    (lambda p, y: {"probabilities": np.where(p == p.max(), np.float32(1.0000001), p)}, r"values from .* to 1\.0000001"),
+    (lambda p, y: {"probabilities": np.where(p > 0.9, np.nan, p)}, "^the probabilities: .* channel 0 .* nan to nan"),
+    (lambda p, y: {"probabilities": 0.99 * p}, r"sum to 1 over the 3 classes; in 2400 voxels .* off by up to 0\.01"),
+    (lambda p, y: {"probabilities": p.astype(complex)}, "of dtype float16, float32 or float64; got complex"),
+    # In which all above 0.998 would be 1; of regions, no sum would tell
+    (lambda p, y: {"probabilities": torch.from_numpy(p).bfloat16()}, "bfloat16 is too coarse; give the logits"),
+    (lambda p, y: {"ground_truth": y - 1}, r"^the ground truth holds labels .* data set: -1; known are"),
+    *((lambda p, y, bad=bad: {"ground_truth": np.where(y, y, bad)}, f"^the ground truth: {NOT_WHOLE} {bad}")
+      for bad in (0.5, np.nan, np.inf)),
+    (lambda p, y: {"ground_truth": np.ma.masked_array(y, y == 1)}, "give masked voxels an ignore label"),
+    (lambda p, y: {"prediction": y + 0.5}, f"^the prediction: {NOT_WHOLE}"),
+    (lambda p, y: {"prediction": y[1:]}, r"the shape \(3, 5, 20, 20\), the 3 classes .* of the prediction; got"),
+    (lambda p, y: {"probabilities": p[:2], "ignore_label": 2, **OF_REGIONS}, "none to hold the ignore label 2"),
+    *((lambda p, y, bad=bad: {"spacing_mm": bad}, "^spacing_mm: expected 3 distances above 0")
+      for bad in ((-1, 1, 1), (np.nan, 1, 1), (np.inf, 1, 1), (0, 1, 1), (1, 1, 1, 1), (1, 1))),
 ])  # fmt: skip
-def test_bad_input(change: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        evaluate_case(*change(*noisy_case(6)))  # type: ignore[operator]
+def test_bad_input(change: Callable[..., dict[str, object]], message: str) -> None:
+    p, y = noisy_case(6)
+    with pytest.raises((ValueError, TypeError), match=message):
+        evaluate_case(**({"probabilities": p, "ground_truth": y} | change(p, y)))
 
 
 @pytest.mark.parametrize(("name", "value"), [

@@ -1,6 +1,5 @@
 """What evaluate writes and replaces; what it counts again; runs that are interrupted, or side by side."""
 
-import gzip
 import json
 import os
 import re
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
 import tifffile
 
 from nnunet_nacl.evaluation import _folder, count_for_review, evaluate, read_result
@@ -106,42 +104,18 @@ def test_predictions_move_with_their_records(
     assert evaluated_again((folders[0], moved), capsys) == 1
 
 
-def test_voxels_that_change_in_place_of_what_is_only_called_gz(
-    folders: Folders, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = folders[0] / "case_0.nii.gz"
-    file.write_bytes(gzip.decompress(file.read_bytes()))
-    assert evaluated_again(folders, capsys) == 3
-    before = read_result(folders[1] / SUMMARY).estimate("Dice").value
-    voxels = np.frombuffer(file.read_bytes()[352:], np.uint8)
-    with file.open("r+b") as stream:  # its size stays
-        stream.seek(352)
-        stream.write(bytes(voxels.size // 2))
-    assert evaluated_again(folders, capsys) == 1
-    assert read_result(folders[1] / SUMMARY).estimate("Dice").value < before
-
-
 @pytest.mark.parametrize("is_left", [True, False])
 def test_another_raters_label_maps_are_counted_though_size_and_time_are_equal(
     folders: Folders, capsys: pytest.CaptureFixture[str], is_left: bool
 ) -> None:
-    """As those of uncompressed label maps that were zipped together may be, perhaps after the first ones have left."""
+    """Perhaps after the first ones have left."""
     truth, predictions = folders
     other = Path(shutil.copytree(truth, truth.with_name("rater_2")))
-    for file in sorted(other.iterdir()):
-        image = sitk.ReadImage(str(file))
-        for folder, labels in ((truth, image), (other, image * 0)):
-            to = folder / file.name
-            sitk.WriteImage(labels, str(to), useCompression=False)
-            to.with_suffix("").write_bytes(gzip.decompress(to.read_bytes()))
-            to.with_suffix("").replace(to)
-            os.utime(to, (0, 0))
     assert evaluated_again(folders, capsys) == 3
-    before = read_result(predictions / SUMMARY).estimate("Dice").value
     if not is_left:
         shutil.rmtree(truth)
     assert evaluated_again((other, predictions), capsys) == 3
-    assert not read_result(predictions / SUMMARY).estimate("Dice").value >= before
+    assert read_result(predictions / SUMMARY).folders("ground_truth") == [other]
 
 
 def test_the_spacing_beside_a_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,13 +172,20 @@ def test_a_summary_beside_other_files_of_the_cases_names(
     assert result.stale_cases() == []
 
 
-@pytest.mark.parametrize("name", ["{}_summary.json", "{}.json"])
-def test_a_summary_called_as_the_predictions_leaves_them(folders: Folders, name: str) -> None:
-    before = {file: file.read_bytes() for file in folders[1].iterdir()}
-    output = folders[1].with_name(name.format(folders[1].name))
-    assert run_evaluate(folders, "-o", output) == 0
-    assert {file: file.read_bytes() for file in folders[1].iterdir()} == before
-    assert len(read_result(output).cases) == 3
+def test_records_never_replace_predictions(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a summary is called, and if the folder of its records is already one of predictions."""
+    taken = folders[0], folders[1].rename(folders[1].with_name("x.json.cases"))
+    before = {file: file.read_bytes() for file in taken[1].iterdir()}
+    output = taken[1].with_name("x.json")
+    output.write_text("precious")
+    assert run_evaluate(taken, "-o", output, "--overwrite") == 1
+    assert "case_0.npz holds probabilities, which no record may replace" in capsys.readouterr().err
+    assert output.read_text() == "precious"
+    with pytest.raises(FileExistsError, match="which no record may replace: choose another output"):
+        count_for_review(Predictions.of_folder(None, taken[1]), output=output, num_processes=1)
+    for name in ("x.json.cases_summary.json", "x.json.cases.json"):
+        assert run_evaluate(taken, "-o", output.with_name(name)) == 0
+    assert {file: file.read_bytes() for file in taken[1].iterdir()} == before
 
 
 def test_no_summary_describes_records_of_other_predictions(

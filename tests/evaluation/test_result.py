@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import FolderResult, _summary, evaluate, format_tabl
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
-from tests.generated import overlapping_case, read, true_dice, write_overlapping
+from tests.generated import add_case, noisy_case, overlapping_case, read, true_dice, write_overlapping
 from tests.report.generated import make_result
 
 
@@ -23,9 +23,6 @@ def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
     sums = [case["calibration"]["image"] for case in summary["metric_per_case"]]
     expected = sum(one["NLL_sum"] for one in sums) / sum(one["foreground_voxels"] for one in sums)
     assert summary["pooled"]["image"]["NLL_per_foreground"] == pytest.approx(expected, rel=1e-12)
-    by_authors = evaluate(Predictions.of_folder(*folders), Settings(protocol="authors"))
-    assert "NLL_per_foreground" not in by_authors.pooled("image")
-    assert np.isnan(by_authors.estimate("NLL_per_foreground", "image").value)
     for voxels in ("near", "image"):
         estimate = result.estimate("ECE", voxels)
         assert estimate.value == pytest.approx(summary["pooled"][voxels]["ECE"], rel=1e-12)
@@ -49,24 +46,18 @@ def test_an_estimate_is_what_the_summary_has(folders: Folders) -> None:
     of_labels = [result.values("Dice", label=label) for label in result.meaning.structures]
     assert result.values("Dice").tolist() == pytest.approx(np.nanmean(of_labels, axis=0).tolist(), rel=1e-12)
     assert np.isnan(result.values("HD95")).all()  # not measured
+    p, y = noisy_case(0)
+    p[:, 0, 0, 0] = [1, 0, 0]
+    add_case(*folders, "case_0", p, y)
+    by_authors = evaluate(Predictions.of_folder(*folders), Settings(protocol="authors"))
+    assert "NLL_per_foreground" not in by_authors.pooled("image")
+    assert np.isnan(by_authors.estimate("NLL_per_foreground", "image").value)
     patients = np.zeros(len(result.cases), np.intp)
     assert np.isnan(result.estimate("ECE", "near", patients).interval).all()
 
 
-def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
-    predictions = Predictions.of_folder(*folders)
-    whole = evaluate(predictions)
-    other = evaluate(predictions, Settings(num_bins=10), output=tmp_path / "b.json")
-    for results, message in (
-        ([whole, whole], r"^the case case_0 is in two parts\.$"),
-        ([whole, other], r"^expected parts that were counted alike; their settings or labels differ"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            FolderResult.merged(results)
-
-
 def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -> None:
-    """What one lacks the other has: nothing is skipped."""
+    """What one lacks the other has: nothing is skipped. Cases twice, or counted otherwise, cannot be put together."""
     gt_folder, first = folders
     whole = evaluate(Predictions.of_folder(*folders), output=tmp_path / "whole.json")
     second = tmp_path / "second"
@@ -86,10 +77,12 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
     measured = evaluate(Predictions.of_folder(gt_folder, second), Settings(surface=True))
     for parts in ([results[0], measured], [measured, results[0]]):  # surfaces are left out unless all have them
         mixed = FolderResult.merged(parts)
-        assert (mixed.settings.surface, set(mixed.counts.segmentation_metrics)) == (
-            False,
-            {"Dice", "Missed", "Spurious"},
-        )
+        assert not mixed.settings.surface
+        assert set(mixed.counts.segmentation_metrics) == {"Dice", "Missed", "Spurious"}
+    other = evaluate(Predictions.of_folder(gt_folder, second), Settings(num_bins=10))
+    for part, message in ((results[0], "the case case_2 is in two parts"), (other, "their settings or labels differ")):
+        with pytest.raises(ValueError, match=message):
+            FolderResult.merged([results[0], part])
 
 
 TITLES = [
@@ -111,18 +104,10 @@ def test_results_of_different_content_are_shown_side_by_side() -> None:
     assert large["confidence − accuracy"] == f"{evaluated.pooled('near')['over_confidence']:+.3f}"
     assert large["CECE union"] == f"{evaluated.estimate('CECE', 'union').value:.3f}"
     assert large["Dice"] in repr(evaluated)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (Settings(), "NLL per foreground voxel, ECE near, confidence − accuracy: all cases pooled"),
-        (Settings(protocol="authors"), "ECE near, confidence − accuracy: all cases pooled"),
-    ],
-)
-def test_what_is_pooled_is_said_of_the_columns_that_are_shown(settings: Settings, said: str) -> None:
-    _, about_pooled = repr(make_result(settings=settings)).rsplit("\n", 1)
-    assert about_pooled.partition(";")[0] == said
+    by_authors = make_result(settings=Settings(protocol="authors"))
+    for result, pooled in ((evaluated, "NLL per foreground voxel, ECE near"), (by_authors, "ECE near")):
+        *_, about_pooled = repr(result).splitlines()
+        assert about_pooled.startswith(f"{pooled}, confidence − accuracy: all cases pooled; ")
 
 
 def test_dice_is_nnunets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,9 @@
-"""Whole tables of a case against the definition in NumPy: each voxel set, with p on the edges of bins and at 1/2."""
+"""Whole tables of a case against the definition in NumPy: each voxel set, with p on the edges of bins and at 1/2.
 
+So are the tables that are expected under perfect calibration, by the formulas of docs/metrics.md.
+"""
+
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -8,6 +12,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 from nnunet_nacl.metrics import (
+    BY_LABEL,
     CALIBRATION_METRICS,
     NLL_CLIP,
     VOXEL_SETS,
@@ -83,11 +88,21 @@ def table_of(confidences: np.ndarray, hits: np.ndarray, num_bins: int, *, drop_z
     return replace(BinCounts.fill(confidences[kept], hits[kept], num_bins), unbinned=np.array((~kept).sum()))
 
 
+def expected_table(confidences: np.ndarray, in_set: np.ndarray, hit: np.ndarray, num_bins: int) -> BinCounts:
+    """Of voxels that are in the set, and in it and a hit, with these probabilities."""
+    of_set, of_hits = (
+        BinCounts.fill(confidences, np.ones(hit.shape, bool), num_bins, weights=weights) for weights in (in_set, hit)
+    )
+    return replace(of_set, count=of_set.count.astype(float), hits=of_hits.count.astype(float))
+
+
+def stacked(tables: Iterable[BinCounts]) -> BinCounts:
+    return each_column(lambda *of_classes: np.stack(of_classes), *tables)
+
+
 def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
     for field in fields(CalibrationTables):
         one, other = getattr(found, field.name), getattr(expected, field.name)
-        if field.name.startswith("expected"):  # see tests/law
-            continue
         if isinstance(other, BinCounts):
             for name in ("count", "hits", "confidence", "unbinned"):
                 parts = getattr(one, name), getattr(other, name)
@@ -106,29 +121,36 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
 @pytest.mark.parametrize("predicted", ["argmax", "other"])
 def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any, predicted: str) -> None:
     p, y = of_classes(shape, dtype)
-    top, label, counts = p.max(0), p.argmax(0), y != IGNORED
+    label, counts = p.argmax(0), y != IGNORED
     settings = Settings(margin_mm=MARGIN_MM, protocol=protocol, num_bins=num_bins)
     prediction = None if predicted == "argmax" else 2 - label  # of a postprocessing that knows no limits
     result = evaluate_case(p, y, prediction, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings)
-    structure = label > 0
     near = around(1 - p[0].astype(float) > 0.05, MARGIN_MM)
-    sets = {"foreground": y > 0, "union": (y > 0) | structure, "near": near, "image": counts}
+    sets = {"foreground": y > 0, "union": (y > 0) | (label > 0), "near": near, "image": counts}
     assert set(result.calibration) == set(sets)
     drop = protocol == "authors"
+    stored, exact, structure = p[:, counts], p[:, counts].astype(float), label[counts] > 0
     for voxels, of_set in sets.items():
         chosen = of_set & counts
-        right = label[chosen] == y[chosen]
         of_right = p[:, chosen][y[chosen], np.arange(chosen.sum())].astype(float)
         one_hot = np.eye(3)[y[chosen]].T
-        tables = [table_of(p[k][chosen], y[chosen] == k, num_bins, drop_zeros=drop) for k in range(3)]
+        of_hits = label[chosen] == y[chosen]
+        expected_top = expected_classwise = None
+        if not drop and voxels in BY_LABEL:
+            surely = structure & (voxels == "union")
+            in_set, hit = np.where(surely, 1, 1 - exact[0]), [exact[0] * surely, *exact[1:]]
+            expected_top = expected_table(stored.max(0), in_set, exact.max(0) * structure, num_bins)[None]
+            expected_classwise = stacked(expected_table(stored[k], in_set, hit[k], num_bins) for k in range(3))
         expected = CalibrationTables(
-            top=table_of(top[chosen], right, num_bins, drop_zeros=drop)[None],
-            classwise=each_column(lambda *of_classes: np.stack(of_classes), *tables),
+            top=table_of(p.max(0)[chosen], of_hits, num_bins, drop_zeros=drop)[None],
+            classwise=stacked(table_of(p[k][chosen], y[chosen] == k, num_bins, drop_zeros=drop) for k in range(3)),
             nll=np.array([-np.log(np.maximum(of_right, NLL_CLIP)).sum()]),
             brier=np.array([np.square(p[:, chosen].astype(float) - one_hot).sum()]),
             num_classes=np.array(3 if protocol == "standard" else int(y[counts].max(initial=0)) + 1),
             activation=Activation.SOFTMAX,
             image_voxels=np.array([counts.sum()]),
+            expected_top=expected_top,
+            expected_classwise=expected_classwise,
         )
         assert_equal(result[voxels], expected)
 
@@ -154,15 +176,23 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             of_right = np.where(inside, exact, 1 - exact)[chosen]
             # 1 − p is not rounded to half precision, so its bins have the edges of single precision
             rows = [
-                np.searchsorted(
-                    (np.arange(1, num_bins) / num_bins).astype(of_edges), confidence[chosen].astype(of_edges)
-                )
+                np.searchsorted((np.arange(1, num_bins) / num_bins).astype(of_edges), confidence.astype(of_edges))
                 for of_edges in (dtype, np.result_type(dtype, np.float32))
             ]
-            row = np.where(exact[chosen] > 0.5, *rows)
+            row = np.where(exact > 0.5, *rows)
             count, hits, sums = (
-                np.bincount(row, weights, num_bins) for weights in (None, right[chosen], confidence[chosen])
+                np.bincount(row[chosen], weights, num_bins) for weights in (None, right[chosen], confidence[chosen])
             )
+            expected_top = expected_classwise = None
+            if protocol == "standard" and voxels in BY_LABEL:
+                surely = (exact > 0.5) & (voxels == "union")
+                in_set, hit = np.where(surely, 1, exact), exact * (exact > 0.5)
+                columns = (
+                    np.bincount(row[counts], weights[counts], num_bins).astype(float)
+                    for weights in (in_set, hit, in_set * confidence)
+                )
+                expected_top = BinCounts(*columns, np.array(0))
+                expected_classwise = expected_table(p[r][counts], in_set[counts], exact[counts], num_bins)
             expected = CalibrationTables(
                 top=BinCounts(count, hits.astype(np.int64), sums.astype(float), np.array(0)),
                 classwise=table_of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "authors"),
@@ -171,6 +201,8 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
                 num_classes=np.array(len(REGIONS)),
                 activation=Activation.SIGMOID,
                 image_voxels=np.array(counts.sum()),
+                expected_top=expected_top,
+                expected_classwise=expected_classwise,
             )
             assert_equal(of_region(of_set, r), expected)
 

@@ -37,15 +37,6 @@ def test_against_scipy(image: tuple[np.ndarray, tuple[float, ...], float]) -> No
     np.testing.assert_array_equal(core, before)
 
 
-@pytest.mark.parametrize("step", [0.2, float(np.float32(0.2)), 0.1, float(np.float32(0.1)), 1 / 3])
-def test_margin_of_whole_voxels(step: float) -> None:
-    """5 × 0.2 mm are within 1 mm, even if 0.2 is a float32 a little above."""
-    core = np.zeros((1, 25), bool)
-    core[0, 0] = True
-    for shape in ((1, 25), (25, 1), (25, 1, 1)):
-        assert near_core(core.reshape(shape), (step,) * len(shape), 1.0).sum() == round(1 / step) + 1
-
-
 def near_of(p: list[list[float]], y: list[int], margin_mm: float, **more: object) -> CalibrationTables:
     settings = Settings(margin_mm=margin_mm)
     arguments = np.array(p)[:, None], np.array([y])
@@ -65,3 +56,9 @@ def test_core_is_above_the_threshold() -> None:
     assert near_of([[0.96, 0.94], [0.04, 0.06]], [0, 0], 0).top.total.tolist() == [1]
     of_region = near_of([[0.05, 0.0625]], [0, 0], 0, prediction=np.zeros((1, 2), int), regions=[(1,)])
     assert of_region.top.total.tolist() == [1]
+
+
+@pytest.mark.parametrize("spacing", [(0, 1), (np.nan, 1), (1, 1, 1)])
+def test_spacings_that_are_no_distances(spacing: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="spacing_mm: expected 2 distances above 0"):
+        near_core(np.ones((3, 4), bool), spacing, 5)

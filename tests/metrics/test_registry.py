@@ -32,13 +32,12 @@ def test_what_is_computed_is_registered() -> None:
     result = make_result(cases=NAMED[:2])
     frame = result.to_dataframe()
     of_cases = set(frame["metric"]) - {"NLL_sum", "Brier_sum", "foreground_voxels"}  # what the scores are ratios of
-    scores = {name for name, metric in METRICS.items() if metric.over_cases == "sums"}
+    scores = {name for name, metric in METRICS.items() if metric.case_score}
     assert of_cases == set(METRICS) - scores
     assert set(frame[frame["voxels"] == ""]["metric"]) == set(SEGMENTATION_METRICS)
     assert set(result.pooled("image")) == (set(CALIBRATION_METRICS) - {"ECE_expected", "CECE_expected"})
-    pooled = {name for name, metric in METRICS.items() if metric.over_cases == "pooled"}
-    assert {"ECE", "CECE", "over_confidence"} <= pooled
-    assert set(summary_of(result)["pooled_interval"]["image"]) == pooled | scores
+    pooled = {name for name, metric in METRICS.items() if metric.pooled_over}
+    assert pooled == {"ECE", "CECE", "over_confidence"} | scores == set(summary_of(result)["pooled_interval"]["image"])
 
 
 def root_mean_square(bins: BinCounts) -> np.ndarray:
@@ -55,7 +54,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         sentence="As ECE, but large gaps count for more.",
         from_tables=lambda tables: root_mean_square(tables.top),
         from_bins=root_mean_square,
-        over_cases="pooled",
+        pooled_over=LABEL_FREE,
         further="pooled",
     )
     for registered in (CALIBRATION_METRICS, METRICS):
@@ -84,10 +83,3 @@ def test_resamples_are_sums_of_cases() -> None:
     for name, metric in CALIBRATION_METRICS.items():
         expected = [measure(one, scores=True)[name] for one in sums]
         np.testing.assert_allclose(mean_of_known(metric.from_tables(resampled)), expected, rtol=1e-12, err_msg=name)
-
-
-def test_docs_list_every_metric() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    for name, metric in METRICS.items():
-        formula = metric.formula.replace("|", "\\|")
-        assert f"| `{name}` | {formula} |\n" in page, "run python docs/pages.py"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.files import unresolved
 from nnunet_nacl.nnunet import Predictions, Provenance, validates_training_cases
+from nnunet_nacl.paths import unresolved
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import CountedCase, Counting, FolderResult, write_result
 from nnunet_nacl.evaluation._record import Record, record_file, write_record
-from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.paper.report import TABLES
+from nnunet_nacl.paths import FileState
 from nnunet_nacl.report import Comparison, Table
 from tests.generated import softmax, write_upright
 

@@ -224,7 +224,7 @@ def test_outputs_that_exist_stay_but_an_earlier_review_in_its_place(
             assert file.read_text() == '{"mine": 1}'
             file.unlink()
         assert main(arguments) == 0
-    assert len(list((tmp_path / "list.cases").iterdir())) == len(list((folders[1] / "calibration").iterdir())) == 4
+    assert len(list((tmp_path / "list.csv.cases").iterdir())) == len(list((folders[1] / "calibration").iterdir())) == 4
     assert main([*elsewhere, "--overwrite"]) == 0
     earlier = json.loads(described.read_text())
     described.write_text(json.dumps({"format": earlier["format"], "version": "0.1"}))  # as another version might

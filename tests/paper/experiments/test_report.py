@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
-from nnunet_nacl.files import FileState
 from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
 from nnunet_nacl.paper.studies import read_study
+from nnunet_nacl.paths import FileState
 from tests.paper.experiments.conftest import NAME, experiment, touch
 from tests.report.generated import make_result, write_summary
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
-from nnunet_nacl.files import FileState
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments import Job
 from nnunet_nacl.paper.experiments._run import steps_left
+from nnunet_nacl.paths import FileState
 from tests.conftest import write_summary
 from tests.paper.experiments.conftest import TRAINER, touch
 from tests.report.generated import make_result

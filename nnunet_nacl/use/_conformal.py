@@ -107,17 +107,12 @@ def fit_volume(
 
     Raises:
         TooFewCasesError: fewer than 2/α − 1 cases.
-        ValueError: a volume that is unknown or below 0, or an ε that is not above 0.
+        ValueError: a volume that is unknown.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
     expected, true = _checked(expected_ml, true_ml)
-    lowest = np.min([expected, true], initial=0)
-    if lowest < 0 or not epsilon_ml > 0:
-        raise ValueError(
-            f"expected volumes of at least 0 and an epsilon_ml above 0; got {lowest:g} and {epsilon_ml:g}."
-        )
     order = conformal_order(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[order - 1]), float(scores[-order]), epsilon_ml)

@@ -62,9 +62,6 @@ def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
     assert (too_few.volume, too_few.dice) == (None, None)
     with pytest.raises(ValueError, match="expected finite numbers"):
         StructureFit.fitted(replace(counts, voxel_ml=np.full(20, np.nan)), 0.9)
-    for volumes, epsilon in ((np.full(20, -1.0), 1), (np.ones(20), 0)):
-        with pytest.raises(ValueError, match="expected volumes of at least 0 and an epsilon_ml above 0; got "):
-            fit_volume(np.ones(20), volumes, epsilon_ml=epsilon)
     with pytest.raises(ValueError, match="alpha must be above 0 and below 1; got 10"):
         recall_threshold(fit.missed, fit.num_present, 10)
 

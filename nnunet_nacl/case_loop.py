@@ -60,17 +60,12 @@ def each_case(
         outcomes = _in_processes(cases, work, num_processes)
     else:
         outcomes = ((name, _attempt(name, work, case)) for name, case in cases.items())
-    results: dict[str, Result] = {}
-    skipped: list[Skipped] = []
     # Closed: an interrupt in this loop ends the processes, too, though its traceback keeps the generator
     with closing(outcomes):
         progress = tqdm(outcomes, total=len(cases), desc=doing, unit="case", disable=not cases)
-        for name, outcome in progress:
-            if isinstance(outcome, Skipped):
-                skipped.append(outcome)
-            else:
-                results[name] = outcome
-    return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
+        found = dict(sorted(progress))
+    results = {name: one for name, one in found.items() if not isinstance(one, Skipped)}
+    return results, [one for one in found.values() if isinstance(one, Skipped)]
 
 
 def _attempt(name: str, work: Callable[[Item], Result], case: Item) -> Result | Skipped:

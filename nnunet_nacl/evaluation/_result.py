@@ -125,12 +125,11 @@ class FolderResult:
         segmentation is the mean over the structures that have a value. Raises a ValueError for a metric or label that
         does not exist, or a voxel set that the metric does not have.
         """
-        labels = self.meaning.channel_labels
         sets = ("",) if metric in SEGMENTATION_METRICS else VOXEL_SETS
         for what, value, known in (
             ("metric", metric, METRICS),
             (f"voxel set of {metric}", voxels, sets),
-            ("label", str(label), ("", *labels)),
+            ("label", str(label), ("", *self.meaning.channel_labels)),
         ):
             if value not in known:
                 raise ValueError(
@@ -172,14 +171,14 @@ class FolderResult:
         elif metric in self.counts.segmentation_metrics:
             of_cases = self.counts.segmentation_metrics[metric]
         is_known = definition.case_score is None or self.has_scores(voxels)
-        tables = self.counts.calibration.get(voxels) if voxels and self.cases else None
+        tables = self.counts.calibration.get(voxels) if voxels else None
         if tables is not None and voxels in definition.pooled_over and is_known:
             return Estimate.of_tables(definition, tables, patients)
         return Estimate.of_means(of_cases, patients)
 
     def pooled(self, voxels: Voxels) -> ByName:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
-        if voxels not in self.counts.calibration or not self.cases:
+        if voxels not in self.counts.calibration:
             return {}
         return measure(self.counts[voxels], scores=self.has_scores(voxels))
 
@@ -216,8 +215,6 @@ class FolderResult:
     def columns(self) -> dict[ColumnKey, Floats]:
         """All metrics of the cases, (cases,) each, in the order of the file of cases."""
         found: dict[ColumnKey, Floats] = {}
-        if not self.counted:
-            return found
         for voxels, tables in self.counts.calibration.items():
             of_set = {"": measure(tables)}
             if self.has_scores(voxels):

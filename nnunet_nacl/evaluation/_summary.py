@@ -98,7 +98,7 @@ def summary_of(result: FolderResult) -> ByName:
     pooled = {}
     pooled_interval = {}
     with_voxels = {}
-    for voxels in VOXEL_SETS if result.cases else ():
+    for voxels in VOXEL_SETS:
         by_class = metrics_by_label(result, result.counts[voxels])
         pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
         pooled_interval[voxels] = {

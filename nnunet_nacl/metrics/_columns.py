@@ -1,7 +1,7 @@
 """Records: dataclasses of arrays, perhaps of further dataclasses and dictionaries, changed or listed array by array."""
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,18 +14,18 @@ def each_column(
     function: Callable[..., NDArray[Any]], record: Columns, *others: Columns
 ) -> Columns:
     """Return the record with ``function(column, *columns of the others)`` in place of each array."""
+    parts: list[Any] = [record, *others]
     changed: Any = record
     if isinstance(record, np.ndarray):
-        changed = function(record, *others)
+        changed = function(*parts)
     elif isinstance(record, dict):
-        changed = {}
-        for key in record:
-            of_key = [part[key] for part in (record, *others)]  # type: ignore[index]
-            changed[key] = each_column(function, *of_key)
+        changed = {key: each_column(function, *(part[key] for part in parts)) for key in record}
     elif is_dataclass(record):
-        for field in fields(record):
-            of_field = [getattr(part, field.name) for part in (record, *others)]
-            changed = replace(changed, **{field.name: each_column(function, *of_field)})
+        columns = {
+            name: each_column(function, *(getattr(part, name) for part in parts))
+            for name in vars(record)
+        }
+        changed = replace(changed, **columns)
     return cast("Columns", changed)
 
 

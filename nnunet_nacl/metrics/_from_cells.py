@@ -1,4 +1,4 @@
-"""From the sums of a case by cell to its record, and to the tables of each voxel set."""
+"""From the sums of a case by cell to its counts, and to the tables of each voxel set."""
 
 import numpy as np
 
@@ -39,8 +39,8 @@ _MEMBERS: dict[Voxels, int] = {
 }
 
 
-def record_of(sums: CellSums, by_argmax: CellSums, voxel_ml: float, *, has_truth: bool) -> Counts:
-    """Return the record of one case.
+def counts_of(sums: CellSums, by_argmax: CellSums, voxel_ml: float, *, has_truth: bool) -> Counts:
+    """Return the counts of one case.
 
     Its tables, and which voxels are near, follow from the sums by the argmax, which postprocessing does not change.
     """

@@ -24,7 +24,7 @@ from nnunet_nacl.metrics._cells import (
 from nnunet_nacl.metrics._channels import Block, Channels, checked_blocks
 from nnunet_nacl.metrics._counts import Counts
 from nnunet_nacl.metrics._decision import ImpliedLabels
-from nnunet_nacl.metrics._from_cells import record_of
+from nnunet_nacl.metrics._from_cells import counts_of
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings
@@ -68,7 +68,7 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
         sums, by_argmax = _count_classes(case)
     else:
         sums = by_argmax = _count_regions(case)
-    counts = record_of(sums, by_argmax, case.voxel_ml, has_truth=case.truth is not None)
+    counts = counts_of(sums, by_argmax, case.voxel_ml, has_truth=case.truth is not None)
     truth = counts.truth
     if case.truth is None or truth is None:
         return counts

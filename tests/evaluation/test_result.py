@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nnunetv2.evaluation.evaluate_predictions import compute_metrics
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.evaluation import FolderResult, _summary, evaluate, format_table, read_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
-from tests.generated import add_case, noisy_case, overlapping_case, read, true_dice, write_overlapping
+from tests.generated import add_case, noisy_case, overlapping_case, read, write_overlapping
 from tests.report.generated import make_result
 
 
@@ -115,11 +117,13 @@ def test_dice_is_nnunets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert run_evaluate(folders) == 0
     assert "Note: A label map cannot hold the regions A, B as regions_class_order [1, 2]" in capsys.readouterr().out
     result = read_result(folders[1] / SUMMARY)
-    for row, case in enumerate(result.cases):
-        truth, saved = (read(folder / f"{case}.nii.gz") for folder in folders)
-        for region in [(1, 3), (2, 3)]:
-            found = result.counts.take([row]).by_structure[region]["Dice"]
-            assert found == pytest.approx(true_dice(truth, saved, list(region)))
-            inside = np.isin(truth, region)
-            assert result.counts.truth is not None
-            assert result.counts.truth.voxels[row, result.meaning.structures.index(region)] == inside.sum()
+    for row, case in enumerate(result.counted):
+        files = (str(case.file(what)) for what in ("ground_truth", "prediction"))
+        peer = compute_metrics(*files, SimpleITKIO(), result.meaning.structures)["metrics"]
+        found = result.counts.take([row]).by_structure
+        assert {region: values["Dice"] for region, values in found.items()} == {
+            region: pytest.approx(peer[region]["Dice"], rel=1e-12) for region in [(1, 3), (2, 3)]
+        }
+        truth = read(case.file("ground_truth"))
+        assert result.counts.truth is not None
+        assert result.counts.truth.voxels[row].tolist() == [np.isin(truth, region).sum() for region in peer]

@@ -64,7 +64,7 @@ def review_folder(
     if fit is not None:
         review_fit = ReviewFit.read(fit)
         fits = review_fit.structures
-        fit_notes = review_fit.quality_notes()
+        fit_notes = review_fit.shortfalls()
         fit_notes += review_fit.check(predictions.provenance, predictions.home)
     counted = count_for_review(
         predictions, output=None if output is None else file, num_processes=num_processes

@@ -111,28 +111,6 @@ class ReviewFit:
             note += " Volumes have no intervals, since too few cases are labelled as a whole."
         return [note]
 
-    @property
-    def cases_text(self) -> str:
-        """How many cases it uses: ``20 cases``, or ``one case of each of 20 patients``."""
-        if self.patients is None:
-            return f"{len(self.provenance.cases)} cases"
-        return f"one case of each of {self.patients} patients"
-
-    def quality_notes(self) -> list[str]:
-        """Return how well the Dice to expect ranks held-out cases, and the shortfalls."""
-        correlations = [
-            one["spearman"]
-            for one in self.held_out
-            if one["structure"] != ALL and one["spearman"] is not None
-        ]
-        quality = "the rank correlation on other cases is unknown"
-        if correlations:
-            quality = (
-                "on held-out cases, the Dice to expect and the true Dice have a rank correlation of "
-                f"{min(correlations):.2f} to {max(correlations):.2f} (Spearman)"
-            )
-        return [f"The fit uses {self.cases_text}; {quality}.", *self.shortfalls()]
-
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
         notes = []
@@ -155,7 +133,10 @@ class ReviewFit:
 
     def summary(self) -> str:
         """Return a text: what was fitted, and how well it works on held-out cases."""
-        lines = [f"Fitted to {self.cases_text}, for a coverage of {self.coverage:g}."]
+        used = f"{len(self.provenance.cases)} cases"
+        if self.patients is not None:
+            used = f"one case of each of {self.patients} patients"
+        lines = [f"Fitted to {used}, for a coverage of {self.coverage:g}."]
         if self.held_out:
             lines += ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
         else:

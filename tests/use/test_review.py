@@ -256,8 +256,10 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     p = np.zeros((3, 4, 8, 10), np.float32)
     p[0], p[1], p[2] = 0.5, 0.45, 0.05
     p[:, :1] = np.array([0.4, 0.6, 0])[:, None, None, None]
-    review = review_folder(write_predictions(tmp_path / "in", {"a": p}))
+    review = review_folder(write_predictions(tmp_path / "in", {"a": p}), html=tmp_path / "page.html")
     assert list(review.table.reasons) == [["the predicted Dice is below 0.5"], []]
+    shown = '<span data-structure="one">one: the predicted Dice is below 0.5</span></div>'
+    assert shown in (tmp_path / "page.html").read_text()
     note, fit = review.notes
     assert "review fit" in fit
     assert note.startswith(

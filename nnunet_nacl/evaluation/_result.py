@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.case_loop import Skipped
-from nnunet_nacl.evaluation._record import CountedCase, Counting, Record
+from nnunet_nacl.evaluation._counting import CountedCase, Counting
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
@@ -241,12 +241,6 @@ class FolderResult:
             for key, values in self.columns.items()
         ]
         return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
-
-    @staticmethod
-    def of_records(records: Sequence[Record], skipped: list[Skipped]) -> "FolderResult":
-        """Put the records of cases together; errors as for ``merged``."""
-        results = [FolderResult([case], counts, [], counting) for case, counts, counting in records]
-        return replace(FolderResult.merged(results), skipped=skipped)
 
     @staticmethod
     def merged(results: "Sequence[FolderResult]") -> "FolderResult":

@@ -88,8 +88,6 @@ _ONLY = {
         "Experiment",
         "Job",
         "Options",
-        "add_configuration",
-        "plan_experiment",
         "plan_on_data_sets",
         "print_commands",
         "report_experiments",

@@ -77,9 +77,8 @@ def evaluate(
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
     if print_skipped(result.skipped):
         return 1
-    whole = o or chosen.pred_folder or str(result.file)
-    report = f"nnunet_nacl report {shlex.quote(whole)}"
-    print(f"Next:\n    {report}    # add other folders to compare them")
+    whole = shlex.quote(o or folder or str(result.file))
+    print(f"Next:\n    nnunet_nacl report {whole}    # add other folders to compare them")
     return 0
 
 

@@ -106,13 +106,8 @@ def decode(
     """
     from nnunet_nacl.use import decode_folder
 
-    thresholds = {}
-    for given in threshold:
-        name, _, value = given.rpartition("=")
-        try:
-            thresholds[name] = float(value)
-        except ValueError:
-            raise ValueError(f"--threshold: expected NAME=T; got {given!r}.") from None
+    given = [one.rpartition("=") for one in threshold]
+    thresholds = {name: float(value) for name, _, value in given}
     done = decode_folder(
         pred_folder, o, fit=fit, alpha=alpha, thresholds=thresholds, num_processes=num_processes(),
         overwrite=overwrite,

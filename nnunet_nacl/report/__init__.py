@@ -4,7 +4,8 @@
 """
 
 from nnunet_nacl.report._choice import DICE, Metric, voxels_text
-from nnunet_nacl.report._comparison import Comparison, compare_all, compare_methods, of_each
+from nnunet_nacl.report._common_cases import compare_all, compare_methods
+from nnunet_nacl.report._comparison import Comparison, of_each
 from nnunet_nacl.report._formats import Table, column
 from nnunet_nacl.report._page import PageParts, is_page, write_report
 from nnunet_nacl.report._read import read_results

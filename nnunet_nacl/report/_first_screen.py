@@ -120,10 +120,12 @@ def findings(comparison: Comparison) -> list[Markup]:
             f"{number} {'patient' if comparison.by_patient else 'case'}{'s' if number > 1 else ''}"
         )
         others = "all others" if len(order.names) == len(comparison.names) else ALL_OTHERS
-        best = best_sentence(order, leading, tested, others)
         named = named_methods(comparison)
         compared = [name for name in comparison.names[1:] if name in named]
-        return [best, *(difference_sentence(comparison, name) for name in compared)]
+        return [
+            best_sentence(order, leading, tested, others),
+            *(difference_sentence(comparison, name) for name in compared),
+        ]
     if assessed_methods(comparison) or comparison.finds_nothing:
         return []
     return [Markup("No case has voxels that show whether the confidences are right.")]

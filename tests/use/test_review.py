@@ -10,7 +10,6 @@ import pytest
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import _folder, evaluate
-from nnunet_nacl.evaluation._record import Record
 from nnunet_nacl.metrics import LabelMeaning, Settings, mean_pairwise_dice
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.use import fit_review, review_folder
@@ -135,7 +134,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = list[str]()
 
     class Spy(_folder._CaseCounter):
-        def count(self, files: CaseFiles) -> Record:
+        def count(self, files: CaseFiles) -> object:
             names.append(files.name)
             return super().count(files)
 
@@ -256,8 +255,10 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     p = np.zeros((3, 4, 8, 10), np.float32)
     p[0], p[1], p[2] = 0.5, 0.45, 0.05
     p[:, :1] = np.array([0.4, 0.6, 0])[:, None, None, None]
-    review = review_folder(write_predictions(tmp_path / "in", {"a": p}))
+    review = review_folder(write_predictions(tmp_path / "in", {"a": p}), html=tmp_path / "page.html")
     assert list(review.table.reasons) == [["the predicted Dice is below 0.5"], []]
+    shown = '<span data-structure="one">one: the predicted Dice is below 0.5</span></div>'
+    assert shown in (tmp_path / "page.html").read_text()
     note, fit = review.notes
     assert "review fit" in fit
     assert note.startswith(

@@ -4,8 +4,6 @@ from nnunet_nacl.paper.experiments._plan import (
     Experiment,
     Job,
     Options,
-    add_configuration,
-    plan_experiment,
     plan_on_data_sets,
 )
 from nnunet_nacl.paper.experiments._report import report_experiments
@@ -20,9 +18,7 @@ __all__ = [
     "Experiment",
     "Job",
     "Options",
-    "add_configuration",
     "carry_out",
-    "plan_experiment",
     "plan_on_data_sets",
     "print_commands",
     "report_experiments",

@@ -206,8 +206,8 @@ def _data_of_methods(
             else:
                 build_loss(recipe, regions=data.has_regions)
         except ValueError as error:  # as of MbLS with regions
-            reason = f"it cannot be trained on {data.name}: {error}"
-            print(f"{method.name} is left out, as {reason}", file=sys.stderr)
+            left_out = f"{method.name} is left out, as it cannot be trained on {data.name}"
+            print(f"{left_out}: {error}", file=sys.stderr)
             continue
         found[method] = data
         if method.network:  # of a configuration that must have been added

@@ -40,15 +40,7 @@ def published() -> pd.DataFrame:
     References:
         Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, tables 1 to 4.
     """
-    rows = [
-        (table["number"], row["dataset"], row.get("structure", ""), row["metric"], method, value)
-        for table in _CONTENT["tables"]
-        for row in table["rows"]
-        for method, value in zip(table["methods"], row["values"], strict=True)
-    ]
-    return pd.DataFrame(
-        rows, columns=["table", "dataset", "structure", "metric", "method", "value"]
-    )
+    return pd.read_csv(Path(__file__).with_name("published.csv"), keep_default_na=False)
 
 
 def published_data_set(name: str) -> str | None:

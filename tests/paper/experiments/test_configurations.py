@@ -7,7 +7,8 @@ import pytest
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.paper.experiments import Options, add_configuration
+from nnunet_nacl.paper.experiments import Options
+from nnunet_nacl.paper.experiments._plan import add_configuration
 from tests.conftest import NNUNet
 from tests.paper.experiments.conftest import NAME
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Experiment, Options, plan_experiment, plan_on_data_sets
+from nnunet_nacl.paper.experiments import Experiment, Options, plan_on_data_sets
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
+from nnunet_nacl.paper.experiments._plan import plan_experiment
 from nnunet_nacl.paper.experiments._run import steps_left
 from nnunet_nacl.paper.networks import add_network
 from nnunet_nacl.paper.studies import Method, Study, read_study

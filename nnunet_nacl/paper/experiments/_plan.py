@@ -318,9 +318,9 @@ def add_configuration(dataset: str | int, configuration: str, options: Options) 
     for suffix, content in changes.items():
         added = {"inherits_from": configuration, **content}
         configuration = f"{configuration}_{suffix}"
-        if configuration not in plans.configurations:
+        if configuration not in plans.content["configurations"]:
             plans.add(configuration, added)
-        elif plans.configurations[configuration] != added:
+        elif plans.content["configurations"][configuration] != added:
             raise ValueError(
                 f"{plans.file} has another configuration {configuration} already; expected {added}. Train with it "
                 f"(-c {configuration}), or rename it."

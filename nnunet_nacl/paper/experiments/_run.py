@@ -21,7 +21,6 @@ from typing import IO
 
 from filelock import FileLock, Timeout
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.linking import search_path
 from nnunet_nacl.metrics import Settings
@@ -249,15 +248,10 @@ def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
 
 
 def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    """Whether the folder's summary has these cases, as they are now, and all that is asked for."""
-    summary = folder / SUMMARY_NAME
-    if not job.has_written(summary):
-        return False
-    try:
-        result = read_result(summary)
-    except ValueError:  # of an earlier version
+    """Whether the folder's evaluation has these cases, and all that is asked for."""
+    result = job.present_result(folder)
+    if result is None:
         return False
     # It may have more than is asked for
     asked = Settings(surface=job.options.surface or result.settings.surface)
-    has_all = {*cases} <= {*result.cases}
-    return has_all and result.settings == asked and not result.stale_cases()
+    return {*cases} <= {*result.cases} and result.settings == asked

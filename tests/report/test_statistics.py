@@ -10,7 +10,7 @@ from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Estimate, Settings, each_column, measure
-from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, rank_by_paper
+from nnunet_nacl.paper.report._ranks import FIRST, rank_by_paper
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report._statistics import Difference, differences
 from tests.report.generated import NAMED, make_result, table_of, twice, with_dice
@@ -161,7 +161,7 @@ def test_two_images_of_a_patient_are_no_two_witnesses() -> None:
             own = by_patient.reliability[voxels][name]
             np.testing.assert_allclose(own.by_chance, expected.by_chance, atol=1e-9)
             np.testing.assert_allclose(own.curves[0].low, expected.curves[0].low, atol=1e-9)
-    firsts = [rank_by_paper([there], MEAN_CASE_RANK).values()[FIRST] for there in (one, by_patient)]
+    firsts = [rank_by_paper([there], "mean-case-rank").values()[FIRST] for there in (one, by_patient)]
     np.testing.assert_array_equal(*firsts)
 
 

@@ -7,13 +7,7 @@ from functools import partial
 from nnunet_nacl import report
 from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap
 from nnunet_nacl.paper.report._published import published_data_set, published_table, their_names
-from nnunet_nacl.paper.report._ranks import (
-    MEAN_CASE_RANK,
-    SUM_RANK,
-    rank_by_judging,
-    rank_by_paper,
-    rankings,
-)
+from nnunet_nacl.paper.report._ranks import rank_by_judging, rank_by_paper, rankings
 from nnunet_nacl.paper.report._study_figures import study_figure
 from nnunet_nacl.paper.studies import Study
 from nnunet_nacl.report import Comparison, PageParts, Table, of_each
@@ -21,8 +15,8 @@ from nnunet_nacl.report import Comparison, PageParts, Table, of_each
 TABLES = report.TABLES | {
     "published": of_each(published_table),
     "ranks": rank_by_judging,
-    SUM_RANK: lambda comparisons: [rank_by_paper(comparisons, SUM_RANK)],
-    MEAN_CASE_RANK: lambda comparisons: [rank_by_paper(comparisons, MEAN_CASE_RANK)],
+    "sum-rank": lambda comparisons: [rank_by_paper(comparisons, "sum-rank")],
+    "mean-case-rank": lambda comparisons: [rank_by_paper(comparisons, "mean-case-rank")],
 }
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {

@@ -21,21 +21,17 @@ _RESAMPLES = 1000
 _FEWEST = 3  # patients of a data set: resamples of fewer tell nothing
 
 Scheme = Literal["sum-rank", "mean-case-rank"]
-SUM_RANK: Scheme = "sum-rank"
-"""Methods are ranked by each metric's value, and the ranks added up."""
-MEAN_CASE_RANK: Scheme = "mean-case-rank"
-"""Methods are ranked in each case, and the ranks averaged."""
+"""Methods are ranked by each metric's value, and the ranks added up; or ranked in each case, and the ranks averaged."""
 FIRST = "first in resamples (%)"
 """The last column of a ranking: a method's share of the resamples of the cases in which it is first."""
 
 
 def rankings(comparisons: Sequence[Comparison]) -> list[Table]:
     """Rank by the metrics that judge calibration, then by the paper's."""
-    schemes = [SUM_RANK, MEAN_CASE_RANK]
-    if comparisons[0].chosen_voxels in LABEL_FREE:  # whose ECE no single case has
-        schemes = [SUM_RANK]
-    by_paper = [rank_by_paper(comparisons, scheme) for scheme in schemes]
-    return [*rank_by_judging(comparisons), *by_paper]
+    tables = [*rank_by_judging(comparisons), rank_by_paper(comparisons, "sum-rank")]
+    if comparisons[0].chosen_voxels not in LABEL_FREE:  # whose ECE no single case has
+        tables.append(rank_by_paper(comparisons, "mean-case-rank"))
+    return tables
 
 
 def rank_by_judging(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -43,7 +39,7 @@ def rank_by_judging(comparisons: Sequence[Comparison]) -> list[Table]:
     judging = comparisons[0].choice.judging
     if any(other.choice.judging != judging for other in comparisons):
         return []
-    return [_ranking(comparisons, [DICE, *judging], SUM_RANK)]
+    return [_ranking(comparisons, [DICE, *judging], "sum-rank")]
 
 
 def rank_by_paper(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
@@ -58,8 +54,8 @@ def rank_by_paper(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
 def _ranking(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:
     """Rank the methods by each metric and overall, the best first."""
     names = _ranked_methods(comparisons)
-    rank = _ranks_of_values if scheme == SUM_RANK else _mean_ranks_of_cases
-    combine = np.sum if scheme == SUM_RANK else np.mean
+    rank = _ranks_of_values if scheme == "sum-rank" else _mean_ranks_of_cases
+    combine = np.sum if scheme == "sum-rank" else np.mean
     by_dataset = []
     for comparison, weights in zip(comparisons, _resamples(comparisons), strict=True):
         of_metrics = [
@@ -77,7 +73,7 @@ def _ranking(comparisons: Sequence[Comparison], metrics: Sequence[Metric], schem
         first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     digits = 2
     how = "ranks in each case, averaged"
-    if scheme == SUM_RANK:
+    if scheme == "sum-rank":
         digits = 1
         how = "ranks by the value of each metric, added up"
     titles = [metric.title for metric in metrics]

@@ -11,7 +11,7 @@ from scipy import stats
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import VOXEL_SETS, Voxels
 from nnunet_nacl.paper.report import PLOTS, TABLES, published
-from nnunet_nacl.paper.report._ranks import FIRST, MEAN_CASE_RANK, SUM_RANK, rank_by_paper, rankings
+from nnunet_nacl.paper.report._ranks import FIRST, rank_by_paper, rankings
 from nnunet_nacl.report import DICE, Comparison, Metric, compare_methods
 from nnunet_nacl.report.panels import draw_panels
 from tests.report.generated import make_blurred, make_result, placed_in, with_dice
@@ -44,7 +44,7 @@ def ranks_by_scipy(values: Sequence[float], higher_is_better: bool) -> np.ndarra
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)
     data_sets = [ranked(row if higher_is_better else -row) for row in values]
-    sums = rank_by_paper(data_sets, SUM_RANK).values()["Dice"].sort_index().to_numpy()
+    sums = rank_by_paper(data_sets, "sum-rank").values()["Dice"].sort_index().to_numpy()
     np.testing.assert_array_equal(sums, np.sum([ranks_by_scipy(row, higher_is_better) for row in values], axis=0))
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
     assert (sums == nacl).sum() == 1
@@ -52,7 +52,7 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 
 def test_mean_case_rank_by_hand() -> None:
     def ranks(*dice: list[float]) -> list[float]:
-        return rank_by_paper([ranked(*dice)], MEAN_CASE_RANK).values()["Dice"].sort_index().tolist()
+        return rank_by_paper([ranked(*dice)], "mean-case-rank").values()["Dice"].sort_index().tolist()
 
     first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
     assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
@@ -61,7 +61,7 @@ def test_mean_case_rank_by_hand() -> None:
 
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
-    ranks = rank_by_paper([comparison.over("union")], MEAN_CASE_RANK).values()
+    ranks = rank_by_paper([comparison.over("union")], "mean-case-rank").values()
     assert ranks["overall"].is_monotonic_increasing  # the best first
     ranks = ranks.loc[comparison.names]
     assert list(ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall", FIRST]
@@ -78,7 +78,10 @@ def test_the_rankings_differ() -> None:
     ranks = rankings([comparison])[0].values().loc[["soft", "true"]]
     assert ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranks[FIRST].tolist() == [0, 100]
-    assert rank_by_paper([comparison.over("union")], SUM_RANK).values()["ECE union"].to_dict() == {"soft": 1, "true": 2}
+    assert rank_by_paper([comparison.over("union")], "sum-rank").values()["ECE union"].to_dict() == {
+        "soft": 1,
+        "true": 2,
+    }
 
 
 def test_a_method_that_finds_nothing_has_no_rank(comparison: Comparison) -> None:
@@ -98,17 +101,17 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
     total = sum(ranks_by_scipy(row, m.definition.higher_is_better) for row, m in zip(values, metrics, strict=True))
     first = total == total.min(0)
     expected = (first / first.sum(0)).mean(1)
-    found = rank_by_paper([comparison], SUM_RANK).values().loc[comparison.names, FIRST]
+    found = rank_by_paper([comparison], "sum-rank").values().loc[comparison.names, FIRST]
     np.testing.assert_allclose(found / 100, expected, atol=0.06)
     one = make_result(0.4)  # equal methods share it
-    ranking = rank_by_paper([compare_methods({"one": one, "copy": one, "far": make_result(0.1)})], SUM_RANK)
+    ranking = rank_by_paper([compare_methods({"one": one, "copy": one, "far": make_result(0.1)})], "sum-rank")
     first = ranking.values()[FIRST]
     assert first["one"] == first["copy"] > 40
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_resamples_of_fewer_than_three_patients_have_no_first(number: int) -> None:
-    ranking = rank_by_paper([ranked(*[[0.9, 0.8]] * number)], SUM_RANK)
+    ranking = rank_by_paper([ranked(*[[0.9, 0.8]] * number)], "sum-rank")
     assert ranking.values()[FIRST].isna().all() == (number < 3)
 
 
@@ -123,22 +126,22 @@ def test_folds_share_the_resamples_of_their_test_cases(by_patient: bool) -> None
     methods = {"one": with_dice(0.5 + better, names), "other": with_dice(np.full((8, 1), 0.5), names)}
     fewer = {name: result.take(range(7)) for name, result in methods.items()}
     one, *folds = (compare_methods(own, by_patient=by_patient) for own in (methods, methods, fewer))
-    first = rank_by_paper([one], SUM_RANK).values()[FIRST]
+    first = rank_by_paper([one], "sum-rank").values()[FIRST]
     for fold in folds:
-        pd.testing.assert_series_equal(rank_by_paper([one, fold], SUM_RANK).values()[FIRST], first, check_like=True)
+        pd.testing.assert_series_equal(rank_by_paper([one, fold], "sum-rank").values()[FIRST], first, check_like=True)
     elsewhere = {
         name: placed_in(own, "B/labelsTs", "ground_truth") for name, own in methods.items()
     }  # other cases of the same names are drawn apart
-    apart = rank_by_paper([one, compare_methods(elsewhere, by_patient=by_patient)], SUM_RANK).values()[FIRST]
+    apart = rank_by_paper([one, compare_methods(elsewhere, by_patient=by_patient)], "sum-rank").values()[FIRST]
     assert (apart.sort_index() != first.sort_index()).all()
 
 
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
     other = compare_methods({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
-        rank_by_paper([comparison, other], SUM_RANK)
+        rank_by_paper([comparison, other], "sum-rank")
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; near the structures it is pooled"):
-        rank_by_paper([comparison.over("near")], MEAN_CASE_RANK)
+        rank_by_paper([comparison.over("near")], "mean-case-rank")
     schemes = {voxels: [one.title.split()[0] for one in rankings([comparison.over(voxels)])] for voxels in VOXEL_SETS}
     by_case, pooled = ["Sum-rank", "Sum-rank", "Mean-case-rank"], ["Sum-rank", "Sum-rank"]
     assert schemes == {"foreground": by_case, "union": by_case, "near": pooled, "image": pooled}

@@ -12,12 +12,12 @@ from nnunet_nacl.paths import unresolved
 
 
 def read_results(
-    summaries: str | Path | Sequence[str | Path], *, names: Sequence[str] | None = None
+    summaries: Sequence[str | Path], *, names: Sequence[str] | None = None
 ) -> dict[str, dict[str, FolderResult]]:
     """Read what ``nnunet_nacl evaluate`` wrote, and merge the folds of a method.
 
     Args:
-        summaries: ``calibration_summary.json`` files, or folders that hold one; or a single one.
+        summaries: ``calibration_summary.json`` files, or folders that hold one.
         names: one for each summary; summaries of one name and data set are merged. By default the folders' names, or in
             the folder of a model its trainer, whose folds alone are merged. What is calibrated is called so, and a
             suffix that all names share, such as ``_20epochs``, is left out.
@@ -28,8 +28,6 @@ def read_results(
         ValueError: names do not fit, different methods would have one name, a method has a case twice, or predictions
             have changed since they were evaluated.
     """
-    if isinstance(summaries, (str, Path)):
-        summaries = [summaries]
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
     results = []
     for file in files:

@@ -81,12 +81,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     truth_file = _file(states[baseline]["ground_truth"])
     truth, geometry = reader.read_labels(truth_file)
     truth[truth > max(counting.meaning.known)] = IGNORED  # the ignore label is above all others
-    areas = (truth > 0).sum((1, 2))
-    numbers = [len(truth) // 2]
-    if areas.any():
-        filled = np.flatnonzero(areas)
-        spaced = filled[np.linspace(0, len(filled) - 1, _NUM_SLICES).round().astype(int)]
-        numbers = sorted({*spaced.tolist(), int(areas.argmax())})
+    numbers = _shown_slices(truth)
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
     for name, files in states.items():
@@ -102,13 +97,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
                 geometry = predicted.geometry
     image = None
     try:
-        labels = truth_file.parent.resolve()
-        if images is None and labels.name == "gt_segmentations":
-            raw = nnunet_folder("nnUNet_raw") / labels.parent.name
-            file = training_cases(raw)[case].images[0]
-        else:
-            beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
-            file = first_channel(images or beside, case, truth_file)
+        file = _image_file(case, truth_file, images)
         whole = reader.read_gray(file, geometry, ignore_geometry=counting.settings.ignore_geometry)
         image = whole[numbers]
     except Exception as error:  # noqa: BLE001
@@ -124,6 +113,25 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         methods={name: (labels[window], p[window]) for name, (labels, p) in methods.items()},
         missing=missing,
     )
+
+
+def _shown_slices(truth: Labels) -> list[int]:
+    """Choose evenly spaced slices through the structures, and that where they are largest; else the middle one."""
+    areas = (truth > 0).sum((1, 2))
+    if not areas.any():
+        return [len(truth) // 2]
+    filled = np.flatnonzero(areas)
+    spaced = filled[np.linspace(0, len(filled) - 1, _NUM_SLICES).round().astype(int)]
+    return sorted({*spaced.tolist(), int(areas.argmax())})
+
+
+def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
+    """Find the image of a case in the folder of images, by default where nnU-Net keeps those of such labels."""
+    labels = truth_file.parent.resolve()
+    if images is None and labels.name == "gt_segmentations":
+        return training_cases(nnunet_folder("nnUNet_raw") / labels.parent.name)[case].images[0]
+    beside = labels.with_name(f"images{labels.name.removeprefix('labels')}")
+    return first_channel(images or beside, case, truth_file)
 
 
 def _probabilities(file: Path, numbers: list[int]) -> Singles:

@@ -26,7 +26,7 @@ from nnunet_nacl.report.panels import (
     wrapped,
 )
 
-_FAINT = 0.3  # opacity of bins that hold hardly any voxels
+_OPACITY = 0.3  # of bins that hold hardly any voxels
 
 
 def reliability_curves(
@@ -61,7 +61,7 @@ def reliability_curves(
         faint = curve.is_faint[filled]
         # A mark on the frame, such as one at a confidence of 1, is drawn whole
         style["clip_on"] = False
-        ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
+        ax.plot(confidence, accuracy, alpha=_OPACITY, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
         below.stairs(curve.share, curve.edges, color=color, fill=len(curves) == 1, linewidth=1.3)

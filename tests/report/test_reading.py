@@ -65,7 +65,7 @@ def test_links_have_names_of_their_own(runs: dict[str, Path], tmp_path: Path) ->
     model = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
     model.mkdir()
     (model / "fold_0").symlink_to(runs["soft"].parent)
-    assert list(*read_results(model / "fold_0" / "soft").values()) == ["NACL"]
+    assert list(*read_results([model / "fold_0" / "soft"]).values()) == ["NACL"]
 
 
 def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_OURS = "nnunet_nacl.paper.networks."
-
 
 @dataclass(frozen=True)
 class Network:
@@ -26,10 +24,6 @@ class Network:
     arguments: Callable[[Sequence[int]], dict[str, Any]]
     dimensions: tuple[int, ...] = (2, 3)
     imported: tuple[str, ...] = ()
-
-
-def _full_resolution(size: Sequence[int], scales: int = 3) -> list[list[int]]:
-    return [[1] * len(size)] * scales
 
 
 NETWORKS: Mapping[str, Network] = {
@@ -52,35 +46,35 @@ NETWORKS: Mapping[str, Network] = {
         imported=("conv_op", "nonlin"),
     ),
     "attention_unet": Network(
-        f"{_OURS}AttentionUNet",
+        "nnunet_nacl.paper.networks.AttentionUNet",
         "Attention U-Net, by MONAI",
         16,
         lambda size: {
-            "strides": _full_resolution(size),
+            "strides": [[1] * len(size)] * 3,
             "channels": [(64 if len(size) == 2 else 16) * 2**level for level in range(5)],
         },
     ),
     "unet_plus_plus": Network(
-        f"{_OURS}UNetPlusPlus",
+        "nnunet_nacl.paper.networks.UNetPlusPlus",
         "UNet++ with its own deep supervision, by MONAI",
         16,
         lambda size: {
-            "strides": _full_resolution(size, scales=6),
+            "strides": [[1] * len(size)] * 6,
             "features": [32, 64, 128, 256, 512, 32],
         },
     ),
     "transunet": Network(
-        f"{_OURS}TransUNet",
+        "nnunet_nacl.paper.networks.TransUNet",
         "TransUNet: timm's hybrid of ResNet-50 and ViT-B/16 with a decoder",
         16,
-        lambda size: {"strides": _full_resolution(size), "patch_size": list(size)},
+        lambda size: {"strides": [[1] * len(size)] * 3, "patch_size": list(size)},
         dimensions=(2,),
     ),
     "swin_unetr": Network(
-        f"{_OURS}SwinUNETR",
+        "nnunet_nacl.paper.networks.SwinUNETR",
         "Swin UNETR, by MONAI",
         32,
-        lambda size: {"strides": _full_resolution(size), "feature_size": 48},
+        lambda size: {"strides": [[1] * len(size)] * 3, "feature_size": 48},
     ),
 }
 

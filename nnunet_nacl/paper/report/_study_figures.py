@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.paper.report._figures import LINE, polar_axes
-from nnunet_nacl.paper.studies import FigureKind, Method, Study
+from nnunet_nacl.paper.studies import Method, Study
 from nnunet_nacl.report import DICE, Comparison, Metric
 from nnunet_nacl.report.panels import (
     INK,
@@ -158,7 +158,7 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     legend_below(ax, ncols=1)
 
 
-FIGURES: dict[FigureKind, Callable[[Comparison, Study, Metric, Axes], None]] = {
+FIGURES: dict[str, Callable[[Comparison, Study, Metric, Axes], None]] = {
     "radar": study_radar,
     "differences": study_differences,
     "curves": study_curves,
@@ -180,7 +180,7 @@ def compared_pairs(study: Study, names: Collection[str]) -> list[tuple[Method, M
     return [pair for pair in pairs if study.figure != "arrows" or pair[0].group == pair[1].group]
 
 
-def study_figure(comparison: Comparison, study: Study) -> tuple[FigureKind | None, list[Panel]]:
+def study_figure(comparison: Comparison, study: Study) -> tuple[str | None, list[Panel]]:
     """Return the kind of a study's plots, and these, one for each metric.
 
     There are none if the study has no figure, or no two of its methods can be compared.

@@ -2,11 +2,10 @@
 
 from nnunet_nacl.paper.studies._studies import (
     STUDIES,
-    FigureKind,
     Method,
     Study,
     read_study,
     study_file,
 )
 
-__all__ = ["STUDIES", "FigureKind", "Method", "Study", "read_study", "study_file"]
+__all__ = ["STUDIES", "Method", "Study", "read_study", "study_file"]

@@ -22,8 +22,6 @@ STUDIES = (
     "backbones",
     "since",
 )
-FigureKind = Literal["radar", "differences", "curves", "arrows"]
-"""The kinds of plots of a study, which ``nnunet_nacl.paper.report`` draws."""
 _NO_OTHERS = ConfigDict(extra="forbid")
 
 
@@ -59,14 +57,14 @@ class Study:
 
     Attributes:
         methods: one or more, the baseline first.
-        figure: the kind of the plot.
+        figure: the kind of the plot, which ``nnunet_nacl.paper.report`` draws.
         setting: what the plot says about ``value``.
     """
 
     name: str
     title: str
     methods: Annotated[tuple[Method, ...], Field(min_length=1)]
-    figure: FigureKind | None = None
+    figure: Literal["radar", "differences", "curves", "arrows"] | None = None
     setting: str = ""
 
     def __post_init__(self) -> None:

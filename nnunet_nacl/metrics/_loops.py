@@ -11,10 +11,12 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 
 def compiled(function: Any) -> Any:
     """Compile a function by numba; what it compiles to is kept for the next process."""
+    # Sums may be taken in any order, so several at a time
+    options = {"nogil": True, "fastmath": {"reassoc"}}
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for compiled code
-        return numba.njit(nogil=True)(function)
+        return numba.njit(**options)(function)
 
 
 @compiled

@@ -55,7 +55,7 @@ def main() -> None:
         "| configuration | patch | parameters (M) | float32 (s) | bfloat16 (s) |\n| --- | --- | ---: | ---: | ---: |"
     )
     for name in [options.c, *(f"{options.c}_{network}" for network in NETWORKS)]:
-        if name not in plans.configurations:
+        if name not in plans.content["configurations"]:
             continue
         size = plans.resolved(name)["patch_size"]
         network, channels = plans.build_network(name)

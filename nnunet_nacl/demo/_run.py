@@ -96,7 +96,10 @@ def _plan(folder: Path) -> None:
     """
     preprocessed = folder / "nnUNet_preprocessed" / DATASET
     plans_file = preprocessed / "nnUNetPlans.json"
-    if plans_file.is_file() and _CONFIGURATION in PlansJson.read(plans_file).configurations:
+    if (
+        plans_file.is_file()
+        and _CONFIGURATION in PlansJson.read(plans_file).content["configurations"]
+    ):
         return
     # nnU-Net would continue with what an interrupted run left, even half-written files.
     shutil.rmtree(preprocessed, ignore_errors=True)
@@ -108,7 +111,7 @@ def _plan(folder: Path) -> None:
     run_command(command, environment=environment, log=log, prefix="plan: ")
     plans = PlansJson.read(plans_file)
     # The first stages of nnU-Net's network, with half the features
-    planned = plans.configurations["2d"]["architecture"]
+    planned = plans.content["configurations"]["2d"]["architecture"]
     network = dict(planned["arch_kwargs"], n_stages=_STAGES)
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):
         network[name] = network[name][:_STAGES]

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._case import SavedCase
+from nnunet_nacl.evaluation._counting import CountedCase, Counting
 from nnunet_nacl.evaluation._record import (
-    CountedCase,
-    Counting,
-    Record,
     check_record_files,
     read_record,
     record_file,
@@ -76,7 +74,7 @@ def evaluate(
         overwrite=overwrite,
     )
     records, skipped = counter.count_all(predictions.cases, num_processes)
-    result = replace(FolderResult.of_records(records, skipped), file=summary)
+    result = replace(FolderResult.merged(records), skipped=skipped, file=summary)
     write_result(result, summary, beside)
     return result
 
@@ -106,8 +104,8 @@ def count_for_review(
     unread: ByName = {"calibration": {}, "segmentation_metrics": {}}
     if predictions.gt_folder is None:
         unread["truth"] = None
-    read = [record._replace(counts=replace(record.counts, **unread)) for record in records]
-    return FolderResult.of_records(read, skipped)
+    read = [replace(record, counts=replace(record.counts, **unread)) for record in records]
+    return replace(FolderResult.merged(read), skipped=skipped)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ class _CaseCounter:
 
     def count_all(
         self, cases: Sequence[CaseFiles], num_processes: int
-    ) -> tuple[list[Record], list[Skipped]]:
+    ) -> tuple[list[FolderResult], list[Skipped]]:
         """Take the records that there are, count the other cases; also return the cases that cannot be counted.
 
         Raises a ValueError with the reasons if no case can be used.
@@ -148,7 +146,7 @@ class _CaseCounter:
         check_any_used(records, skipped)
         return records, skipped
 
-    def take(self, files: CaseFiles) -> Record | None:
+    def take(self, files: CaseFiles) -> FolderResult | None:
         """Return a case's record if there is one of its files as they are, counted alike.
 
         Another summary's records may be copies of those beside the predictions.
@@ -163,10 +161,10 @@ class _CaseCounter:
             if record and record.counting.as_json(unread) == self.counting.as_json(unread):
                 if file != own and not self.is_review:
                     write_record(own, record)
-                return record._replace(counting=self.counting)
+                return replace(record, counting=self.counting)
         return None
 
-    def count(self, files: CaseFiles) -> Record:
+    def count(self, files: CaseFiles) -> FolderResult:
         """Count a case and write its record, unless another process has done so; errors as for ``SavedCase``."""
         if found := self.take(files):
             return found
@@ -188,7 +186,7 @@ class _CaseCounter:
             must_agree=True,
             thresholds=files.thresholds,
         )
-        record = Record(case, evaluate_arrays(arrays), self.counting)
+        record = FolderResult([case], evaluate_arrays(arrays), [], self.counting)
         file = record_file(files.prediction, files.name, self.beside)
         # A review does not replace an evaluation's record of the same files
         if not self.is_review or _record_of(file, case) is None:
@@ -196,10 +194,10 @@ class _CaseCounter:
         return record
 
 
-def _record_of(file: Path, now: CountedCase) -> Record | None:
+def _record_of(file: Path, now: CountedCase) -> FolderResult | None:
     """Read a record if there is one of a case's files as they are now."""
     with suppress(OSError, ValueError):
         record = read_record(file)
-        if record.case.includes(now):
+        if record.counted[0].includes(now):
             return record
     return None

@@ -1,97 +1,18 @@
-"""The record of a case, ``calibration/CASE.npz``: its files, how they were counted, and all that was counted."""
+"""The record of a case, ``calibration/CASE.npz``: the result of an evaluation of this case alone."""
 
-import json
-import platform
 import zipfile
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from pydantic import TypeAdapter
 
+from nnunet_nacl.evaluation._counting import COUNTING, CountedCase, Counting
+from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.files import check_input, whole_file
-from nnunet_nacl.metrics import Counts, LabelMeaning, Settings
-from nnunet_nacl.nnunet import CaseFiles, DataSet
-from nnunet_nacl.paths import FileState
-from nnunet_nacl.typing import ByName
-
-COUNTING = 11
-"""Raise it when the same files and settings give different tables, so that the results are never mixed."""
-_PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
-
-
-@dataclass(frozen=True)
-class Counting:
-    """How cases were counted, and by which versions of packages; merged results have those of the first."""
-
-    settings: Settings
-    meaning: LabelMeaning
-    reader: str
-    versions: dict[str, str]
-    counting: int = COUNTING
-
-    @classmethod
-    def describe(cls, data_set: DataSet, settings: Settings) -> "Counting":
-        """Return how this version counts."""
-        versions = {
-            "python": platform.python_version(),
-            **{package: version(package) for package in _PACKAGES},
-        }
-        return cls(settings, data_set.meaning, data_set.reader.name, versions)
-
-    def as_json(self, unread: Collection[str] = ()) -> ByName:
-        """Return all that changes the counts as JSON has it, but for some settings whose counts are not read."""
-        settings = asdict(self.settings)
-        content = {
-            "counting": self.counting,
-            **{name: settings[name] for name in settings if name not in unread},
-            "labels": self.meaning.labels,
-            "regions": self.meaning.regions,
-            "regions_class_order": self.meaning.written,
-            "reader": self.reader,
-        }
-        with_lists: ByName = json.loads(json.dumps(content))
-        return with_lists
-
-
-@dataclass(frozen=True)
-class CountedCase:
-    """A case, and its files when it was counted.
-
-    Attributes:
-        name: of the case.
-        states: those of its files, see ``CaseFiles.states``; none of ground truth that was not read.
-        thresholds: those that its segmentation was decoded with, see ``CaseFiles``.
-    """
-
-    name: str
-    states: dict[str, FileState]
-    thresholds: tuple[float, ...] | None = None
-
-    @classmethod
-    def now(cls, files: CaseFiles) -> "CountedCase":
-        """Return the case as its files are now."""
-        return cls(files.name, files.states(), files.thresholds)
-
-    def includes(self, other: "CountedCase") -> bool:
-        """Whether the same files were read, and perhaps ground truth that the other case lacks."""
-        return self.thresholds == other.thresholds and self.states.items() >= other.states.items()
-
-    def file(self, what: str) -> Path:
-        """Return the path of one of its files."""
-        return Path(self.states[what].path)
-
-
-class Record(NamedTuple):
-    """A case, all that was counted of it, and how."""
-
-    case: CountedCase
-    counts: Counts
-    counting: Counting
-
+from nnunet_nacl.metrics import Counts
+from nnunet_nacl.nnunet import CaseFiles
 
 _CASE = TypeAdapter(CountedCase)
 _COUNTING = TypeAdapter(Counting)
@@ -118,13 +39,13 @@ def check_record_files(cases: Iterable[CaseFiles], beside: Path | None) -> None:
             )
 
 
-def write_record(file: Path, record: Record) -> None:
+def write_record(file: Path, record: FolderResult) -> None:
     """Write the record of a case, completely or not at all, as an ``.npz``; ``counts`` is ``Counts.to_array``.
 
     If the prediction lies beside the record's folder, its files are stored by their names, so that both may move.
     Ground truth is stored by its path: elsewhere, it may be another rater's.
     """
-    case = record.case
+    (case,) = record.counted
     home = file.absolute().parent.parent
     moving = {
         what: state._replace(path=Path(state.path).name)
@@ -142,7 +63,7 @@ def write_record(file: Path, record: Record) -> None:
         )
 
 
-def read_record(file: Path) -> Record:
+def read_record(file: Path) -> FolderResult:
     """Read what ``write_record`` wrote, with the paths that its files have now.
 
     Raises an OSError if there is no such file, a ValueError if it is damaged, of another version or something else.
@@ -164,4 +85,4 @@ def read_record(file: Path) -> Record:
         raise ValueError(
             f"{file} cannot be read as a record of this version of nnunet_nacl, run nnunet_nacl evaluate again: {error}"
         ) from error
-    return Record(replace(case, states=states), counts, counting)
+    return FolderResult([replace(case, states=states)], counts, [], counting)

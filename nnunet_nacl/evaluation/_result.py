@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.case_loop import Skipped
-from nnunet_nacl.evaluation._record import CountedCase, Counting, Record
+from nnunet_nacl.evaluation._counting import CountedCase, Counting
 from nnunet_nacl.metrics import (
     BY_LABEL,
     CALIBRATION_METRICS,
@@ -171,15 +171,12 @@ class FolderResult:
         elif metric in self.counts.segmentation_metrics:
             of_cases = self.counts.segmentation_metrics[metric]
         is_known = definition.case_score is None or self.has_scores(voxels)
-        tables = self.counts.calibration.get(voxels) if voxels else None
-        if tables is not None and voxels in definition.pooled_over and is_known:
-            return Estimate.of_tables(definition, tables, patients)
+        if voxels and voxels in definition.pooled_over and is_known:
+            return Estimate.of_tables(definition, self.counts.calibration[voxels], patients)
         return Estimate.of_means(of_cases, patients)
 
     def pooled(self, voxels: Voxels) -> ByName:
         """Return the metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
-        if voxels not in self.counts.calibration:
-            return {}
         return measure(self.counts[voxels], scores=self.has_scores(voxels))
 
     @property
@@ -190,7 +187,7 @@ class FolderResult:
             found["training"] = (
                 "fold all is validated on the cases that it was trained with: unseen cases will score worse."
             )
-        share = self.pooled("near").get("share", 0.0)
+        share = self.pooled("near")["share"]
         if share > NEARLY_ALL:
             found["near"] = (
                 f"The voxel set near (within {self.settings.margin_mm:g} mm of foreground "
@@ -244,12 +241,6 @@ class FolderResult:
             for key, values in self.columns.items()
         ]
         return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
-
-    @staticmethod
-    def of_records(records: Sequence[Record], skipped: list[Skipped]) -> "FolderResult":
-        """Put the records of cases together; errors as for ``merged``."""
-        results = [FolderResult([case], counts, [], counting) for case, counts, counting in records]
-        return replace(FolderResult.merged(results), skipped=skipped)
 
     @staticmethod
     def merged(results: "Sequence[FolderResult]") -> "FolderResult":

@@ -81,14 +81,15 @@ def read_result(summary: str | Path) -> FolderResult:
     records = []
     for file, truth in files.items():
         record = read_record(summary.absolute().parent / file)
+        (case,) = record.counted
         is_same = record.counting.as_json().items() <= settings.items()
-        if not is_same or str(record.case.file("ground_truth")) != truth:
+        if not is_same or str(case.file("ground_truth")) != truth:
             raise ValueError(
-                f"{summary} is not of the record of {record.case.name}, which was counted in another way since: run "
+                f"{summary} is not of the record of {case.name}, which was counted in another way since: run "
                 "nnunet_nacl evaluate again."
             )
         records.append(record)
-    return replace(FolderResult.of_records(records, skipped), file=summary)
+    return replace(FolderResult.merged(records), skipped=skipped, file=summary)
 
 
 def summary_of(result: FolderResult) -> ByName:

@@ -75,8 +75,7 @@ def evaluate_case(
     predicted = None
     if prediction is not None:
         predicted = whole_numbers(to_numpy(prediction), "the prediction")
-    spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
-    if channel_axis not in {0, 1} or truth.shape != spatial:
+    if channel_axis not in {0, 1} or [*truth.shape] != [*np.delete(p.shape, channel_axis)]:
         raise ValueError(
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."

@@ -197,7 +197,7 @@ def _add_to_bins(
 def _count_reached(
     p: Floats, guesses: Floats, thresholds: Floats, counts: NDArray[np.int64]
 ) -> None:
-    """Add voxels (n,) to ``counts`` (T + 1,) by how many of the ascending thresholds (T,) their p reaches.
+    """Add voxels (n,) to ``counts`` by how many of the ascending thresholds their p reaches.
 
     The guesses (n,) may be wrong; that p >= 0, which is the first threshold, is taken for granted.
     """

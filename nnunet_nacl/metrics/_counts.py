@@ -84,7 +84,7 @@ class TruthCounts:
         sums: those without ignored voxels.
         voxels: (cases, structures) size of the structure.
         found: (cases, structures) how many of its voxels the segmentation has, too.
-        missed: (cases, structures, T) how many of its voxels masks of p ≥ threshold miss, for ``RECALL_THRESHOLDS``.
+        missed: (cases, structures, thresholds) how many of its voxels masks of p ≥ each of ``RECALL_THRESHOLDS`` miss.
     """
 
     ignored: Floats

@@ -19,14 +19,13 @@ from nnunet_nacl.metrics._tables import CalibrationTables
 from nnunet_nacl.typing import Floats, Mask
 
 NUM_RESAMPLES = 2000
-_PERCENTILES = (2.5, 97.5)
 
 Interval = tuple[float, float]
 """Lower and upper end; both NaN where there is no interval."""
 
 
 @lru_cache(maxsize=8)
-def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Floats:
+def resample_weights(num_cases: int, resamples: int, seed: int) -> Floats:
     """Count how often each bootstrap resample drew each case: float64 (resamples, cases), read-only.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
@@ -132,7 +131,7 @@ class Estimate:
         known = self.resampled_values[~np.isnan(self.resampled_values)]
         if self.num_known < 2 or known.size == 0:
             return np.nan, np.nan
-        low, high = np.percentile(known, _PERCENTILES)
+        low, high = np.percentile(known, [2.5, 97.5])
         return float(low), float(high)
 
     def minus(self, other: "Estimate") -> "Estimate":

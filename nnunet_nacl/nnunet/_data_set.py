@@ -41,10 +41,6 @@ class PlansJson:
     file: Path
     content: ByName
 
-    @property
-    def configurations(self) -> Any:
-        return self.content.get("configurations", {})
-
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
         return cls(file, read_json(file, ByName))
@@ -77,11 +73,12 @@ class PlansJson:
 
     def with_configuration(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """Return these plans with one more configuration; raises a FileExistsError if there is one of that name."""
-        if name in self.configurations:
+        configurations = self.content["configurations"]
+        if name in configurations:
             raise FileExistsError(
                 f"{self.file} has a configuration {name} already; models may be trained with it."
             )
-        configurations = {**self.configurations, name: dict(configuration)}
+        configurations = {**configurations, name: dict(configuration)}
         return replace(self, content={**self.content, "configurations": configurations})
 
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:

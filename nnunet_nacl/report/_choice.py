@@ -76,8 +76,8 @@ class Choice:
     leading: list[Metric]
 
 
-def choose(results: Collection[FolderResult], asked: Voxels | None) -> Choice:
-    """Choose from what methods have, over the voxel set that the user asks for, if any."""
+def choose(results: Collection[FolderResult], voxels: Voxels | None) -> Choice:
+    """Choose from what methods have, over the voxel set that the user chose, if any."""
     segmentation = [DICE]
     if all(result.settings.surface for result in results):
         in_mm = all(result.counting.reader != "NaturalImage2DIO" for result in results)
@@ -85,8 +85,8 @@ def choose(results: Collection[FolderResult], asked: Voxels | None) -> Choice:
     scores = []
     if all(result.has_scores() for result in results):
         scores = [Metric("NLL_per_foreground", "image"), Metric("Brier_per_foreground", "image")]
-    by_label = [asked] if asked else BY_LABEL
-    main = asked or "near"
+    by_label = [voxels] if voxels else BY_LABEL
+    main = voxels or "near"
     error = Metric("ECE", main)
     return Choice(
         main=main,

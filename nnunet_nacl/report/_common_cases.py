@@ -104,7 +104,7 @@ def _notes(results: Results, shared: Results) -> list[str]:
 
 
 def _differing(results: Results, describe: Callable[[FolderResult], object]) -> str:
-    """``one: 15; other: 10``; empty if all methods are alike."""
+    """Describe each method: ``one: 15; other: 10``; empty if all are alike."""
     values = {name: describe(result) for name, result in results.items()}
     if len({*values.values()}) < 2:
         return ""
@@ -112,5 +112,5 @@ def _differing(results: Results, describe: Callable[[FolderResult], object]) -> 
 
 
 def _first_few(names: Collection[str]) -> str:
-    """``A, B, C``, or the first five and how many more."""
+    """List names: ``A, B, C``, or the first five and how many more."""
     return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -76,8 +76,8 @@ def verdict_sentence(method: Reliability, calibrated_by: str | None) -> Markup:
         where = f"{stated} of {curve.what}" if curve.what else stated
         ends = f"{100 * low:.0f} to {100 * high:.0f}{_PERCENT}"
         interval = "" if np.isnan(low) else f" (interval {ends})"
-        right = f"it is right {100 * accuracy:.0f}{_PERCENT} of the time{interval}"
-        evidence = f": where it says {where}, {right}"
+        share = f"{100 * accuracy:.0f}{_PERCENT} of the time{interval}"
+        evidence = f": where it says {where}, it is right {share}"
     shows_verdict = {
         Verdict.TOO_SURE: accuracy < CLOSE_ACCURACY[0],
         Verdict.NOT_SURE_ENOUGH: accuracy > CLOSE_ACCURACY[1],
@@ -90,7 +90,7 @@ def verdict_sentence(method: Reliability, calibrated_by: str | None) -> Markup:
 
 
 def error_text(method: Reliability) -> str:
-    """``ECE 0.023, by chance 0.001 to 0.005``."""
+    """Format the ECE and that by chance: ``ECE 0.023, by chance 0.001 to 0.005``."""
     low, high = map(number_text, method.by_chance)
     return f"ECE {number_text(method.pooled['ECE'])}, by chance {low} to {high}"
 

@@ -39,7 +39,7 @@ def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:
 
 
 def p_text(p: float) -> str:
-    """``p = 0.012`` or ``p < 0.001``."""
+    """Format a p-value: ``p = 0.012`` or ``p < 0.001``."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
@@ -168,7 +168,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """CSV with unrounded numbers, empty if not defined."""
+    """Return CSV with unrounded numbers, empty if not defined."""
     texts = table.values().map(exact).reset_index()
     return csv_text([texts.columns, *texts.to_numpy()], lineterminator="\n")
 

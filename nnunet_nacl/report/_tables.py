@@ -72,10 +72,10 @@ def methods_table(comparison: Comparison) -> Table:
     notes = [f"Cases: {len(comparison.cases)}."]
     if len(columns) > len(metrics):
         notes.append(_EXPECTED)
-    judged = comparison.choice.main
-    if judged in LABEL_FREE:
-        chance = (comparison.reliability[judged][name].by_chance[1] for name in rows)
-        columns[f"ECE {judged} by chance up to"] = column(chance)
+    voxels = comparison.choice.main
+    if voxels in LABEL_FREE:
+        chance = (comparison.reliability[voxels][name].by_chance[1] for name in rows)
+        columns[f"ECE {voxels} by chance up to"] = column(chance)
         notes.append(
             "By chance up to: ECE that perfect calibration could have on such cases; the interval of an ECE below that "
             "lies too high."

@@ -47,7 +47,7 @@ _STYLE: Any = {
 
 
 def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
-    """Color and marker of a method, by its position among all names."""
+    """Return color and marker of a method, by its position among all names."""
     number = names.index(name)
     return {"color": COLORS[number % len(COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
 

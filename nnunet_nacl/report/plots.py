@@ -32,7 +32,7 @@ _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 def reliability_curves(
     names: Sequence[str], curves: Sequence[Curve], voxels: Voxels, title: str, ax: Axes
 ) -> None:
-    """Curves of methods in one diagram, and each bin's share of the voxels below.
+    """Draw the curves of methods in one diagram, and each bin's share of the voxels below.
 
     Dashed lines: where the curves would lie if perfectly calibrated.
     """
@@ -79,7 +79,7 @@ def reliability_curves(
 
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, title: str, ax: Axes) -> None:
-    """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
+    """Draw Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
     dices = comparison.estimates[DICE]
     for name, error in comparison.estimates[metric].items():
         dice = dices[name]
@@ -115,7 +115,7 @@ def reliability_panels(
 
 
 def tradeoff_panels(comparison: Comparison, *, title: str | None = None) -> list[Panel]:
-    """Dice against the metrics that judge calibration; over a set that is asked for, against ECE and CECE."""
+    """Return panels of Dice against the metrics that judge calibration; over a chosen set, against ECE and CECE."""
     title = comparison.dataset if title is None else title
     judging = [] if comparison.chosen_voxels else comparison.choice.judging
     return [

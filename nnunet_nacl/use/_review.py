@@ -11,7 +11,7 @@ from nnunet_nacl.use._judgement import ignored_text, judge_structures, outcomes_
 from nnunet_nacl.use._ranking import ranked_structures
 from nnunet_nacl.use._review_fit import ReviewFit
 from nnunet_nacl.use._review_list import Review, check_list
-from nnunet_nacl.use._review_page import View, view_cases, write_review_page
+from nnunet_nacl.use._review_page import NUM_SLICES, View, view_cases, write_review_page
 from nnunet_nacl.use._structure_fit import StructureFit
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
@@ -76,7 +76,7 @@ def review_folder(
             predictions,
             members=opened_members,
             images=images,
-            draws=html is not None,
+            slices=0 if html is None else NUM_SLICES,
             num_processes=num_processes,
         )
     agreements = {case: view.agreement for case, view in views.items()}

@@ -20,7 +20,8 @@ from nnunet_nacl.use._judgement import judgement_table
 from nnunet_nacl.use._ranking import ranked_cases
 from nnunet_nacl.use._review_list import Review
 
-_NUM_SLICES = 3  # of each case
+NUM_SLICES = 3
+"""Slices of each case on the page."""
 
 
 class View(NamedTuple):
@@ -43,10 +44,10 @@ def view_cases(
     *,
     members: Sequence[Predictions],
     images: str | Path | None,
-    draws: bool,
+    slices: int,
     num_processes: int,
 ) -> tuple[dict[str, View], FolderResult]:
-    """View the cases, with pictures if it ``draws``; also returns the result with those alone that could be viewed."""
+    """View the cases, with pictures of some slices; also returns the result with those alone that could be viewed."""
     views, failed = each_case(
         {name: predictions.by_name[name] for name in counted.cases},
         partial(
@@ -54,7 +55,7 @@ def view_cases(
             data_set=predictions.data_set,
             members=members,
             images=None if images is None else Path(images).resolve(),
-            slices=_NUM_SLICES if draws else 0,
+            slices=slices,
         ),
         doing="drawing",
         num_processes=num_processes,

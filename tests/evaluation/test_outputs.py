@@ -243,7 +243,7 @@ def test_what_cannot_be_read_is_counted_again(folders: Folders, capsys: pytest.C
     assert again.counting == result.counting
     record = read_record(file)
     counting = record.counting
-    of_another = record._replace(counting=replace(counting, counting=1))
+    of_another = replace(record, counting=replace(counting, counting=1))
     for spoil, message in (
         (
             lambda: write_record(file, of_another),

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import CountedCase, Counting, FolderResult, write_result
-from nnunet_nacl.evaluation._record import Record, record_file, write_record
+from nnunet_nacl.evaluation._record import record_file, write_record
 from nnunet_nacl.metrics import Counts, LabelMeaning, Settings, Voxels, evaluate_case
 from nnunet_nacl.paper.report import TABLES
 from nnunet_nacl.paths import FileState
@@ -130,7 +130,7 @@ def write_summary(result: FolderResult, summary: Path) -> None:
     """What ``evaluate`` writes, of a result without files."""
     for row, case in enumerate(result.counted):
         file = record_file(case.file("prediction"), case.name, summary)
-        write_record(file, Record(case, result.counts.take([row]), result.counting))
+        write_record(file, result.take([row]))
     write_result(result, summary, summary)
 
 

@@ -10,7 +10,6 @@ import pytest
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import _folder, evaluate
-from nnunet_nacl.evaluation._record import Record
 from nnunet_nacl.metrics import LabelMeaning, Settings, mean_pairwise_dice
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.use import fit_review, review_folder
@@ -135,7 +134,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = list[str]()
 
     class Spy(_folder._CaseCounter):
-        def count(self, files: CaseFiles) -> Record:
+        def count(self, files: CaseFiles) -> object:
             names.append(files.name)
             return super().count(files)
 

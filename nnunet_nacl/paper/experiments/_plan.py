@@ -11,6 +11,7 @@ from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization impo
     get_normalization_scheme,
 )
 
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     SPLITS_NAME,
@@ -116,6 +117,17 @@ class Job:
         if not (self.checkpoint.is_file() and file.is_file()):
             return False
         return self.checkpoint.stat().st_mtime <= file.stat().st_mtime
+
+    def present_result(self, folder: Path) -> FolderResult | None:
+        """Read the evaluation of the present model's predictions, of the files as they are now, if there is one."""
+        summary = folder / SUMMARY_NAME
+        if not self.has_written(summary):
+            return None
+        try:
+            result = read_result(summary)
+        except ValueError:  # of an earlier version
+            return None
+        return None if result.stale_cases() else result
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,9 +318,9 @@ def add_configuration(dataset: str | int, configuration: str, options: Options) 
     for suffix, content in changes.items():
         added = {"inherits_from": configuration, **content}
         configuration = f"{configuration}_{suffix}"
-        if configuration not in plans.configurations:
+        if configuration not in plans.content["configurations"]:
             plans.add(configuration, added)
-        elif plans.configurations[configuration] != added:
+        elif plans.content["configurations"][configuration] != added:
             raise ValueError(
                 f"{plans.file} has another configuration {configuration} already; expected {added}. Train with it "
                 f"(-c {configuration}), or rename it."

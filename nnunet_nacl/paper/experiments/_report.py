@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
+from nnunet_nacl.evaluation import FolderResult, format_table
 from nnunet_nacl.paper.experiments._plan import Experiment
 from nnunet_nacl.paper.report import page_parts
 from nnunet_nacl.report import compare_all, write_report
@@ -69,8 +69,7 @@ def _present_results(
                 best = ", best checkpoint" if job.options.checkpoint == "best" else ""
                 fold = f", trained on fold {job.of_fold}" if len(folds) > 1 else ""
                 data_set = f"{experiment.data.name}{best}{fold}"
-            summary = folder / SUMMARY_NAME
-            if job.has_written(summary) and not (result := read_result(summary)).stale_cases():
+            if result := job.present_result(folder):
                 parts[data_set, job.method].append(result)
         for (data_set, method), results in parts.items():
             if cases == "test" or len(results) == len(folds):

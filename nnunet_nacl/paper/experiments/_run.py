@@ -21,7 +21,6 @@ from typing import IO
 
 from filelock import FileLock, Timeout
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.linking import search_path
 from nnunet_nacl.metrics import Settings
@@ -47,8 +46,9 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     Returns:
         The failed jobs, with the reasons.
     """
+    _write_splits(experiments)
     failures = {}
-    jobs = _prepare(experiments)
+    jobs = _distinct_jobs(experiments)
     for number, job in enumerate(jobs, start=1):
         prefix = f"[{number}/{len(jobs)}] {job}: "
         lock = FileLock(job.fold_folder.with_name(f".fold_{job.fold}.lock"))
@@ -77,10 +77,10 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
 
     It writes the folds that the trainings need into the data set's ``splits_final.json``.
     """
-    jobs = _prepare(experiments)
+    _write_splits(experiments)
     for name, value in _variables(experiments[0].options).items():
         print(f"export {name}={shlex.quote(value)}")
-    for job in jobs:
+    for job in _distinct_jobs(experiments):
         steps = steps_left(job)
         print(f"# {job}: {', '.join(steps) or 'done'}")
         if steps:
@@ -89,14 +89,18 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
     print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")
 
 
-def _prepare(experiments: Sequence[Experiment]) -> list[Job]:
-    """Write the folds into ``splits_final.json``, and return each training once, even if several methods share it."""
+def _write_splits(experiments: Sequence[Experiment]) -> None:
+    """Write the folds that the trainings need into ``splits_final.json``, unless they are there."""
     for experiment in experiments:
         file = experiment.data.folder / SPLITS_NAME
         splits = experiment.splits
         # Another study may have appended its own
         if not file.is_file() or read_json(file, list[Split])[: len(splits)] != splits:
             write_json(file, splits)
+
+
+def _distinct_jobs(experiments: Sequence[Experiment]) -> list[Job]:
+    """Return each training once, even if several methods share it."""
     jobs = {job.fold_folder: job for experiment in experiments for job in experiment.jobs}
     return list(jobs.values())
 
@@ -113,7 +117,7 @@ def _variables(options: Options) -> dict[str, str]:
 
 
 def carry_out(
-    steps_left: Callable[[], Mapping[str, Sequence[str]]],
+    commands_left: Callable[[], Mapping[str, Sequence[str]]],
     *,
     environment: Mapping[str, str],
     logs: str,
@@ -127,7 +131,7 @@ def carry_out(
         RuntimeError: a command failed, or did not do its step.
     """
     Path(logs).parent.mkdir(parents=True, exist_ok=True)
-    while steps := steps_left():
+    while steps := commands_left():
         name, command = next(iter(steps.items()))
         log = Path(f"{logs}{name}.log")
         print(f"{prefix}{name}; log: {log}", flush=True)
@@ -136,9 +140,9 @@ def carry_out(
             run_command(command, environment=environment, log=log, prefix=prefix)
         except RuntimeError:
             # evaluate fails on ground truth without an image, and the reverse, which are none of the job's cases
-            if name in steps_left():
+            if name in commands_left():
                 raise
-        if name in steps_left():
+        if name in commands_left():
             raise RuntimeError(
                 f"{name} ended without an error, but did not finish all cases. Its log is {log}."
             )
@@ -244,15 +248,10 @@ def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
 
 
 def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    """Whether the folder's summary has these cases, as they are now, and all that is asked for."""
-    summary = folder / SUMMARY_NAME
-    if not job.has_written(summary):
-        return False
-    try:
-        result = read_result(summary)
-    except ValueError:  # of an earlier version
+    """Whether the folder's evaluation has these cases, and all that is asked for."""
+    result = job.present_result(folder)
+    if result is None:
         return False
     # It may have more than is asked for
     asked = Settings(surface=job.options.surface or result.settings.surface)
-    has_all = {*cases} <= {*result.cases}
-    return has_all and result.settings == asked and not result.stale_cases()
+    return {*cases} <= {*result.cases} and result.settings == asked

@@ -60,7 +60,7 @@ def mean_logits(
     labels: str | Path | None = None,
     device: str = "cpu",
 ) -> tuple[pd.DataFrame, list[Skipped]]:
-    """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
+    """Compute a model's mean logits by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
     The cases are each fold's validation cases, from nnU-Net's preprocessed data (for ``all``, all cases), or the given
     images, of which each fold's model segments all. A case that cannot be read, or whose labels do not lie where its
@@ -114,10 +114,10 @@ def mean_logits(
             logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             sums.append(_sums(logits.numpy(), ground_truth, data_set))
     check_any_used(sums, skipped)
-    table = sum(sums[1:], sums[0])
-    means = ["mean_absolute", "mean"]
-    table[means] = table[means].div(table["voxels"], axis=0)
-    return table.reset_index(), skipped
+    total = sum(sums[1:], sums[0])
+    means = total.drop(columns="voxels").div(total["voxels"], axis=0)
+    means.columns = ["mean_absolute", "mean"]
+    return means.join(total["voxels"]).reset_index(), skipped
 
 
 def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFrame:
@@ -143,5 +143,5 @@ def _sums(logits: Floats, ground_truth: Labels, data_set: DataSet) -> pd.DataFra
             for logit, values in zip(inside, logits[:, counted & place], strict=True):
                 sums = (np.abs(values).sum(dtype=np.float64), values.sum(dtype=np.float64))
                 rows.append((true_class, logit, *sums, values.size))
-    columns = ["true_class", "logit", "mean_absolute", "mean", "voxels"]
+    columns = ["true_class", "logit", "sum_absolute", "sum", "voxels"]
     return pd.DataFrame(rows, columns=columns).set_index(columns[:2])

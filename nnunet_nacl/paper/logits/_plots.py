@@ -17,7 +17,7 @@ _LEAST_SHARE = 1e-3
 
 
 def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
-    """Mean absolute logits: a panel for each true class, a group of bars for each logit, a bar for each method.
+    """Draw mean absolute logits: a panel for each true class, a group of bars for each logit, a bar for each method.
 
     Args:
         means: method -> what ``mean_logits`` returns, over the same cases.
@@ -53,7 +53,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def draw_max_logits(histories: Mapping[str, pd.DataFrame]) -> Figure:
-    """The maximum logit over the epochs: a panel for each method, the share of an epoch's voxels as color.
+    """Draw the maximum logit over the epochs: a panel for each method, the share of an epoch's voxels as color.
 
     The color scale is that of the square root, so that wide distributions can be seen beside narrow ones. The line is
     the median.

@@ -24,7 +24,7 @@ def radar_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
 
 
 def radar(comparison: Comparison, ax: Axes) -> None:
-    """Dice (outer) and calibration error (inner) of each method: the wider the ring between them, the better.
+    """Draw Dice (outer) and calibration error (inner) of each method: the wider the ring between them, the better.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.

@@ -137,7 +137,7 @@ def relative_difference(first: Estimate, second: Estimate) -> Estimate:
 
 
 def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
+    """Draw Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
     errors = comparison.estimates[metric]
     dices = comparison.estimates[DICE]
     for first, second in compared_pairs(study, errors):

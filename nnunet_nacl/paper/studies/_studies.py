@@ -80,7 +80,7 @@ class Study:
             raise ValueError("figure: differences compares two groups")
 
     def chosen(self, names: Collection[str]) -> "Study":
-        """Only these methods, by name or group.
+        """Return the study of these methods alone, by name or group.
 
         Raises:
             ValueError: there is no such method in the study.

@@ -60,15 +60,17 @@ def test_each_study_has_pages_of_its_own(job: Job, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("is_trained_anew", [True, False])
+@pytest.mark.parametrize("why", ["trained anew", "counted by an earlier version", "predictions have changed"])
 def test_results_that_are_not_of_the_present_files_are_left_out(
-    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_trained_anew: bool
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], why: str
 ) -> None:
-    """NACL l1 was trained anew, and its test cases are not predicted yet; or its predictions have changed."""
+    """Those of NACL l1, until its test cases are predicted or evaluated again."""
     one = evaluated(job, *METHODS)
     summary = one.jobs[0].test / SUMMARY_NAME
-    if is_trained_anew:
+    if why == "trained anew":
         os.utime(one.jobs[0].checkpoint, (summary.stat().st_mtime + 60,) * 2)
+    elif why == "counted by an earlier version":
+        summary.write_text('{"settings": {"counting": 1}}')
     else:
         (tmp_path / "changed").touch()
         result = result_of("NACL l1")

@@ -61,11 +61,11 @@ def test_sums_by_hand(tmp_path: Path) -> None:
     assert found["true_class"].tolist()[::3] == ["background", "first", "second"]
     assert found["logit"].tolist()[:3] == ["background", "first", "second"]
     assert found["voxels"].tolist()[::3] == [2, 2, 0]
-    assert found["mean"].tolist() == [-1, 1, -1, -2, 2, -2, 0, 0, 0]
-    assert found["mean_absolute"].tolist()[::3] == [3, 8, 0]
+    assert found["sum"].tolist() == [-1, 1, -1, -2, 2, -2, 0, 0, 0]
+    assert found["sum_absolute"].tolist()[::3] == [3, 8, 0]
     # in half precision a sum of 2 would end at 4096
     long = np.full((3, 1, 40_000), 2, np.float16)
-    assert _sums(long, np.zeros((1, 40_000), int), classes)["mean"].iloc[0] == 80_000
+    assert _sums(long, np.zeros((1, 40_000), int), classes)["sum"].iloc[0] == 80_000
 
 
 def test_regions_by_hand(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_regions_by_hand(tmp_path: Path) -> None:
     assert found["logit"].tolist() == ["core", "whole"] * 4
     assert found["true_class"].tolist()[::2] == ["core", "outside core", "whole", "outside whole"]
     assert found["voxels"].tolist()[::2] == [1, 3, 2, 2]
-    assert found["mean"].tolist() == [5, 6, -18, -10, 3, 10, -16, -14]
-    assert found["mean_absolute"].tolist() == [5, 6, 18, 18, 7, 10, 16, 14]
+    assert found["sum"].tolist() == [5, 6, -18, -10, 3, 10, -16, -14]
+    assert found["sum_absolute"].tolist() == [5, 6, 18, 18, 7, 10, 16, 14]
 
 
 def test_all_takes_every_case(model: Path, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class CellSums:
     Attributes:
         meaning: of the channels.
         settings: the number M of bins, and what is made of the sums.
+        first: the channel of the first structure.
         channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability; row 0 has the voxels with p = 0.
         rests: the same of 1 − p of each region; 0 for classes, whose other classes are the rest.
         reached: (C, thresholds + 1) voxels of the structure by how many of ``RECALL_THRESHOLDS`` their p reaches.
@@ -75,6 +76,7 @@ class CellSums:
         shape = (num_channels, NUM_CELLS, settings.num_bins + 1, COLUMNS)
         self.meaning = meaning
         self.settings = settings
+        self.first = meaning.activation.first_structure
         self.channels = np.zeros(shape)
         self.rests = np.zeros(shape)
         self.reached = np.zeros((num_channels, RECALL_THRESHOLDS.size + 1), np.int64)
@@ -90,7 +92,7 @@ class CellSums:
     @np.errstate(divide="ignore")  # ln 0
     def add(self, channel: int, p: Floats, cells: Bytes, background: Floats | None = None) -> None:
         """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
-        if channel >= self.meaning.activation.first_structure:
+        if channel >= self.first:
             self._add_to_structure(channel, p, cells)
         sums = self.channels[channel]
         # NumPy computes several at a time, which a compiled loop does not

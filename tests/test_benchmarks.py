@@ -51,15 +51,11 @@ def run(preprocessed: Preprocessed, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return run_script
 
 
-def train(run: Run, folder: Path, trainer: str = TRAINER) -> None:
-    (folder / "queue.txt").write_text(f"# a comment\n901 2d_small 0 {trainer}\n")
-    assert f"901 2d_small 0 {trainer} trained in " in run("train", folder / "queue.txt")
-
-
 def of_trained_model(run: Run, folder: Path) -> None:
-    train(run, folder)
-    train_again = run("train", folder / "queue.txt")
-    assert "trained in" not in train_again  # it is done
+    queue = folder / "queue.txt"
+    queue.write_text(f"# a comment\n901 2d_small 0 {TRAINER}\n")
+    assert f"901 2d_small 0 {TRAINER} trained in " in run("train", queue)
+    assert "trained in" not in run("train", queue)  # it is done
     model = "901", "2d_small", TRAINER, "0"
     run("losses", folder / "losses.csv", folder / "predictions", *model)
     assert TRAINER in (folder / "losses.csv").read_text()

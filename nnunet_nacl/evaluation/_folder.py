@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from nnunet_nacl.case_loop import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation._case import SavedCase
 from nnunet_nacl.evaluation._counting import CountedCase, Counting
@@ -29,7 +31,7 @@ from nnunet_nacl.typing import ByName
 
 USUAL_SETTINGS = Settings(surface=True)
 """The settings of the command ``evaluate`` without options, which does not count such records again."""
-_UNREAD_IN_REVIEWS = frozenset({"num_bins", "surface", "tolerance_mm", "protocol"})
+_UNREAD_IN_REVIEWS = ("num_bins", "surface", "tolerance_mm", "protocol")
 """The settings that do not change what a review reads of a record."""
 
 
@@ -171,7 +173,7 @@ class _CaseCounter:
         settings = self.counting.settings
         case = CountedCase.now(files)  # before the files are read
         saved = SavedCase(files, self.data_set)
-        truth = None
+        truth = np.full_like(saved.labels, self.data_set.meaning.ignored)
         geometry = saved.geometry
         if files.ground_truth is not None:
             truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
@@ -183,6 +185,7 @@ class _CaseCounter:
             spacing=geometry.spacing,
             voxel_ml=geometry.voxel_ml,
             settings=settings,
+            has_truth=files.ground_truth is not None,
             must_agree=True,
             thresholds=files.thresholds,
         )

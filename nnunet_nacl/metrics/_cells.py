@@ -44,6 +44,8 @@ _UNSURE_FROM = 0.1
 _UNSURE_TO = 0.9
 _LOWEST_LOG = np.log(NLL_CLIP)
 _LOG_OF_ZERO = -1000.0  # any that is finite: p ln p is then 0
+_RUN = 16
+"""Voxels that are added together if all of them lie in one row."""
 
 
 def cells_of(memberships: dict[int, Mask]) -> Bytes:
@@ -58,6 +60,7 @@ class CellSums:
     Attributes:
         meaning: of the channels.
         settings: the number M of bins, and what is made of the sums.
+        first: the channel of the first structure.
         channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability; row 0 has the voxels with p = 0.
         rests: the same of 1 − p of each region; 0 for classes, whose other classes are the rest.
         reached: (C, thresholds + 1) voxels of the structure by how many of ``RECALL_THRESHOLDS`` their p reaches.
@@ -73,6 +76,7 @@ class CellSums:
         shape = (num_channels, NUM_CELLS, settings.num_bins + 1, COLUMNS)
         self.meaning = meaning
         self.settings = settings
+        self.first = meaning.activation.first_structure
         self.channels = np.zeros(shape)
         self.rests = np.zeros(shape)
         self.reached = np.zeros((num_channels, RECALL_THRESHOLDS.size + 1), np.int64)
@@ -88,7 +92,7 @@ class CellSums:
     @np.errstate(divide="ignore")  # ln 0
     def add(self, channel: int, p: Floats, cells: Bytes, background: Floats | None = None) -> None:
         """Add voxels (n,) of a channel to their cells; of classes, with the probability of the background."""
-        if channel >= self.meaning.activation.first_structure:
+        if channel >= self.first:
             self._add_to_structure(channel, p, cells)
         sums = self.channels[channel]
         # NumPy computes several at a time, which a compiled loop does not
@@ -118,6 +122,30 @@ class CellSums:
 
 
 @compiled
+def _summands(
+    p: float, other: float, log: float, is_background: bool
+) -> tuple[float, float, float, float, float, float]:
+    """Return a voxel's summands, those of the columns after ``COUNT``."""
+    exact = np.float64(p)
+    chance = np.float64(other)
+    if is_background:
+        chance = 1 - chance
+    finite = max(log, _LOG_OF_ZERO)
+    return exact, chance, exact * chance, exact * exact, max(log, _LOWEST_LOG), exact * finite
+
+
+@compiled
+def _add(row: Floats, voxels: int, values: tuple[float, ...]) -> None:
+    row[COUNT] += voxels
+    row[CONFIDENCE] += values[0]
+    row[CHANCE] += values[1]
+    row[PRODUCTS] += values[2]
+    row[SQUARES] += values[3]
+    row[LOGS] += values[4]
+    row[ENTROPY] += values[5]
+
+
+@compiled
 def _add_to_bins(
     p: Floats, logs: Floats, others: Floats, is_background: bool, cells: Bytes, edges: Floats, sums: Floats
 ) -> None:  # fmt: skip
@@ -141,19 +169,30 @@ def _add_to_bins(
         row += np.uint32(binned > edges[row])
         rows[i] = np.uint32(cells[i]) * np.uint32(edges.size) + row
     flat = sums.reshape(-1, COLUMNS)
-    for i in range(p.size):
-        exact = np.float64(p[i])
-        other = np.float64(others[i])
-        chance = 1 - other if is_background else other
-        log = max(logs[i], _LOG_OF_ZERO)
-        here = flat[np.uintp(rows[i])]  # unsigned: indexing is slower if the index may be negative
-        here[COUNT] += 1
-        here[CONFIDENCE] += exact
-        here[CHANCE] += chance
-        here[PRODUCTS] += exact * chance
-        here[SQUARES] += exact * exact
-        here[LOGS] += max(log, _LOWEST_LOG)
-        here[ENTROPY] += exact * log
+    for run in range(0, p.size, _RUN):
+        start = np.uintp(run)  # unsigned: indexing is slower if the index may be negative
+        stop = np.uintp(min(run + _RUN, p.size))
+        differ = np.uint32(0)
+        for i in range(start, stop):
+            differ |= rows[i] ^ rows[start]
+        if differ:
+            for i in range(start, stop):
+                values = _summands(p[i], others[i], logs[i], is_background)
+                _add(flat[np.uintp(rows[i])], 1, values)
+            continue
+        # Smooth images have most voxels in the row of the voxel before, and to add to one row again and again takes
+        # twice as long
+        confidence = chance = product = square = log = entropy = 0.0
+        for i in range(start, stop):
+            values = _summands(p[i], others[i], logs[i], is_background)
+            confidence += values[0]
+            chance += values[1]
+            product += values[2]
+            square += values[3]
+            log += values[4]
+            entropy += values[5]
+        values = confidence, chance, product, square, log, entropy
+        _add(flat[np.uintp(rows[start])], stop - start, values)
 
 
 @compiled

@@ -44,7 +44,7 @@ def counts_of(sums: CellSums, by_argmax: CellSums, voxel_ml: float, *, has_truth
 
     Its tables, and which voxels are near, follow from the sums by the argmax, which postprocessing does not change.
     """
-    first = sums.meaning.activation.first_structure
+    first = sums.first
     voxels = sums.channels[..., COUNT].sum(2).astype(np.int64)
     of_image = voxels[0]
     of_structures = voxels[first:]
@@ -69,7 +69,7 @@ def counts_of(sums: CellSums, by_argmax: CellSums, voxel_ml: float, *, has_truth
 
 def _structure_sums(sums: CellSums, cells: Mask, highest: Floats) -> StructureSums:
     """Sum over the voxels of some cells."""
-    first = sums.meaning.activation.first_structure
+    first = sums.first
     by_cell = sums.channels[first:].sum(2)
     return StructureSums(
         probability=by_cell[:, cells, CONFIDENCE].sum(1),
@@ -80,7 +80,7 @@ def _structure_sums(sums: CellSums, cells: Mask, highest: Floats) -> StructureSu
 
 
 def _doubt(sums: CellSums) -> Doubt:
-    unsure = sums.unsure[sums.meaning.activation.first_structure :]
+    unsure = sums.unsure[sums.first :]
     is_near = _CELLS & NEAR > 0
     top = _top(sums)[:, is_near].sum((1, 2))
     voxels = top[:, COUNT]
@@ -136,7 +136,7 @@ def _tables(sums: CellSums) -> dict[Voxels, CalibrationTables]:
             surely = _PREDICTED & (voxels == "union")
             right = np.tile(_COUNTED, (len(channels), 1))
             # Only voxels that are surely in the set can be background
-            right[: activation.first_structure] = surely
+            right[: sums.first] = surely
             expected = {
                 "expected_top": _expected(top, surely, _PREDICTED[np.newaxis]),
                 "expected_classwise": _expected(channels, surely, right),

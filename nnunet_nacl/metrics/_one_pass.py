@@ -36,27 +36,20 @@ from nnunet_nacl.typing import Labels, Mask
 class CaseArrays:
     """A case to count, with canonical labels (*spatial).
 
-    ``truth`` is None without ground truth. If ``must_agree``, the segmentation must follow from the probabilities, by
-    the thresholds if there are any.
+    Without ground truth, ``truth`` is the ignored label everywhere. If ``must_agree``, the segmentation must follow
+    from the probabilities, by the thresholds if there are any.
     """
 
     channels: Channels
-    truth: Labels | None
+    truth: Labels
     segmentation: Labels
     meaning: LabelMeaning
     spacing: Sequence[float]
     voxel_ml: float
     settings: Settings
+    has_truth: bool = True
     must_agree: bool = False
     thresholds: tuple[float, ...] | None = None
-
-    def flat(self) -> tuple[Labels, Labels]:
-        """Return ground truth (the ignored label everywhere if there is none) and segmentation, (n,) each."""
-        truth = self.truth
-        if truth is None:
-            ignored = self.meaning.ignored
-            truth = np.full_like(self.segmentation, ignored, np.min_scalar_type(ignored))
-        return truth.reshape(-1), self.segmentation.reshape(-1)
 
 
 def evaluate_arrays(case: CaseArrays) -> Counts:
@@ -68,9 +61,9 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
         sums, by_argmax = _count_classes(case)
     else:
         sums = by_argmax = _count_regions(case)
-    counts = counts_of(sums, by_argmax, case.voxel_ml, has_truth=case.truth is not None)
+    counts = counts_of(sums, by_argmax, case.voxel_ml, has_truth=case.has_truth)
     truth = counts.truth
-    if case.truth is None or truth is None:
+    if truth is None:
         return counts
     is_known = truth.ignored[:, np.newaxis] < 1
     is_there = truth.voxels > 0
@@ -90,7 +83,8 @@ def evaluate_arrays(case: CaseArrays) -> Counts:
 def _count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
     """Return a case's sums by the segmentation and by the argmax, which postprocessing may have changed."""
     meaning = case.meaning
-    truth, segmentation = case.flat()
+    truth = case.truth.reshape(-1)
+    segmentation = case.segmentation.reshape(-1)
     sums = CellSums(meaning, case.settings, case.channels.dtype)
     blocks = checked_blocks(case.channels, meaning.activation)
     # The first channel says which voxels are near, before any of them is counted
@@ -133,18 +127,16 @@ def _count_classes(case: CaseArrays) -> tuple[CellSums, CellSums]:
 
 def _count_regions(case: CaseArrays) -> CellSums:
     meaning = case.meaning
-    truth, segmentation = case.flat()
+    truth = case.truth.reshape(-1)
+    segmentation = case.segmentation.reshape(-1)
     sums = CellSums(meaning, case.settings, case.channels.dtype)
-    implied = None
-    if case.must_agree:  # without, it need not be known which labels regions write
-        implied = ImpliedLabels(segmentation, meaning, case.channels.dtype, case.thresholds)
+    implied = ImpliedLabels(segmentation, meaning, case.channels.dtype, case.thresholds)
     blocks = checked_blocks(case.channels, meaning.activation)
     for number in range(meaning.num_channels):
         of_region = list(islice(blocks, len(case.channels.parts)))
         near = _mark_near(of_region, case)
         for channel, part, p in of_region:
-            if implied is not None:
-                implied.add(channel, part, p)
+            implied.add(channel, part, p)
             is_within = meaning.mask(truth[part], number)
             cells = cells_of(
                 {
@@ -159,7 +151,7 @@ def _count_regions(case: CaseArrays) -> CellSums:
             sums.add(channel, p, cells)
     for _ in blocks:  # to the end, which checks the file
         pass
-    if implied is not None:
+    if case.must_agree:
         implied.check(case.channels.name)
     return sums
 

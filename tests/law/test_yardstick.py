@@ -44,8 +44,9 @@ def draw(uncertain: Uncertain, axes: int, classes: int, *, volumes: int = 1, dra
     return [draw_volume(uncertain, generator, **options) for _ in range(volumes)]  # type: ignore[arg-type]
 
 
-def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, volumes: int, draws: int) -> None:
-    drawn = draw(uncertain, axes, classes, volumes=volumes, draws=draws)
+@pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)
+def test_no_distortion_beats_the_truth(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
+    drawn = draw(uncertain, axes, classes, volumes=2, draws=5)
     records = {name: evaluate(drawn, distort(drawn, name, regions=regions), regions=regions) for name in DISTORTIONS}
     check_expected(Counts.joined(records[TRUTH]))
     scores = {name: figures(cases) for name, cases in records.items()}
@@ -77,11 +78,6 @@ def check_expected(of_truth: Counts) -> None:
             for column in ("count", "hits", "confidence"):
                 np.testing.assert_allclose(getattr(wanted, column), getattr(found, column), atol=1e-9)
         assert measure(tables)["ECE"] > 0.001
-
-
-@pytest.mark.parametrize(("uncertain", "axes", "classes", "regions"), LAYOUTS)
-def test_no_distortion_beats_the_truth(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
-    check_law(uncertain, axes, classes, regions, volumes=2, draws=5)
 
 
 # The generator, without which the law would show nothing

@@ -108,10 +108,11 @@ def test_against_loops(regions: bool, dtype: Any) -> None:
 @pytest.mark.parametrize("regions", [False, True])
 def test_without_ground_truth_the_sums_are_the_same(regions: bool) -> None:
     p, y, saved = drawn(regions, np.float32)
-    meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)) if regions else None)
+    meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)) if regions else None, (1, 2))
     y = np.where(y == IGNORED, meaning.ignored, y).astype(np.uint8)
     case = CaseArrays(Channels(p), y, saved.astype(np.uint8), meaning, (1, 1, 1), 0.001, MARGIN)
-    with_truth, without = evaluate_arrays(case), evaluate_arrays(replace(case, truth=None))
+    nothing = replace(case, truth=np.full_like(y, meaning.ignored), has_truth=False)
+    with_truth, without = evaluate_arrays(case), evaluate_arrays(nothing)
     assert (without.truth, without.calibration, without.segmentation_metrics) == (None, {}, {})
     for number in range(2):
         assert of(without.sums, number) == pytest.approx(of(with_truth.sums, number), rel=1e-12)

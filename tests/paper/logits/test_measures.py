@@ -1,7 +1,9 @@
-"""Means of the logits, against NumPy on what nnU-Net's own predictor gives outside our code."""
+"""Means of the logits, against NumPy on what nnU-Net's own predictor gives, and the maximum logit by epoch."""
 
 import json
+import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import blosc2
@@ -15,10 +17,11 @@ from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunet_nacl.cli import main
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import DataSet
-from nnunet_nacl.paper.logits import mean_logits
+from nnunet_nacl.paper.logits import max_logit_history, mean_logits
 from nnunet_nacl.paper.logits._measures import _sums
-from tests.conftest import KINDS, Planned
-from tests.paper.logits.conftest import copy_of
+from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
+from tests.conftest import KINDS, TRAINER, Planned
+from tests.paper.logits.conftest import change_checkpoint, copy_of
 
 
 def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +154,39 @@ def test_test_images_are_preprocessed_as_those_of_a_training(model: Path, tmp_pa
     pd.testing.assert_frame_equal(given, found, rtol=1e-6)
     (tmp_path / "labels" / f"{cases[0]}.nii.gz").unlink()
     assert [one.case for one in mean_logits(model, **chosen)[1]] == cases[:1]
+
+
+BINS = list(range(-10, 60))
+
+
+def test_what_the_trainer_kept(model: Path) -> None:
+    history = max_logit_history(model, 0)
+    logged = torch.load(model / "fold_0" / "checkpoint_final.pth", weights_only=False)["logging"]
+    assert history.index.tolist() == [0, 1]
+    assert history.columns.tolist() == [*BINS, *(f"max_logit_p{level}" for level in ("05", "25", "50", "75", "95"))]
+    assert history[BINS].to_numpy().tolist() == logged["max_logit_histogram"]
+    assert history["max_logit_p25"].tolist() == logged["max_logit_p25"]
+
+
+def test_epochs_without_an_entry_are_left_out(model: Path, tmp_path: Path) -> None:
+    copy = copy_of(model, tmp_path)
+
+    def forget(content: dict) -> None:
+        logged = content["logging"]
+        logged[MAX_LOGIT_HISTOGRAM] = [[], logged[MAX_LOGIT_HISTOGRAM][0], [0] * 70, logged[MAX_LOGIT_HISTOGRAM][1]]
+        for name in MAX_LOGIT_QUANTILES:
+            logged[name] = [math.nan, logged[name][0], math.nan, logged[name][1]]
+
+    change_checkpoint(copy, forget)
+    expected = max_logit_history(model, 0).set_axis([1, 3]).rename_axis("epoch")
+    pd.testing.assert_frame_equal(max_logit_history(copy, "0"), expected)
+
+
+@pytest.mark.parametrize("change", [lambda one: one.pop("logging"), lambda one: one["logging"].clear()])
+def test_a_checkpoint_reduced_to_what_predictions_need(
+    model: Path, tmp_path: Path, change: Callable[[dict], object]
+) -> None:
+    copy = copy_of(model, tmp_path)
+    change_checkpoint(copy, change)
+    with pytest.raises(ValueError, match=rf"checkpoint_final\.pth holds no maximum logits: .* with {TRAINER}\.$"):
+        max_logit_history(copy, 0)

@@ -113,13 +113,6 @@ def test_the_package_requires_what_it_imports() -> None:
     assert of_networks == declared(extras["networks"])
 
 
-def test_what_tests_import_is_declared() -> None:
-    nnunets_own = {"blosc2", "dynamic-network-architectures"}  # of the versions that nnU-Net asks for
-    known = declared([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]])
-    known |= declared(PROJECT["optional-dependencies"]["networks"]) | nnunets_own | {"nnunet-nacl"}
-    assert distributions((ROOT / "tests").rglob("*.py")) <= known
-
-
 def test_no_circle_among_files() -> None:
     """Imports for types count, too; a package's ``__init__`` only gathers names."""
     files = {}

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from nnunet_nacl.calibrate._features import logits_in_blocks
 from nnunet_nacl.calibrate._fold import TrainedFold
 from nnunet_nacl.calibrate._head import Head
+from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample, join_enough, lack_of_cases
 from nnunet_nacl.calibrate._trials import METHODS, Fit, Trials, try_methods
 from nnunet_nacl.case_loop import Skipped
@@ -28,6 +29,7 @@ from nnunet_nacl.nnunet import (
     LabelledImages,
     save_prediction,
 )
+from nnunet_nacl.typing import ByName, Singles
 
 
 def calibrate_model(
@@ -194,23 +196,28 @@ def _calibrate_fold(
 
 def _predict_validation(fold: TrainedFold, trials: Trials, fit: Fit, kept: Path) -> None:
     """Predict each validation case with the fit that was made without it, into a folder beside the kept features."""
-    import torch
-
     folder = kept / FOLD_VALIDATION
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=fold.folder / "validation")
     doing = f"{fold.folder.name}: calibrated validation cases"
     own = [name for name in fold.cases.names if name in trials.fitted_without]
     for name in tqdm(own, desc=doing, unit="case"):
-        image, _, properties = fold.cases.load(name)
         layer = trials.fitted_without[name][fit.calibration.method].layer(*fold.reader.output_layer)
-        if (kept / name).is_file():
-            features = torch.load(kept / name, mmap=True, weights_only=True)
-        else:
-            features = fold.reader.features(image)
-        spatial = features.shape[1:]
-        logits = np.empty((fold.data_set.meaning.num_channels, spatial.numel()), np.float32)
-        for voxels, block in logits_in_blocks(features, layer):
-            logits[:, voxels] = block.cpu().numpy()
-        file = folder / name
-        save_prediction(fold.reader.predictor, logits.reshape(-1, *spatial), properties, file)
+        logits, properties = _logits(fold, name, layer, kept / name)
+        save_prediction(fold.reader.predictor, logits, properties, folder / name)
+
+
+def _logits(fold: TrainedFold, name: str, layer: Layer, kept: Path) -> tuple[Singles, ByName]:
+    """Return a case's logits (C, *spatial), and its properties, without its features, which take as much memory."""
+    import torch
+
+    image, _, properties = fold.cases.load(name)
+    is_kept = kept.is_file()
+    features = (
+        torch.load(kept, mmap=True, weights_only=True) if is_kept else fold.reader.features(image)
+    )
+    spatial = features.shape[1:]
+    logits = np.empty((fold.data_set.meaning.num_channels, spatial.numel()), np.float32)
+    for voxels, block in logits_in_blocks(features, layer):
+        logits[:, voxels] = block.cpu().numpy()
+    return logits.reshape(-1, *spatial), properties

@@ -205,7 +205,10 @@ class FolderResult:
         return found
 
     def has_scores(self, voxels: str = "image") -> bool:
-        """Whether NLL and Brier per foreground voxel are listed: over the image, if its tables are always complete."""
+        """Whether results list NLL and Brier per foreground voxel of a set: of the image, if its tables are complete.
+
+        Those of the authors' protocol may not be.
+        """
         return voxels == "image" and self.settings.protocol == "standard"
 
     @cached_property

@@ -44,6 +44,8 @@ _UNSURE_FROM = 0.1
 _UNSURE_TO = 0.9
 _LOWEST_LOG = np.log(NLL_CLIP)
 _LOG_OF_ZERO = -1000.0  # any that is finite: p ln p is then 0
+_RUN = 16
+"""Voxels that are added together if all of them lie in one row."""
 
 
 def cells_of(memberships: dict[int, Mask]) -> Bytes:
@@ -120,6 +122,30 @@ class CellSums:
 
 
 @compiled
+def _summands(
+    p: float, other: float, log: float, is_background: bool
+) -> tuple[float, float, float, float, float, float]:
+    """Return a voxel's summands, those of the columns after ``COUNT``."""
+    exact = np.float64(p)
+    chance = np.float64(other)
+    if is_background:
+        chance = 1 - chance
+    finite = max(log, _LOG_OF_ZERO)
+    return exact, chance, exact * chance, exact * exact, max(log, _LOWEST_LOG), exact * finite
+
+
+@compiled
+def _add(row: Floats, voxels: int, values: tuple[float, ...]) -> None:
+    row[COUNT] += voxels
+    row[CONFIDENCE] += values[0]
+    row[CHANCE] += values[1]
+    row[PRODUCTS] += values[2]
+    row[SQUARES] += values[3]
+    row[LOGS] += values[4]
+    row[ENTROPY] += values[5]
+
+
+@compiled
 def _add_to_bins(
     p: Floats, logs: Floats, others: Floats, is_background: bool, cells: Bytes, edges: Floats, sums: Floats
 ) -> None:  # fmt: skip
@@ -143,19 +169,30 @@ def _add_to_bins(
         row += np.uint32(binned > edges[row])
         rows[i] = np.uint32(cells[i]) * np.uint32(edges.size) + row
     flat = sums.reshape(-1, COLUMNS)
-    for i in range(p.size):
-        exact = np.float64(p[i])
-        other = np.float64(others[i])
-        chance = 1 - other if is_background else other
-        log = max(logs[i], _LOG_OF_ZERO)
-        here = flat[np.uintp(rows[i])]  # unsigned: indexing is slower if the index may be negative
-        here[COUNT] += 1
-        here[CONFIDENCE] += exact
-        here[CHANCE] += chance
-        here[PRODUCTS] += exact * chance
-        here[SQUARES] += exact * exact
-        here[LOGS] += max(log, _LOWEST_LOG)
-        here[ENTROPY] += exact * log
+    for run in range(0, p.size, _RUN):
+        start = np.uintp(run)  # unsigned: indexing is slower if the index may be negative
+        stop = np.uintp(min(run + _RUN, p.size))
+        differ = np.uint32(0)
+        for i in range(start, stop):
+            differ |= rows[i] ^ rows[start]
+        if differ:
+            for i in range(start, stop):
+                values = _summands(p[i], others[i], logs[i], is_background)
+                _add(flat[np.uintp(rows[i])], 1, values)
+            continue
+        # Smooth images have most voxels in the row of the voxel before, and to add to one row again and again takes
+        # twice as long
+        confidence = chance = product = square = log = entropy = 0.0
+        for i in range(start, stop):
+            values = _summands(p[i], others[i], logs[i], is_background)
+            confidence += values[0]
+            chance += values[1]
+            product += values[2]
+            square += values[3]
+            log += values[4]
+            entropy += values[5]
+        values = confidence, chance, product, square, log, entropy
+        _add(flat[np.uintp(rows[start])], stop - start, values)
 
 
 @compiled

@@ -1,5 +1,6 @@
 """Compiled loops over voxels that do in one pass what takes NumPy several."""
 
+from functools import partial
 from typing import Any
 
 import numba
@@ -11,10 +12,12 @@ from nnunet_nacl.typing import Floats, Labels, Mask
 
 def compiled(function: Any) -> Any:
     """Compile a function by numba; what it compiles to is kept for the next process."""
+    # Sums may be taken in any order, so several at a time
+    njit = partial(numba.njit, nogil=True, fastmath={"reassoc"})
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return njit(cache=True)(function)
     except RuntimeError:  # no folder for compiled code
-        return numba.njit(nogil=True)(function)
+        return njit()(function)
 
 
 @compiled

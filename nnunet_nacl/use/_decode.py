@@ -182,13 +182,15 @@ def _by_thresholds(
     for label, p, threshold in zip(written, of_structures, thresholds, strict=True):
         mask = above(p, threshold, or_equal=or_equal)
         reached.append(mask)
+        own = mask
         if meaning.activation.exclusive:
-            mask = mask & (p > highest)  # of equally probable classes the first wins
-            highest[mask] = p[mask]
-        labels[mask] = label
-    lost = [mask & ~meaning.mask(labels, number) for number, mask in enumerate(reached)]
-    shared = int(np.count_nonzero(np.any(lost, axis=0)))
-    return labels, DecodedCase(list(thresholds), shared_voxels=shared)
+            own = mask & (p > highest)  # of equally probable classes the first wins
+            highest[own] = p[own]
+        labels[own] = label
+    is_shared = np.zeros(labels.shape, bool)
+    for number, mask in enumerate(reached):
+        is_shared |= mask & ~meaning.mask(labels, number)
+    return labels, DecodedCase(list(thresholds), shared_voxels=int(is_shared.sum()))
 
 
 def _by_rankseg(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, DecodedCase]:

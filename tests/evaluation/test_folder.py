@@ -153,5 +153,3 @@ def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture
     share = summary["pooled"]["near"]["share"]
     assert share == pytest.approx(measure(expected["near"])["share"])
     assert share < 0.2
-    assert run_evaluate(folders, "--margin", "-1") == 1
-    assert "margin_mm must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err

@@ -140,13 +140,17 @@ def test_the_spacing_beside_a_tiff(tmp_path: Path, capsys: pytest.CaptureFixture
         assert read_result(folders[1] / SUMMARY).estimate("HD95").value == 6
 
 
-@pytest.mark.parametrize("name", ["all.json", SUMMARY])
+@pytest.mark.parametrize("name", ["all.json", SUMMARY, "labelsTs/a_summary.json", "copy/a_summary.json"])
 def test_a_file_of_the_same_predictions_is_updated_and_no_other(
     folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    """Also beside labels, or other predictions, of the same names."""
     output = tmp_path / name
+    shutil.copytree(folders[1], tmp_path / "copy")
     assert evaluated_again(folders, capsys, "-o", output) == 3
     assert not (folders[1] / "calibration").exists()
+    result = read_result(output)
+    assert (result.folders("prediction"), result.stale_cases()) == ([folders[1]], [])
     (folders[1] / "case_1.npz").touch()
     assert read_result(output).stale_cases() == ["case_1"]
     assert evaluated_again(folders, capsys, "-o", output) == 1
@@ -157,19 +161,6 @@ def test_a_file_of_the_same_predictions_is_updated_and_no_other(
         assert run_evaluate(pair, "-o", output) == 1
         assert f"{output} exists" in capsys.readouterr().err
         assert content(output) == before
-
-
-@pytest.mark.parametrize("beside", ["labels", "other predictions"])
-def test_a_summary_beside_other_files_of_the_cases_names(
-    folders: Folders, capsys: pytest.CaptureFixture[str], beside: str
-) -> None:
-    """It is of the predictions that were evaluated, while they are there."""
-    home = folders[0] if beside == "labels" else Path(shutil.copytree(folders[1], folders[1].with_name("other")))
-    output = home / "a_summary.json"
-    assert evaluated_again(folders, capsys, "-o", output) == 3
-    result = read_result(output)
-    assert result.folders("prediction") == [folders[1]]
-    assert result.stale_cases() == []
 
 
 def test_records_never_replace_predictions(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ def fold_split(preprocessed: Path, cases: Collection[str], fold: int | str) -> S
         return {"train": sorted(cases), "val": sorted(cases)}
     file = preprocessed / SPLITS_NAME
     splits = read_json(file, list[Split])
-    with attributed_to(file, problem=f" has no fold {fold}"):  # which nnU-Net draws at random
+    absent = f" has no fold {fold}, which nnU-Net drew at random (add its cases to use it)"
+    with attributed_to(file, problem=absent):
         split = splits[int(fold)]
     check_split(file, int(fold), split)
     return split

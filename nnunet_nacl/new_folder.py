@@ -15,11 +15,19 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class NewFolder(Generic[Result]):
-    """The results for the cases of a folder, those that were skipped, and notes for users."""
+class WrittenCases(Generic[Result]):
+    """The results for the cases of a folder, those that were skipped, and notes for users.
+
+    Attributes:
+        output: the new folder.
+        verb: what was done to the cases, for users, such as ``decoded``.
+        results: by case.
+        skipped: cases that were not written, with the reasons.
+        notes: for users.
+    """
 
     output: Path
-    done: str
+    verb: str
     results: dict[str, Result]
     skipped: list[Skipped]
     notes: list[str] = field(default_factory=list)
@@ -27,7 +35,7 @@ class NewFolder(Generic[Result]):
     def summary(self) -> str:
         """Return a text for users: how many cases were done, and notes."""
         total = len(self.results) + len(self.skipped)
-        done = f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}."
+        done = f"{self.verb.capitalize()} {len(self.results)} of {total} cases into {self.output}."
         return "\n".join([done, *self.notes])
 
     def write_mark(self, name: str, content: ByName) -> None:
@@ -80,14 +88,14 @@ def new_predictions(predictions: Predictions, output: str | Path, *, overwrite: 
 def write_cases(
     predictions: Predictions,
     folder: Path,
-    done: str,
+    verb: str,
     write: Callable[[CaseFiles], Result],
     *,
     num_processes: int,
-) -> NewFolder[Result]:
+) -> WrittenCases[Result]:
     """Write each case into the folder by ``write``, which must be picklable; what it returns is in ``results``."""
     results, skipped = each_case(
-        predictions.by_name, write, doing=done, num_processes=num_processes
+        predictions.by_name, write, doing=verb, num_processes=num_processes
     )
     check_any_used(results, skipped)
-    return NewFolder(folder, done, results, skipped)
+    return WrittenCases(folder, verb, results, skipped)

@@ -16,7 +16,7 @@ from nnunet_nacl.case_loop import each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import Activation, ratio, segment
-from nnunet_nacl.new_folder import NewFolder, new_predictions, write_cases
+from nnunet_nacl.new_folder import WrittenCases, new_predictions, write_cases
 from nnunet_nacl.nnunet import CALIBRATED_NAME, FOLD_CHECKPOINT, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats
 
@@ -145,7 +145,7 @@ def apply_folder(
     *,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> NewFolder[None]:
+) -> WrittenCases[None]:
     """Write a calibrated copy of a folder of predictions.
 
     Args:

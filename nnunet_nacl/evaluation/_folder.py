@@ -68,7 +68,8 @@ def evaluate(
         check_output(file, overwrite=overwrite or is_updated)
     check_record_files(predictions.cases, beside)
     if not is_updated:  # or else, if this run is stopped, it describes records of other predictions
-        summary.unlink(missing_ok=True)
+        for file in (summary, cases_file(summary)):
+            file.unlink(missing_ok=True)
     counter = _CaseCounter(
         data_set=predictions.data_set,
         counting=Counting.describe(predictions.data_set, settings),
@@ -163,7 +164,7 @@ class _CaseCounter:
             if record and record.counting.as_json(unread) == self.counting.as_json(unread):
                 if file != own and not self.is_review:
                     write_record(own, record)
-                return replace(record, counting=self.counting)
+                return replace(record, counting=self.counting) if self.is_review else record
         return None
 
     def count(self, files: CaseFiles) -> FolderResult:

@@ -223,7 +223,7 @@ class FolderResult:
                     "Brier_sum": tables.brier.sum(-1),
                     "foreground_voxels": tables.foreground_voxels,
                 }
-            for label, metrics in (of_set | metrics_by_label(self, tables)).items():
+            for label, metrics in (of_set | metrics_by_label(self.meaning, tables)).items():
                 for metric, values in metrics.items():
                     found[voxels, label, metric] = values
         for number, structure in enumerate(self.meaning.structures):
@@ -319,7 +319,7 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     return f"{table}\n{about_pooled}"
 
 
-def metrics_by_label(result: FolderResult, tables: CalibrationTables) -> dict[str, ByName]:
+def metrics_by_label(meaning: LabelMeaning, tables: CalibrationTables) -> dict[str, ByName]:
     """Compute the metrics (...) of each channel of some tables, by label or region; 0 is the background."""
     metrics = {
         name: metric.from_bins(tables.classwise)
@@ -328,5 +328,5 @@ def metrics_by_label(result: FolderResult, tables: CalibrationTables) -> dict[st
     }
     return {
         label: {name: np.moveaxis(values, -1, 0)[channel] for name, values in metrics.items()}
-        for channel, label in enumerate(result.meaning.channel_labels)
+        for channel, label in enumerate(meaning.channel_labels)
     }

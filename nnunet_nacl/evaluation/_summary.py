@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl.case_loop import Skipped
+from nnunet_nacl.evaluation._counting import CountedCase
 from nnunet_nacl.evaluation._record import read_record, record_file
 from nnunet_nacl.evaluation._result import FolderResult, folders_json, metrics_by_label
 from nnunet_nacl.files import read_json, write_csv, write_json
@@ -57,6 +58,7 @@ def write_result(result: FolderResult, summary: str | Path, beside: Path | None 
     for entry, case in zip(content["metric_per_case"], result.counted, strict=True):
         record = record_file(case.file("prediction"), case.name, beside)
         entry["record_file"] = str(record.absolute().relative_to(home))
+        entry["file_states"] = _states_json(case)
     rows = result.to_dataframe()
     write_csv(cases_file(summary), [rows.columns, *rows.itertuples(index=False)])
     write_json(summary, content, allow_nan=True)
@@ -66,12 +68,15 @@ def read_result(summary: str | Path) -> FolderResult:
     """Read the records of the cases of a summary.
 
     Raises an OSError if there is no such file, a ValueError if it was written by another version, or a record is
-    damaged or was counted in another way since.
+    damaged or was counted since, of other files or in another way.
     """
     summary = Path(summary)
     content: ByName = read_json(summary, dict)
     try:
-        files = {case["record_file"]: case["reference_file"] for case in content["metric_per_case"]}
+        entries = [
+            (case["record_file"], case["file_states"], case["reference_file"])
+            for case in content["metric_per_case"]
+        ]
         skipped = [Skipped(**entry) for entry in content["skipped"]]
         settings = content["settings"]
     except (KeyError, TypeError) as error:
@@ -79,17 +84,22 @@ def read_result(summary: str | Path) -> FolderResult:
             f"{summary} was written by another version of nnunet_nacl: run nnunet_nacl evaluate again."
         ) from error
     records = []
-    for file, truth in files.items():
+    for file, states, truth in entries:
         record = read_record(summary.absolute().parent / file)
         (case,) = record.counted
         is_same = record.counting.as_json().items() <= settings.items()
-        if not is_same or str(case.file("ground_truth")) != truth:
+        if not is_same or _states_json(case) != states or str(case.file("ground_truth")) != truth:
             raise ValueError(
-                f"{summary} is not of the record of {case.name}, which was counted in another way since: run "
-                "nnunet_nacl evaluate again."
+                f"{summary} is not of the record of {case.name}, which was counted in another way or of other files "
+                "since: run nnunet_nacl evaluate again."
             )
         records.append(record)
     return replace(FolderResult.merged(records), skipped=skipped, file=summary)
+
+
+def _states_json(case: CountedCase) -> ByName:
+    """Return size and time of change of a case's files, whose folder may move, as JSON has them."""
+    return {what: [state.size, state.changed] for what, state in case.states.items()}
 
 
 def summary_of(result: FolderResult) -> ByName:
@@ -100,13 +110,14 @@ def summary_of(result: FolderResult) -> ByName:
     pooled_interval = {}
     with_voxels = {}
     for voxels in VOXEL_SETS:
-        by_class = metrics_by_label(result, result.counts[voxels])
-        pooled[voxels] = {**result.pooled(voxels), "classes": by_class}
+        of_all = result.pooled(voxels)
+        by_class = metrics_by_label(result.meaning, result.counts[voxels])
+        pooled[voxels] = {**of_all, "classes": by_class}
         pooled_interval[voxels] = {
             name: Estimate.of_tables(
                 CALIBRATION_METRICS[name], result.counts.calibration[voxels]
             ).interval
-            for name in result.pooled(voxels)
+            for name in of_all
             if CALIBRATION_METRICS[name].pooled_over
         }
         with_voxels[voxels] = int((~np.isnan(result.values("ECE", voxels))).sum())

@@ -15,7 +15,7 @@ from nnunet_nacl.metrics._bins import (
     ratio,
 )
 from nnunet_nacl.metrics._case import evaluate_case
-from nnunet_nacl.metrics._cells import RECALL_THRESHOLDS
+from nnunet_nacl.metrics._cells import NLL_CLIP, RECALL_THRESHOLDS
 from nnunet_nacl.metrics._channels import (
     BLOCK,
     Blocks,
@@ -61,7 +61,6 @@ from nnunet_nacl.metrics._settings import (
     CORE_PROBABILITY,
     LABEL_FREE,
     MARGIN_MM,
-    NLL_CLIP,
     VOXEL_SETS,
     Settings,
     Voxels,

@@ -58,8 +58,8 @@ def evaluate_case(
         from. ``by_structure`` has the segmentation metrics by label or region.
 
     Raises:
-        ValueError: shapes do not fit, values are not probabilities, a label is unknown, or there is no prediction and
-            a label map cannot hold the regions in their order.
+        ValueError: shapes do not fit, values are not probabilities, a label of classes is unknown, or there is no
+            prediction and a label map cannot hold the regions in their order.
 
     >>> logits = np.array([[2.0, 2.0, -2.0, -2.0], [-2.0, -2.0, 2.0, 2.0]])[:, None]
     >>> result = evaluate_case(logits, np.array([[0, 0, 1, 0]]), logits=True, spacing_mm=(1, 1))

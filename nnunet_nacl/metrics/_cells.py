@@ -14,7 +14,7 @@ from scipy.special import expit
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._loops import compiled
-from nnunet_nacl.metrics._settings import NLL_CLIP, Settings
+from nnunet_nacl.metrics._settings import Settings
 from nnunet_nacl.typing import Floats, Mask
 
 Bytes = NDArray[np.uint8]
@@ -42,6 +42,9 @@ RECALL_THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / 
 # A voxel is unsure if the structure's probability lies between these two
 _UNSURE_FROM = 0.1
 _UNSURE_TO = 0.9
+# numba compiles again if this file changes, so what the loops take for granted stands here
+NLL_CLIP = float(np.finfo(np.float32).eps)
+"""Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 _LOWEST_LOG = np.log(NLL_CLIP)
 _LOG_OF_ZERO = -1000.0  # any that is finite: p ln p is then 0
 _RUN = 16

@@ -104,11 +104,6 @@ class Estimate:
     def value(self) -> float:
         return float(self.resampled(np.ones((1, len(self.patients))))[0])
 
-    @cached_property
-    def resampled_values(self) -> Floats:
-        """The values over resamples of the patients: (resamples,)."""
-        return self.resampled(case_weights(self.patients))
-
     @property
     def num_known(self) -> int:
         """The number of patients that have a value."""
@@ -128,7 +123,8 @@ class Estimate:
 
         Resamples without a value, which have no voxels, are left out.
         """
-        known = self.resampled_values[~np.isnan(self.resampled_values)]
+        values = self.resampled(case_weights(self.patients))
+        known = values[~np.isnan(values)]
         if self.num_known < 2 or known.size == 0:
             return np.nan, np.nan
         low, high = np.percentile(known, [2.5, 97.5])

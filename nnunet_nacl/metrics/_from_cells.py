@@ -79,18 +79,18 @@ def _structure_sums(sums: CellSums, cells: Mask, highest: Floats) -> StructureSu
     )
 
 
-def _doubt(sums: CellSums) -> Doubt:
-    unsure = sums.unsure[sums.first :]
+def _doubt(by_argmax: CellSums) -> Doubt:
+    unsure = by_argmax.unsure[by_argmax.first :]
     is_near = _CELLS & NEAR > 0
-    top = _top(sums)[:, is_near].sum((1, 2))
+    top = _top(by_argmax)[:, is_near].sum((1, 2))
     voxels = top[:, COUNT]
-    terms = sums.channels[..., ENTROPY] + sums.rests[..., ENTROPY]
+    terms = by_argmax.channels[..., ENTROPY] + by_argmax.rests[..., ENTROPY]
     entropy = -terms[:, is_near].sum((1, 2))
     return Doubt(
         unsure=unsure,
         near=np.broadcast_to(voxels.astype(np.int64), unsure.shape),
         errors=np.broadcast_to(voxels - top[:, CONFIDENCE], unsure.shape),
-        entropy=np.broadcast_to(_by_prediction(sums, entropy), unsure.shape),
+        entropy=np.broadcast_to(_by_prediction(by_argmax, entropy), unsure.shape),
     )
 
 
@@ -100,20 +100,20 @@ def _by_prediction(sums: CellSums, channels: Floats) -> Floats:
     return shared if sums.meaning.activation.exclusive else channels
 
 
-def _top(sums: CellSums) -> Floats:
+def _top(by_argmax: CellSums) -> Floats:
     """Return the sums of the confidence, the probability of what is predicted: (T, NUM_CELLS, M + 1, COLUMNS)."""
-    chosen = _CELLS & (SEGMENTED if sums.meaning.activation.exclusive else PREDICTED) > 0
+    chosen = _CELLS & (SEGMENTED if by_argmax.meaning.activation.exclusive else PREDICTED) > 0
     return _by_prediction(
-        sums, np.where(chosen[:, np.newaxis, np.newaxis], sums.channels, sums.rests)
+        by_argmax, np.where(chosen[:, np.newaxis, np.newaxis], by_argmax.channels, by_argmax.rests)
     )
 
 
-def _tables(sums: CellSums) -> dict[Voxels, CalibrationTables]:
+def _tables(by_argmax: CellSums) -> dict[Voxels, CalibrationTables]:
     """Return the tables of each voxel set."""
-    is_standard = sums.settings.protocol == "standard"
-    activation = sums.meaning.activation
-    channels = sums.channels.copy()
-    top = _top(sums)
+    is_standard = by_argmax.settings.protocol == "standard"
+    activation = by_argmax.meaning.activation
+    channels = by_argmax.channels.copy()
+    top = _top(by_argmax)
     num_classes = len(channels)
     if is_standard:  # p = 0 is in the first bin
         for by_bin in (channels, top):
@@ -123,7 +123,7 @@ def _tables(sums: CellSums) -> dict[Voxels, CalibrationTables]:
         # Those up to the highest label of the case
         has_hits = channels[:, _HIT].any((1, 2, 3))
         num_classes = int(np.flatnonzero(has_hits).max(initial=0)) + 1
-    logs = (sums.channels[..., LOGS] + sums.rests[..., LOGS]).sum(2)
+    logs = (by_argmax.channels[..., LOGS] + by_argmax.rests[..., LOGS]).sum(2)
     found = {}
     for voxels in VOXEL_SETS:
         inside = _COUNTED & (_CELLS & _MEMBERS[voxels] > 0)
@@ -136,7 +136,7 @@ def _tables(sums: CellSums) -> dict[Voxels, CalibrationTables]:
             surely = _PREDICTED & (voxels == "union")
             right = np.tile(_COUNTED, (len(channels), 1))
             # Only voxels that are surely in the set can be background
-            right[: sums.first] = surely
+            right[: by_argmax.first] = surely
             expected = {
                 "expected_top": _expected(top, surely, _PREDICTED[np.newaxis]),
                 "expected_classwise": _expected(channels, surely, right),
@@ -144,8 +144,8 @@ def _tables(sums: CellSums) -> dict[Voxels, CalibrationTables]:
         found[voxels] = CalibrationTables(
             top=_observed(top, inside),
             classwise=_observed(channels, inside),
-            nll=-_by_prediction(sums, logs[:, inside & _HIT].sum(1)),
-            brier=_by_prediction(sums, brier),
+            nll=-_by_prediction(by_argmax, logs[:, inside & _HIT].sum(1)),
+            brier=_by_prediction(by_argmax, brier),
             num_classes=np.array(num_classes),
             activation=activation,
             image_voxels=top[..., COUNT][:, _COUNTED].sum((1, 2)).astype(np.int64),

@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
-
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
 BY_LABEL: tuple[Voxels, ...] = ("foreground", "union")
@@ -21,8 +19,6 @@ MARGIN_MM = 5.0
 """The distance by which the voxel set near reaches beyond its core."""
 MOST_BINS = 1000
 """Half precision has 2048 numbers from 1/2 to 1: of many more bins, edges that are rounded to it would coincide."""
-NLL_CLIP = float(np.finfo(np.float32).eps)
-"""Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 
 
 @dataclass(frozen=True)

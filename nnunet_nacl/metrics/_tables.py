@@ -14,8 +14,8 @@ from nnunet_nacl.metrics._bins import (
     mean_of_known,
     ratio,
 )
+from nnunet_nacl.metrics._cells import NLL_CLIP
 from nnunet_nacl.metrics._columns import each_column
-from nnunet_nacl.metrics._settings import NLL_CLIP
 from nnunet_nacl.typing import Floats
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_json
 from nnunet_nacl.metrics import LabelMeaning, above
-from nnunet_nacl.new_folder import NewFolder, new_predictions, write_cases
+from nnunet_nacl.new_folder import WrittenCases, new_predictions, write_cases
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import ByName, Floats, Labels
 from nnunet_nacl.use._review_fit import ReviewFit
@@ -40,7 +40,7 @@ def decode_folder(
     thresholds: Mapping[str, float] | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> NewFolder[DecodedCase]:
+) -> WrittenCases[DecodedCase]:
     """Write a folder of predictions with other segmentations: with a guaranteed recall, by thresholds, or for Dice.
 
     By thresholds, given or with a guaranteed recall: p ≥ λ; of the classes that reach their λ in a voxel, the most

@@ -13,7 +13,7 @@ from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.new_folder import NewFolder, new_folder, write_cases
+from nnunet_nacl.new_folder import WrittenCases, new_folder, write_cases
 from nnunet_nacl.nnunet import NIFTI, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Singles
 
@@ -36,7 +36,7 @@ def write_maps(
     dtype: Dtype | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> NewFolder[None]:
+) -> WrittenCases[None]:
     """Write images ``CASE_MAP<file_ending>`` in the geometry of each segmentation, and their scale in ``maps.json``.
 
     In integer dtypes the largest number stands for the largest possible value; NIfTI's header says so, and viewers show

@@ -198,6 +198,7 @@ def test_no_summary_describes_records_of_other_predictions(
         evaluate(Predictions.of_folder(folders[0], other), output=output, overwrite=True)
     with pytest.raises(FileNotFoundError):
         read_result(output)
+    assert not output.with_suffix(".cases.csv").exists()
 
 
 def test_a_wrong_folder_of_ground_truth_replaces_nothing(
@@ -219,10 +220,23 @@ def test_a_summary_of_records_that_were_counted_otherwise_since(tmp_path: Path) 
     model, preprocessed = write_model(tmp_path, ["a", "b"])
     fold = evaluate(Predictions.of_model(model, [0], preprocessed=preprocessed))
     evaluate(Predictions.of_model(model, [0, 1], preprocessed=preprocessed), Settings(num_bins=10))
-    with pytest.raises(ValueError, match=r"is not of the record of a, which was counted in another way since: run"):
+    with pytest.raises(ValueError, match=r"is not of the record of a, which was counted in another way or of other"):
         read_result(fold.file)
     both = read_result(model / "calibration_folds_0_1_summary.json")
     assert (both.cases, both.settings.num_bins) == (["a", "b"], 10)
+
+
+@pytest.mark.parametrize("with_truth", [True, False])
+def test_a_summary_of_records_that_a_review_counted_since(folders: Folders, with_truth: bool) -> None:
+    """Of other predictions, so that it and its JSON would show different numbers."""
+    summary = evaluate(Predictions.of_folder(*folders)).file
+    predictions = Predictions.of_folder(folders[0] if with_truth else None, folders[1])
+    count_for_review(predictions, output=None, num_processes=1)
+    assert read_result(summary).stale_cases() == []
+    (folders[1] / "case_1.npz").touch()
+    count_for_review(predictions, output=None, num_processes=1)
+    with pytest.raises(ValueError, match=r"record of case_1, which was counted in another way or of other files since"):
+        read_result(summary)
 
 
 def test_what_cannot_be_read_is_counted_again(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

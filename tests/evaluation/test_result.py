@@ -10,10 +10,11 @@ from nnunetv2.evaluation.evaluate_predictions import compute_metrics
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 
 from nnunet_nacl.evaluation import FolderResult, _summary, evaluate, format_table, read_result
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import VOXEL_SETS, Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
-from tests.generated import add_case, noisy_case, overlapping_case, read, write_overlapping
+from tests.generated import add_case, change, noisy_case, overlapping_case, read, write_overlapping
+from tests.metrics.test_agreement import postprocessed
 from tests.report.generated import make_result
 
 
@@ -124,3 +125,13 @@ def test_dice_is_nnunets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         truth = read(case.file("ground_truth"))
         assert result.counts.truth is not None
         assert result.counts.truth.voxels[row].tolist() == [np.isin(truth, region).sum() for region in peer]
+
+
+def test_postprocessed_cases_are_evaluated(folders: Folders) -> None:
+    before = evaluate(Predictions.of_folder(*folders))
+    change(folders[1] / "case_1.nii.gz", lambda labels: postprocessed(labels, [1, 2]))
+    after = evaluate(Predictions.of_folder(*folders))
+    assert after.skipped == []
+    assert after.estimate("Dice").value < before.estimate("Dice").value
+    for voxels in VOXEL_SETS:
+        assert before.pooled(voxels) == after.pooled(voxels)

@@ -7,11 +7,8 @@ import pytest
 from nnunetv2.postprocessing.remove_connected_components import remove_all_but_largest_component_from_segmentation
 from scipy.ndimage import gaussian_filter
 
-from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import VOXEL_SETS, ImpliedLabels, LabelMeaning
-from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.evaluated import Folders
-from tests.generated import change, segment, softmax
+from nnunet_nacl.metrics import ImpliedLabels, LabelMeaning
+from tests.generated import segment, softmax
 
 CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
@@ -84,13 +81,3 @@ def test_ties() -> None:
     for saved, right in (([1, 2, 1, 2], True), ([0, 2, 2, 1], True), ([0, 1, 1, 1], False), ([2, 2, 1, 1], False)):
         labels = np.array([[saved]], np.uint8)
         assert np.array_equal(given(p, labels, REGIONS).labels(), labels.reshape(-1)) == right
-
-
-def test_postprocessed_cases_are_evaluated(folders: Folders) -> None:
-    before = evaluate(Predictions.of_folder(*folders))
-    change(folders[1] / "case_1.nii.gz", lambda labels: postprocessed(labels, [1, 2]))
-    after = evaluate(Predictions.of_folder(*folders))
-    assert after.skipped == []
-    assert after.estimate("Dice").value < before.estimate("Dice").value
-    for voxels in VOXEL_SETS:
-        assert before.pooled(voxels) == after.pooled(voxels)

@@ -14,7 +14,6 @@ from nnunet_nacl.calibrate._features import FeatureReader, logits_in_blocks
 from nnunet_nacl.calibrate._methods import Layer
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.case_loop import Skipped, each_case
-from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import canonical_labels
 from nnunet_nacl.nnunet import (
     DataSet,
@@ -23,6 +22,7 @@ from nnunet_nacl.nnunet import (
     Provenance,
     build_predictor,
     cases_to_predict,
+    checkpoint_checksum,
     read_checkpoint,
 )
 from nnunet_nacl.paths import FileState
@@ -85,6 +85,7 @@ class TrainedFold:
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
             "checkpoint_file": list(FileState.now(source)),  # as JSON has it
+            "checkpoint_checksum": checkpoint_checksum(source),
             "use_mirroring": mirroring,
         }
         cases = cases_to_predict(predictor, model_folder, fold, unseen)
@@ -116,11 +117,13 @@ class TrainedFold:
         """
         names = self.cases.names
         num_values = self.reader.output_layer.weight.shape[1] + self.data_set.meaning.num_channels
-        draw = partial(self._draw, most=voxels_per_case(num_values, len(names)), keep_in=keep_in)
+        draw = partial(
+            self._sample_case, most=voxels_per_case(num_values, len(names)), keep_in=keep_in
+        )
         doing = f"{self.folder.name}: features"
         return each_case({name: name for name in names}, draw, doing=doing)
 
-    def _draw(self, name: str, *, most: int, keep_in: Path | None) -> Sample:
+    def _sample_case(self, name: str, *, most: int, keep_in: Path | None) -> Sample:
         """Predict a case and draw voxels of it."""
         import torch
 
@@ -191,5 +194,4 @@ class TrainedFold:
                     weights[key.removeprefix("_orig_mod.")] = (
                         torch.from_numpy(new).to(old.dtype).reshape(old.shape)
                     )
-        with whole_file(file) as partial:
-            torch.save({**self.checkpoint, "network_weights": weights, _MARK: method}, partial)
+        torch.save({**self.checkpoint, "network_weights": weights, _MARK: method}, file)

@@ -60,7 +60,9 @@ def calibrate_folder(
     data_set = predictions.data_set
     cases = predictions.for_fitting().by_name
     draw = partial(
-        _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
+        _sample_saved,
+        data_set=data_set,
+        most=voxels_per_case(data_set.meaning.num_channels, len(cases)),
     )
     drawn, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
     samples = {name: sample for name, (sample, _) in drawn.items()}
@@ -82,7 +84,9 @@ def calibrate_folder(
     return fit
 
 
-def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> tuple[Sample, "np.dtype[Any]"]:
+def _sample_saved(
+    files: CaseFiles, *, data_set: DataSet, most: int
+) -> tuple[Sample, "np.dtype[Any]"]:
     """Return a case's sample, and the type of its probabilities."""
     case = SavedCase(files, data_set)
     meaning = data_set.meaning

@@ -25,6 +25,7 @@ from nnunet_nacl.files import check_output
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     FOLD_CHECKPOINT,
+    FOLD_FIT,
     FOLD_VALIDATION,
     LabelledImages,
     save_prediction,
@@ -187,7 +188,7 @@ def _calibrate_fold(
         # From here on there is no calibration until all of it is there
         checkpoint.unlink(missing_ok=True)
         shutil.rmtree(validation, ignore_errors=True)
-        fit.write(fold.folder / "calibration.json")
+        fit.write(fold.folder / FOLD_FIT)
         if save_probabilities:
             (kept / FOLD_VALIDATION).rename(validation)
         written.rename(checkpoint)
@@ -203,11 +204,13 @@ def _predict_validation(fold: TrainedFold, trials: Trials, fit: Fit, kept: Path)
     own = [name for name in fold.cases.names if name in trials.fitted_without]
     for name in tqdm(own, desc=doing, unit="case"):
         layer = trials.fitted_without[name][fit.calibration.method].layer(*fold.reader.output_layer)
-        logits, properties = _logits(fold, name, layer, kept / name)
+        logits, properties = _calibrated_case(fold, name, layer, kept / name)
         save_prediction(fold.reader.predictor, logits, properties, folder / name)
 
 
-def _logits(fold: TrainedFold, name: str, layer: Layer, kept: Path) -> tuple[Singles, ByName]:
+def _calibrated_case(
+    fold: TrainedFold, name: str, layer: Layer, kept: Path
+) -> tuple[Singles, ByName]:
     """Return a case's logits (C, *spatial), and its properties, without its features, which take as much memory."""
     import torch
 

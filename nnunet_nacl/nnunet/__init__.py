@@ -9,7 +9,12 @@
 """
 
 from nnunet_nacl.nnunet._case_files import CaseFiles
-from nnunet_nacl.nnunet._checkpoint import CHECKPOINTS, allowed_in_checkpoints, read_checkpoint
+from nnunet_nacl.nnunet._checkpoint import (
+    CHECKPOINTS,
+    allowed_in_checkpoints,
+    checkpoint_checksum,
+    read_checkpoint,
+)
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson
 from nnunet_nacl.nnunet._names import (
     DEFAULT_TRAINER,
@@ -35,6 +40,7 @@ from nnunet_nacl.nnunet._provenance import (
     CALIBRATED_NAME,
     DECODED_NAME,
     FOLD_CHECKPOINT,
+    FOLD_FIT,
     FOLD_VALIDATION,
     Provenance,
     calibration_of,
@@ -50,6 +56,7 @@ __all__ = [
     "DECODED_NAME",
     "DEFAULT_TRAINER",
     "FOLD_CHECKPOINT",
+    "FOLD_FIT",
     "FOLD_VALIDATION",
     "NIFTI",
     "SPLITS_NAME",
@@ -72,6 +79,7 @@ __all__ = [
     "cases_of_other_splits",
     "cases_to_predict",
     "check_split",
+    "checkpoint_checksum",
     "dataset_in",
     "dataset_number",
     "defines_trainer",

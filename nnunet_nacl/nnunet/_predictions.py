@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nnunet_nacl.files import check_input, read_json
 from nnunet_nacl.nnunet._case_files import CaseFiles, find_cases
+from nnunet_nacl.nnunet._checkpoint import checkpoint_checksum
 from nnunet_nacl.nnunet._data_set import DataSet
 from nnunet_nacl.nnunet._names import cases_in, nnunet_folder, validates_training_cases
 from nnunet_nacl.nnunet._provenance import CALIBRATED_NAME, FOLD_VALIDATION, Provenance
@@ -48,14 +49,17 @@ def _check_validated(folder: Path, fold: str) -> None:
             f"{folder} does not exist; a trained fold's cases are predicted by {command}"
         )
     applied = folder / CALIBRATED_NAME
-    state = applied.is_file() and read_json(applied, ByName)["settings"].get("checkpoint_file")
-    if state:
+    settings = read_json(applied, ByName)["settings"] if applied.is_file() else {}
+    if state := settings.get("checkpoint_file"):
         name, size, changed = state[:3]
         checkpoint = folder.parent / Path(name).name  # the model may have moved
-        if FileState(str(checkpoint.absolute()), size, changed).has_changed:
+        calibrated = FileState(str(checkpoint.absolute()), size, changed)
+        checksum = settings.get("checkpoint_checksum")  # earlier versions kept none
+        # A copy may have another time
+        if calibrated.has_changed and checkpoint_checksum(checkpoint) != checksum:
             raise ValueError(
-                f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since. "
-                "Calibrate it again, with --npz --overwrite."
+                f"{folder} was calibrated before {checkpoint.name} changed: the fold was trained again since, or an "
+                "earlier version calibrated it before it was copied. Calibrate it again, with --npz --overwrite."
             )
 
 

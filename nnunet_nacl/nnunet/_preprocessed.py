@@ -133,7 +133,7 @@ def cases_to_predict(
     if plans.is_file():
         now, in_training = (
             _preprocessing(content, predictor.configuration_name)
-            for content in (PlansJson.read(plans), PlansJson(model, predictor.plans_manager.plans))
+            for content in (PlansJson.read(plans), PlansJson.read(model / "plans.json"))
         )
         if changed := [name for name, value in in_training.items() if now[name] != value]:
             raise ValueError(

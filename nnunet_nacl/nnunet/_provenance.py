@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,16 +10,17 @@ from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import Structure
 from nnunet_nacl.nnunet._data_set import DataSet, PlansJson
 from nnunet_nacl.nnunet._names import names_in
-from nnunet_nacl.paths import unresolved
 from nnunet_nacl.typing import ByName
 
-# In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
-# In a decoded folder: what for, and the thresholds of each case
+"""In a calibrated folder: the fit that it was calibrated with."""
 DECODED_NAME = "decoded.json"
-# In a folder that was made of predictions: the names of their model
+"""In a decoded folder: what for, and the thresholds of each case."""
 _PROVENANCE_NAME = "provenance.json"
+"""In a folder that was made of predictions: the names of their model."""
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
+FOLD_FIT = "calibration.json"
+"""The fit that a fold's calibrated checkpoint holds."""
 FOLD_VALIDATION = "validation_calibrated"
 """The validation cases of a fold, each calibrated by a fit that has not seen it."""
 
@@ -30,7 +31,7 @@ class Provenance:
 
     Attributes:
         labels: of ``dataset.json``, in its order, which for regions is that of the channels.
-        calibration: METHOD@FINGERPRINT of a fit, or methods alone if each fold has its own fit; empty if there is none.
+        calibration: METHOD@FINGERPRINT of each fit that calibrated some of them; empty if there is none.
         decoded: what the segmentations were decoded for, such as ``dice``; None for nnU-Net's own.
         cases: their names.
     """
@@ -74,10 +75,6 @@ class Provenance:
             )
             raise ValueError(f"The folders are not calibrated and decoded alike: {listed}.")
         calibrations = {calibration for calibration, _ in found.values() if calibration}
-        if len(calibrations) > 1 or all(
-            unresolved(folder).name == FOLD_VALIDATION for folder in folders
-        ):
-            calibrations = _methods(calibrations)
         return cls(
             labels=data_set.meaning.labels,
             regions_class_order=data_set.meaning.written or None,
@@ -106,8 +103,8 @@ class Provenance:
         if self.decoded != other.decoded:
             mine, theirs = (_phrase("decoded", one.decoded) for one in (self, other))
             return f"{mine}; these are {theirs}"
-        by_own_fits = other.calibration and _methods(other.calibration) <= {*self.calibration}
-        if self.calibration != other.calibration and not by_own_fits:
+        is_one_calibrated = bool(self.calibration) != bool(other.calibration)
+        if is_one_calibrated or not {*other.calibration} <= {*self.calibration}:
             return f"{self.how_calibrated}; these are {other.how_calibrated}"
         if seen := sorted({*self.cases} & {*other.cases}):
             return (
@@ -117,20 +114,17 @@ class Provenance:
         return None
 
     @property
-    def has_own_fits(self) -> bool:
-        """Whether predictions are calibrated, each fold by its own fit."""
-        return any("@" not in calibration for calibration in self.calibration)
-
-    @property
     def how_calibrated(self) -> str:
         """A phrase, such as "predictions that are calibrated (temperature@1a2b3c)"."""
-        methods = " or ".join(self.calibration) + ", each fold by its own fit" * self.has_own_fits
-        return _phrase("calibrated", methods or None)
+        return _phrase("calibrated", " or ".join(self.calibration) or None)
 
 
-def calibration_of(folder: Path) -> str | None:
-    """Return the method that calibrated a folder of predictions, and a fingerprint: the same for the same fit."""
-    file = folder / CALIBRATED_NAME
+def calibration_of(folder: Path, name: str = CALIBRATED_NAME) -> str | None:
+    """Return METHOD@FINGERPRINT of the fit in a folder, the same for the same fit; None if there is none.
+
+    By default, it is the fit that calibrated the folder's predictions.
+    """
+    file = folder / name
     if not file.is_file():
         return None
     fitted = read_json(file, ByName)["calibration"]
@@ -146,10 +140,6 @@ def decoding_of(folder: Path) -> str | None:
     mark = read_json(file, ByName)
     alpha = mark["alpha"]
     return str(mark["metric"]) if alpha is None else f"{mark['metric']}, alpha {alpha:g}"
-
-
-def _methods(calibrations: Iterable[str]) -> set[str]:
-    return {calibration.partition("@")[0] for calibration in calibrations}
 
 
 def _phrase(done: str, how: str | None) -> str:

@@ -14,21 +14,6 @@ class RawCase(NamedTuple):
     images: list[Path]
     labels: Path
 
-    def named(self, name: str, ending: str) -> dict[Path, Path]:
-        """Return the files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
-
-        It keeps the spacing of TIFF files beside them.
-        """
-        files = {Path("labels", f"{name}{ending}"): self.labels}
-        spacings = {"labels": str(self.labels)[: -len(ending)]}
-        for channel, file in enumerate(self.images):
-            files[Path("images", f"{name}_{channel:04d}{ending}")] = file
-            spacings["images"] = str(file)[: -len(f"_0000{ending}")]
-        for folder, beside in spacings.items():
-            if Path(f"{beside}.json").is_file():
-                files[Path(folder, f"{name}.json")] = Path(f"{beside}.json")
-        return files
-
 
 class LabelledImages(NamedTuple):
     """A folder of images, ``CASE_0000<file_ending>``, and that of their ground truth, ``CASE<file_ending>``."""

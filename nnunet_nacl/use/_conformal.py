@@ -24,16 +24,14 @@ class TooFewCasesError(ValueError):
     """There are too few calibration cases for what is to be guaranteed."""
 
 
-def recall_threshold(
-    mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = RECALL_THRESHOLDS
-) -> float:
+def recall_threshold(mean_missed: ArrayLike, num_cases: int, alpha: float) -> float:
     """Return the largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 
         λ̂ = max {λ : (n R̂(λ) + 1) / (n + 1) ≤ α}
 
-    with R̂ ``mean_missed`` (T,) at ascending ``thresholds``, the first one 0, which misses nothing: the mean false
-    negative rate of n calibration cases. If cases without the structure are left out here, the guarantee is for the
-    mean over cases that have it.
+    with R̂ ``mean_missed`` (T,), the mean false negative rate of n calibration cases at each of ``RECALL_THRESHOLDS``,
+    which ascend from 0. If cases without the structure are left out here, the guarantee is for the mean over cases that
+    have it.
 
     Raises:
         TooFewCasesError: fewer than 1/α − 1 cases; like every error here, a ValueError.
@@ -41,7 +39,7 @@ def recall_threshold(
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
 
-    >>> recall_threshold([0.0, 0.0, 0.5], 9, 0.1, np.array([0.0, 0.3, 0.6]))
+    >>> round(recall_threshold(np.where(RECALL_THRESHOLDS < 0.3, 0, 0.5), 9, 0.1), 2)
     0.3
     """
     if not 0 < alpha < 1:
@@ -49,7 +47,7 @@ def recall_threshold(
     conformal_order(num_cases, alpha, f"alpha {alpha:g}")
     missed = np.asarray(mean_missed, np.float64)
     bound = (num_cases * missed + 1) / (num_cases + 1)
-    return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
+    return float(RECALL_THRESHOLDS[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
 def conformal_order(num_cases: int, alpha: float, what: str, *, tails: int = 1) -> int:

@@ -9,10 +9,11 @@ from statistics import fmean
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.files import write_json
 from nnunet_nacl.metrics import LabelMeaning, above
 from nnunet_nacl.new_folder import WrittenCases, new_predictions, write_cases
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, Predictions
-from nnunet_nacl.typing import Floats, Labels
+from nnunet_nacl.typing import ByName, Floats, Labels
 from nnunet_nacl.use._review_fit import ReviewFit
 
 
@@ -72,6 +73,16 @@ def decode_folder(
     meaning = predictions.data_set.meaning
     metric, of_structures, notes = _rule(predictions, fit, alpha, thresholds)
     folder = new_predictions(predictions, output, overwrite=overwrite)
+    mark: ByName = {
+        "metric": metric,
+        "alpha": alpha,
+        "fit": None if fit is None else str(fit),
+        "pred_folder": str(predictions.home),
+        "structures": meaning.names,
+        "cases": {},
+    }
+    # First, since segmentations are decoded also if this process is killed in between
+    write_json(folder / DECODED_NAME, mark)
     written = write_cases(
         predictions,
         folder,
@@ -82,15 +93,8 @@ def decode_folder(
         num_processes=num_processes,
     )
     written.notes.extend([*_notes(list(written.results.values()), meaning, alpha), *notes])
-    mark = {
-        "metric": metric,
-        "alpha": alpha,
-        "fit": None if fit is None else str(fit),
-        "pred_folder": str(predictions.home),
-        "structures": meaning.names,
-        "notes": written.notes,
-        "cases": {name: asdict(case) for name, case in written.results.items()},
-    }
+    cases = {name: asdict(case) for name, case in written.results.items()}
+    mark |= {"notes": written.notes, "cases": cases}
     written.write_mark(DECODED_NAME, mark)
     return written
 

@@ -12,6 +12,7 @@ from nnunet_nacl.nnunet import DataSet
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
 from nnunet_nacl.typing import Floats
 
+_NUM_SLICES = 3  # of each case on the page
 _SPREAD = 1 / 16  # slices of one case are at least this share of the image's depth apart
 _IN_PICTURE = 0.1  # voxels with more doubt are not cropped away
 _COLOR = (255, 40, 40)  # of doubt
@@ -39,9 +40,9 @@ class DoubtfulSlice:
 
 
 def doubtful_slices(
-    case: SavedCase, data_set: DataSet, image_file: Path | None, *, number: int
+    case: SavedCase, data_set: DataSet, image_file: Path | None
 ) -> tuple[list[DoubtfulSlice], str | None]:
-    """Draw up to ``number`` slices with the most doubt; also returns why the image could not be shown."""
+    """Draw the slices with the most doubt; also returns why the image could not be shown."""
     doubt = _doubt(case, data_set.meaning.activation)
     slices = []
     problem = None
@@ -51,7 +52,7 @@ def doubtful_slices(
             image = data_set.reader.read_gray(image_file, case.geometry)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problem = f"image: {error}"
-    for z in most_doubtful(doubt, number):
+    for z in most_doubtful(doubt, _NUM_SLICES):
         window = window_around((case.labels[z] > 0) | (doubt[z] > _IN_PICTURE))
         shown = None if image is None else image[z][window]
         # Few steps make a smaller PNG

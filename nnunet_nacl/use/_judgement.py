@@ -129,31 +129,29 @@ def _judge(outcomes: "DataFrame", structure: str = ALL) -> ByName:
     volume_error = outcomes.volume_ml - outcomes.true_ml
     in_interval = outcomes.true_ml.between(outcomes.volume_low_ml, outcomes.volume_high_ml)
     interval_held = in_interval[outcomes.volume_low_ml.notna()]
-    values = {
+    values: ByName = {
+        "num_cases": len(outcomes),
         "dice_error": dice_error.abs().mean(),
         "dice_bias": dice_error.mean(),
         "spearman": outcomes[["dice_to_expect", "dice"]].rank().corr().iloc[0, 1],
         "aurc": area,
         "excess_aurc": area - risk_coverage_area(-risk, risk),
         "fitted_dice_error": (outcomes.fitted_dice - outcomes.dice).abs().mean(),
+        "num_bounds": len(bound_held) or np.nan,
         "bound_coverage": bound_held.mean(),
         "volume_bias_ml": volume_error.mean(),
         "volume_bias_share": ratio(volume_error.sum(), outcomes.true_ml.sum()),
         "volume_error_ml": volume_error.abs().mean(),
+        "num_intervals": len(interval_held) or np.nan,
         "interval_coverage": interval_held.mean(),
         "interval_width_ml": (outcomes.volume_high_ml - outcomes.volume_low_ml).mean(),
         "missed": outcomes.missed.mean(),
     }
-    judgement: ByName = {
-        name: None if np.isnan(value) else float(value) for name, value in values.items()
+    known = {
+        name: None if np.isnan(value) else np.asarray(value).item()
+        for name, value in values.items()
     }
-    judgement |= {
-        "structure": structure,
-        "num_cases": len(outcomes),
-        "num_bounds": len(bound_held) or None,
-        "num_intervals": len(interval_held) or None,
-    }
-    return {name: judgement[name] for name in ("structure", *_TITLES)}
+    return {"structure": structure, **known}
 
 
 def judge_structures(outcomes: "DataFrame") -> list[ByName]:

@@ -57,24 +57,7 @@ def write_maps(
     predictions = Predictions.of_folder(None, pred_folder)
     data_set = predictions.data_set
     meaning = data_set.meaning
-    names = meaning.names
-    known = {"confidence", "entropy", _STRUCTURES, *(f"structure:{name}" for name in names)}
-    if unknown := set(what) - known:
-        raise ValueError(
-            f"There is no map {min(unknown)}; expected confidence, entropy, {_STRUCTURES} or structure:NAME with one "
-            f"of the names {', '.join(names)}."
-        )
-    if as_one and data_set.reader.name in _WITHOUT_FOURTH_AXIS:
-        raise ValueError(f"{data_set.file_ending} files have no fourth axis; omit --as_one.")
-    files = [
-        _file_name(case, name, data_set)
-        for case in predictions.by_name
-        for kind in dict.fromkeys(what)
-        for name in (names if kind == _STRUCTURES and not as_one else [kind])
-    ]
-    if len(files) > len(set(files)):
-        twice = next(name for name in files if files.count(name) > 1)
-        raise ValueError(f"Two maps would be {twice}; rename a structure.")
+    files = _all_file_names(predictions, what, as_one=as_one)
     holds_step = data_set.file_ending.endswith(NIFTI)
     default = {_STRUCTURES: "uint8"} if holds_step else {}
     finest = _FINEST.get(data_set.file_ending.lower(), "float32")
@@ -94,7 +77,7 @@ def write_maps(
         "pred_folder": str(pred_folder),
         "dtype": dtypes,
         "largest_stands_for": scaled or None,
-        "structures": names,
+        "structures": meaning.names,
         "cases": list(written.results),
     }
     written.write_mark("maps.json", content)
@@ -104,6 +87,30 @@ def write_maps(
             for kind, value in scaled.items()
         )
     return written
+
+
+def _all_file_names(predictions: Predictions, what: Sequence[str], *, as_one: bool) -> list[str]:
+    """Return the names of all files; a ValueError for a map that there is not, or if two had the same name."""
+    data_set = predictions.data_set
+    names = data_set.meaning.names
+    known = {"confidence", "entropy", _STRUCTURES, *(f"structure:{name}" for name in names)}
+    if unknown := set(what) - known:
+        raise ValueError(
+            f"There is no map {min(unknown)}; expected confidence, entropy, {_STRUCTURES} or structure:NAME with one "
+            f"of the names {', '.join(names)}."
+        )
+    if as_one and data_set.reader.name in _WITHOUT_FOURTH_AXIS:
+        raise ValueError(f"{data_set.file_ending} files have no fourth axis; omit --as_one.")
+    files = [
+        _file_name(case, name, data_set)
+        for case in predictions.by_name
+        for kind in dict.fromkeys(what)
+        for name in (names if kind == _STRUCTURES and not as_one else [kind])
+    ]
+    if len(files) > len(set(files)):
+        twice = next(name for name in files if files.count(name) > 1)
+        raise ValueError(f"Two maps would be {twice}; rename a structure.")
+    return files
 
 
 def _file_name(case: str, name: str, data_set: DataSet) -> str:

@@ -8,10 +8,9 @@ from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output
 from nnunet_nacl.nnunet import Predictions, Provenance
 from nnunet_nacl.use._judgement import ignored_text, judge_structures, outcomes_of
-from nnunet_nacl.use._ranking import ranked_structures
 from nnunet_nacl.use._review_fit import ReviewFit
-from nnunet_nacl.use._review_list import Review, check_list
-from nnunet_nacl.use._review_page import NUM_SLICES, View, view_cases, write_review_page
+from nnunet_nacl.use._review_list import Review, check_list, ranked_structures
+from nnunet_nacl.use._review_page import View, view_cases, write_review_page
 from nnunet_nacl.use._structure_fit import StructureFit
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
@@ -76,7 +75,7 @@ def review_folder(
             predictions,
             members=opened_members,
             images=images,
-            slices=0 if html is None else NUM_SLICES,
+            with_pictures=html is not None,
             num_processes=num_processes,
         )
     agreements = {case: view.agreement for case, view in views.items()}

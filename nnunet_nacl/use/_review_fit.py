@@ -9,7 +9,14 @@ from nnunet_nacl import __version__
 from nnunet_nacl.case_loop import Skipped
 from nnunet_nacl.evaluation import FolderResult, count_for_review
 from nnunet_nacl.files import check_output, read_json, write_json
-from nnunet_nacl.nnunet import FOLD_CHECKPOINT, Predictions, Provenance
+from nnunet_nacl.nnunet import (
+    FOLD_CHECKPOINT,
+    FOLD_FIT,
+    FOLD_VALIDATION,
+    Predictions,
+    Provenance,
+    calibration_of,
+)
 from nnunet_nacl.patients import cases_of_patients, shuffled, split_cases
 from nnunet_nacl.typing import ByName
 from nnunet_nacl.use._conformal import TooFewCasesError, conformal_order, recall_threshold
@@ -78,17 +85,25 @@ class ReviewFit:
         """Raise a ValueError if the fit must not be used for predictions in ``home``; return notes for users.
 
         nnU-Net leaves no trace in a folder of the checkpoint that made it: a note says for which one the fit is valid,
-        if the model has two.
+        if the model has two. If it is the calibrated one, it must be as it was for the fit.
         """
         notes = self.ignored_notes()
         fitted_to = self.provenance
-        calibrated = [Path(folder).with_name(FOLD_CHECKPOINT) for folder in self.pred_folders]
+        folders = list(map(Path, self.pred_folders))
         checkpoint = None
-        if fitted_to.has_own_fits:  # predicted by the calibrated checkpoint of each fold
-            checkpoint = "calibrated one"
-        elif not fitted_to.calibration and any(file.exists() for file in calibrated):
+        if fitted_to.calibration:
+            if all(folder.name == FOLD_VALIDATION for folder in folders):
+                checkpoint = "calibrated one"
+        elif any(folder.with_name(FOLD_CHECKPOINT).exists() for folder in folders):
             checkpoint = "one as trained"
         if checkpoint and not made.calibration:
+            now = {calibration_of(folder.parent, FOLD_FIT) for folder in folders}
+            # None of a model that is not there
+            if fitted_to.calibration and now - {None, *fitted_to.calibration}:
+                raise ValueError(
+                    f"{self.file} cannot be used for {home}: {folders[0].parent.parent} was calibrated otherwise since "
+                    "(or an earlier version wrote the fit). Fit again with nnunet_nacl review fit --calibrated."
+                )
             notes.append(
                 f"The fit is to {fitted_to.how_calibrated}. The folder {home} does not say which checkpoint made it: "
                 f"the fit is valid only for the {checkpoint}."

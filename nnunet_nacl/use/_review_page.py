@@ -17,11 +17,7 @@ from nnunet_nacl.pages import write_page
 from nnunet_nacl.pictures import label_color
 from nnunet_nacl.use._doubtful_slices import FULL_DOUBT, DoubtfulSlice, doubtful_slices
 from nnunet_nacl.use._judgement import judgement_table
-from nnunet_nacl.use._ranking import ranked_cases
-from nnunet_nacl.use._review_list import Review
-
-NUM_SLICES = 3
-"""Slices of each case on the page."""
+from nnunet_nacl.use._review_list import Review, ranked_cases
 
 
 class View(NamedTuple):
@@ -29,7 +25,7 @@ class View(NamedTuple):
 
     Attributes:
         agreement: of the members on each structure; NaN without members.
-        slices: to show.
+        slices: with pictures, those to show.
         problem: the reason why its image is not shown, if it should be.
     """
 
@@ -44,10 +40,10 @@ def view_cases(
     *,
     members: Sequence[Predictions],
     images: str | Path | None,
-    slices: int,
+    with_pictures: bool,
     num_processes: int,
 ) -> tuple[dict[str, View], FolderResult]:
-    """View the cases, with pictures of some slices; also returns the result with those alone that could be viewed."""
+    """View the cases; also returns the result with those alone that could be viewed."""
     views, failed = each_case(
         {name: predictions.by_name[name] for name in counted.cases},
         partial(
@@ -55,7 +51,7 @@ def view_cases(
             data_set=predictions.data_set,
             members=members,
             images=None if images is None else Path(images).resolve(),
-            slices=slices,
+            with_pictures=with_pictures,
         ),
         doing="drawing",
         num_processes=num_processes,
@@ -70,7 +66,7 @@ def _view(
     data_set: DataSet,
     members: Sequence[Predictions],
     images: Path | None,
-    slices: int,
+    with_pictures: bool,
 ) -> View:
     """Compare a case's members and draw its slices; an OSError or a ValueError if files are missing or do not fit."""
     case = SavedCase(files, data_set)
@@ -78,10 +74,10 @@ def _view(
     if members:
         labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
         agreement = mean_pairwise_dice(labels, data_set.meaning)
-    if not slices:
+    if not with_pictures:
         return View(agreement, [], None)
     image = None if images is None else first_channel(images, files.name, files.prediction)
-    shown, problem = doubtful_slices(case, data_set, image, number=slices)
+    shown, problem = doubtful_slices(case, data_set, image)
     return View(agreement, shown, problem)
 
 

@@ -132,7 +132,7 @@ def test_each_run_leaves_its_own_files(copy: Copy, monkeypatch: pytest.MonkeyPat
 def test_a_fold_that_was_trained_again(copy: Copy, tmp_path: Path) -> None:
     calibrate(copy.model, 0, method="temperature", save_probabilities=True)
     preprocessed = copy.preprocessed
-    moved = shutil.copytree(copy.model, tmp_path / copy.model.name)
+    moved = shutil.copytree(copy.model, tmp_path / copy.model.name, copy_function=shutil.copyfile)
     for model in (copy.model, moved):  # a copy's files have other times
         Predictions.of_model(model, [0], validation="validation_calibrated", preprocessed=preprocessed)
         trained = torch.load(model / "fold_0" / "checkpoint_final.pth", weights_only=False)
@@ -152,7 +152,7 @@ def test_a_run_that_is_stopped_leaves_the_earlier_calibration(copy: Copy, monkey
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for step in ("_model.save_prediction", "_fold.whole_file"):  # the latter writes the checkpoint
+    for step in ("_model.save_prediction", "_fold.TrainedFold.write"):  # the latter writes the checkpoint
         with monkeypatch.context() as patch:
             patch.setattr(f"nnunet_nacl.calibrate.{step}", stopped)
             with pytest.raises(KeyboardInterrupt):

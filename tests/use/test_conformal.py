@@ -6,33 +6,31 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
-from nnunet_nacl.metrics import Counts, evaluate_case
+from nnunet_nacl.metrics import RECALL_THRESHOLDS, Counts, evaluate_case
 from nnunet_nacl.use import TooFewCasesError, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._structure_fit import StructureFit
 
-GRID = np.array([0.0, 0.25, 0.5, 0.75])
 
-
-def threshold_of(rates: np.ndarray, alpha: float, thresholds: np.ndarray) -> float:
-    return recall_threshold(np.mean(rates, axis=0), len(rates), alpha, thresholds)
+def threshold_of(rates: np.ndarray, alpha: float) -> float:
+    return recall_threshold(np.mean(rates, axis=0), len(rates), alpha)
 
 
 def test_recall_threshold_by_hand() -> None:
     # n = 19: (19 R + 1) / 20 ≤ 0.1 needs R ≤ 1/19.
-    rates = np.zeros((19, 4))
+    rates = np.zeros((19, RECALL_THRESHOLDS.size))
     rates[0, 2:] = 1
-    rates[1, 3] = 0.5
-    assert threshold_of(rates, 0.1, GRID) == 0.5
+    rates[1, 3:] = 0.5
+    assert threshold_of(rates, 0.1) == RECALL_THRESHOLDS[2]
     rates[1, 2] = 0.01
-    assert threshold_of(rates, 0.1, GRID) == 0.25
-    assert threshold_of(np.zeros((19, 4)), 0.05, GRID) == 0.75
-    assert recall_threshold([0, 1], 1, 0.5, np.array([0, 0.5])) == 0
+    assert threshold_of(rates, 0.1) == RECALL_THRESHOLDS[1]
+    assert threshold_of(0 * rates, 0.05) == RECALL_THRESHOLDS[-1]
+    assert recall_threshold(RECALL_THRESHOLDS > 0, 1, 0.5) == 0
 
 
 @pytest.mark.parametrize(
     ("needed", "said", "fit"),
     [
-        (19, 19, lambda n: recall_threshold(np.zeros(4), n, 0.05, GRID)),
+        (19, 19, lambda n: recall_threshold(0 * RECALL_THRESHOLDS, n, 0.05)),
         (19, 19, lambda n: fit_volume(np.ones(n), np.ones(n), epsilon_ml=1)),
         (39, 39, lambda n: fit_volume(np.ones(n), np.ones(n), epsilon_ml=1, coverage=0.95)),
         (17, 9, lambda n: fit_dice(np.ones(n), np.ones(n))),  # in the half that checks the fit
@@ -69,16 +67,15 @@ def test_nothing_but_too_few_cases_leaves_a_structure_without_a_fit() -> None:
 def test_same_as_mapie() -> None:
     risk_control = pytest.importorskip("mapie.risk_control")
     generator = np.random.default_rng(0)
-    grid = np.arange(0, 1, 0.01)
     for target in (0.7, 0.8, 0.9):
         p = generator.random((40, 1, 8, 8))
         y = generator.random(p.shape) < p**0.5
         theirs = risk_control.SemanticSegmentationController(
-            lambda x: x, risk="recall", target_level=target, predict_params=grid
+            lambda x: x, risk="recall", target_level=target, predict_params=RECALL_THRESHOLDS
         )
         theirs.calibrate(p, y.astype(int))
-        rates = [(image[truth][:, np.newaxis] < grid).mean(0) for image, truth in zip(p, y, strict=True)]
-        assert threshold_of(rates, 1 - target, grid) == theirs.best_predict_param[0]
+        rates = [(image[truth][:, None] < RECALL_THRESHOLDS).mean(0) for image, truth in zip(p, y, strict=True)]
+        assert threshold_of(rates, 1 - target) == theirs.best_predict_param[0]
 
 
 def test_volume_interval_by_hand() -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predictions
 from nnunet_nacl.use import decode_folder, fit_review, write_maps
 from nnunet_nacl.use._decode import _by_thresholds
 from tests.generated import STRUCTURES, change, geometry, names, probabilities, random_folder, read, write_folder
@@ -162,6 +163,23 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
     fit.file.write_text(json.dumps(content))
     assert main(["decode", str(new), *options, "--overwrite"]) == 1
     assert "two: only the whole image misses at most 0.2 of it on average" in capsys.readouterr().err
+
+
+def test_a_folder_is_marked_before_its_first_case(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a fit to argmax would be taken for the segmentations of an interrupted run."""
+    write = CaseFiles.write
+
+    def stopped(case: CaseFiles, *given: Any, **options: Any) -> None:
+        if case.name == "c":
+            raise KeyboardInterrupt
+        write(case, *given, **options)
+
+    monkeypatch.setattr(CaseFiles, "write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        decode_folder(folder, tmp_path / "out", thresholds={"one": 0.9, "two": 0.9})
+    assert Predictions.of_folder(None, tmp_path / "out").provenance.decoded == "thresholds one 0.9, two 0.9"
 
 
 def test_marks_are_those_of_the_new_predictions(folder: Path, tmp_path: Path) -> None:

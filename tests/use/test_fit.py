@@ -9,7 +9,7 @@ import pytest
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.metrics import RECALL_THRESHOLDS
-from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, calibration_of
 from nnunet_nacl.use import (
     ReviewFit,
     decode_folder,
@@ -118,6 +118,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         file.write_text(json.dumps(content))
         apply_folder(file, model / f"fold_{fold}" / "validation", made)
         shutil.move(made, model / f"fold_{fold}" / "validation_calibrated")
+        shutil.copy(file, model / f"fold_{fold}" / "calibration.json")
     return model, preprocessed
 
 
@@ -150,7 +151,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     for folds in ([0], [0, 1]):
         of_folds = validation_of(model, folds, validation="validation_calibrated")
         found = fit_review(of_folds, coverage=0.8, output=tmp_path / "fit.json", overwrite=True)
-        assert found.provenance.calibration == ["temperature"]
+        assert set(found.provenance.calibration) == set(map(calibration_of, of_folds.pred_folders))
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
         which = "does not say which checkpoint made it: the fit is valid only for the calibrated one"
@@ -166,12 +167,37 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     as_trained = fit_review(uncalibrated, coverage=0.8, output=tmp_path / "as_trained.json")
     with pytest.raises(ValueError, match=r"not calibrated; these are predictions that are calibrated \(temper"):
         review_folder(marked, fit=as_trained.file)
-    of_one_fit = replace(found, provenance=replace(found.provenance, calibration=["temperature@1a"]))
-    with pytest.raises(ValueError, match=r"calibrated \(temperature@1a\); these are predictions that are not calib"):
+    of_one_fit = replace(
+        found, pred_folders=[str(new[1])], provenance=replace(found.provenance, calibration=["head@1a"])
+    )
+    with pytest.raises(ValueError, match=r"calibrated \(head@1a\); these are predictions that are not calib"):
         of_one_fit.check(Predictions.of_folder(None, new[1]).provenance, new[1])
     mixed = replace(predictions, pred_folders=(predictions.pred_folders[0], model[0] / "fold_1" / "validation"))
     with pytest.raises(ValueError, match="The folders are not calibrated and decoded alike"):
         fit_review(mixed, output=tmp_path / "mixed.json")
+
+
+def test_a_fit_to_folds_that_were_calibrated_otherwise_since(
+    model: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """New predictions of the calibrated checkpoint have no mark."""
+    copied = Path(shutil.copytree(model[0], tmp_path / model[0].name)), model[1]
+    found = fit_review(validation_of(copied, [0, 1], validation="validation_calibrated"), coverage=0.8)
+    earlier = replace(found, provenance=replace(found.provenance, calibration=["temperature"]))
+    made, since = Predictions.of_folder(None, new[1]).provenance, "was calibrated otherwise since"
+    assert len(found.check(made, new[1])) == 1
+    with pytest.raises(ValueError, match=since):
+        earlier.check(made, new[1])
+    file = copied[0] / "fold_1" / "calibration.json"
+    content = json.loads(file.read_text())
+    content["calibration"]["temperature"] *= 2
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=since):
+        found.check(made, new[1])
+    found.check(replace(made, calibration=found.provenance.calibration[:1]), new[1])  # marked as of the same fit
+    shutil.rmtree(copied[0])
+    for fit in (found, earlier):
+        assert "valid only for the calibrated one" in fit.check(made, new[1])[-1]
 
 
 def test_one_case_of_each_patient_is_fitted(

@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation import _folder, evaluate
 from nnunet_nacl.metrics import LabelMeaning, Settings, mean_pairwise_dice
 from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.use import fit_review, review_folder
-from nnunet_nacl.use._ranking import ranked_cases
+from nnunet_nacl.use._review_list import ranked_cases
 from tests.generated import (
     ENDING,
     STRUCTURES,

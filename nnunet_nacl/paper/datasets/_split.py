@@ -108,11 +108,27 @@ def _write_data_set(
         description["numTest"] = len(drawn)
     for name, case in cases.items():
         part = "Ts" if name in drawn else "Tr"
-        for to, file in case.named(name, description["file_ending"]).items():
+        for to, file in _files(case, name, description["file_ending"]).items():
             target = folder / f"{to.parent}{part}" / to.name
             target.parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(file, target)
     write_json(folder / "dataset.json", description)
+
+
+def _files(case: RawCase, name: str, ending: str) -> dict[Path, Path]:
+    """Return a case's files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
+
+    It keeps the spacing of TIFF files beside them.
+    """
+    files = {Path("labels", f"{name}{ending}"): case.labels}
+    spacings = {"labels": str(case.labels)[: -len(ending)]}
+    for channel, file in enumerate(case.images):
+        files[Path("images", f"{name}_{channel:04d}{ending}")] = file
+        spacings["images"] = str(file)[: -len(f"_0000{ending}")]
+    for folder, beside in spacings.items():
+        if Path(f"{beside}.json").is_file():
+            files[Path(folder, f"{name}.json")] = Path(f"{beside}.json")
+    return files
 
 
 def _draw(

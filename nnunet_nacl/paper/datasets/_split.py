@@ -4,7 +4,6 @@ Cases (or patients) are drawn in the order of a hash of their names: the same na
 and with every version of Python.
 """
 
-import re
 from collections.abc import Collection
 from fractions import Fraction
 from pathlib import Path
@@ -67,13 +66,7 @@ def split(
         folder = planned_folder(output_id, source.name.partition("_")[2])
         drawn = _draw("test", test, all_cases, by_patient)
     left = [case for case in all_cases if case not in drawn]
-    held_out = []
-    if val is not None:
-        held_out = [_draw("val", val, left, by_patient)]
-    elif folds is not None:
-        patients = cases_of_patients(left, by_patient)
-        for fold in generate_crossval_split(sorted(patients), seed=12345, n_splits=folds):
-            held_out.append([case for patient in fold["val"] for case in patients[str(patient)]])
+    held_out = _held_out(val, folds, left, by_patient)
     splits_file = None
     if held_out:
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / SPLITS_NAME
@@ -98,6 +91,21 @@ def split(
     return written
 
 
+def _held_out(
+    val: int | str | None, folds: int | None, cases: Collection[str], by_patient: bool | str
+) -> list[list[str]]:
+    """Draw the validation cases of one fold (``val``) or of each of several (``folds``); else none."""
+    if val is not None:
+        return [_draw("val", val, cases, by_patient)]
+    if folds is None:
+        return []
+    patients = cases_of_patients(cases, by_patient)
+    return [
+        [case for patient in fold["val"] for case in patients[str(patient)]]
+        for fold in generate_crossval_split(sorted(patients), seed=12345, n_splits=folds)
+    ]
+
+
 def _write_data_set(
     source: Path, cases: dict[str, RawCase], drawn: Collection[str], folder: Path
 ) -> None:
@@ -106,29 +114,26 @@ def _write_data_set(
     description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:
         description["numTest"] = len(drawn)
+    ending = description["file_ending"]
     for name, case in cases.items():
         part = "Ts" if name in drawn else "Tr"
-        for to, file in _files(case, name, description["file_ending"]).items():
-            target = folder / f"{to.parent}{part}" / to.name
+        images = folder / f"images{part}"
+        labels = folder / f"labels{part}"
+        files = {labels / f"{name}{ending}": case.labels}
+        for channel, file in enumerate(case.images):
+            files[images / f"{name}_{channel:04d}{ending}"] = file
+        # nnU-Net keeps the spacing of TIFF files beside them
+        without_ending = {
+            labels: str(case.labels)[: -len(ending)],
+            images: str(case.images[0])[: -len(f"_0000{ending}")],
+        }
+        for home, beside in without_ending.items():
+            if Path(f"{beside}.json").is_file():
+                files[home / f"{name}.json"] = Path(f"{beside}.json")
+        for target, file in files.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             link_or_copy(file, target)
     write_json(folder / "dataset.json", description)
-
-
-def _files(case: RawCase, name: str, ending: str) -> dict[Path, Path]:
-    """Return a case's files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
-
-    It keeps the spacing of TIFF files beside them.
-    """
-    files = {Path("labels", f"{name}{ending}"): case.labels}
-    spacings = {"labels": str(case.labels)[: -len(ending)]}
-    for channel, file in enumerate(case.images):
-        files[Path("images", f"{name}_{channel:04d}{ending}")] = file
-        spacings["images"] = str(file)[: -len(f"_0000{ending}")]
-    for folder, beside in spacings.items():
-        if Path(f"{beside}.json").is_file():
-            files[Path(folder, f"{name}.json")] = Path(f"{beside}.json")
-    return files
 
 
 def _draw(
@@ -136,13 +141,12 @@ def _draw(
 ) -> list[str]:
     """Return the cases of this many patients; without patients, each case counts as one."""
     patients = cases_of_patients(cases, by_patient)
-    share = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
-    number = 0
-    if share:
-        number = int(share[1]) if share[1] else round(Fraction(share[2]) * len(patients) / 100)
-    if not 1 <= number < len(patients):
+    given = str(amount)
+    number = given.removesuffix("%")
+    drawn = int(number) if number == given else round(Fraction(number) * len(patients) / 100)
+    if not 1 <= drawn < len(patients):
         raise ValueError(
             f"{argument}: expected 1 to {len(patients) - 1} {'patients' if by_patient else 'cases'} or a share such as "
             f'"20%", with one left for training; got {amount}.'
         )
-    return [case for patient in shuffled(patients)[:number] for case in patients[patient]]
+    return [case for patient in shuffled(patients)[:drawn] for case in patients[patient]]

@@ -85,8 +85,6 @@ _ONLY = {
     ],
     "nnunet_nacl.report.panels": ["draw_panels", "save_plot", "to_svg"],
     "nnunet_nacl.paper.experiments": [
-        "Experiment",
-        "Job",
         "Options",
         "plan_on_data_sets",
         "print_commands",

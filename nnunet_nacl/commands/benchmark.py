@@ -70,18 +70,14 @@ def experiment(
         nnunet_nacl experiment sigma > mine.yaml
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
-    from nnunet_nacl.paper.studies import STUDIES, read_study, study_file
+    from nnunet_nacl.paper.studies import STUDIES_OF_ALL, read_study, study_file
 
     if command_line[2:] == [study]:
         print(study_file(study).read_text(encoding="utf-8"), end="")
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
-    # The paper's; backbones need configurations that the plans may not have
-    names = [name for name in STUDIES if name not in {"backbones", "since"}]
-    if study != "all":
-        names = [study]
-    studies = [read_study(name) for name in names]
+    studies = [read_study(name) for name in (STUDIES_OF_ALL if study == "all" else (study,))]
     if methods:
         studies = [one.chosen(methods) for one in studies]
     from nnunet_nacl.paper import experiments

@@ -54,9 +54,8 @@ def compare_methods(
         comparison.notes.append(
             f"Resampled and tested are {comparison.num_patients} patients, not {len(cases)} cases."
         )
-    sizes = np.stack(
-        [result.counts.truth.voxels for result in shared.values() if result.counts.truth]
-    )
+    truths = [result.counts.truth for result in shared.values()]
+    sizes = np.stack([np.column_stack([one.ignored, one.voxels]) for one in truths if one])
     if (differ := (sizes != sizes[0]).any((0, 2))).any():
         different = np.array(cases)[differ].tolist()
         raise ValueError(
@@ -71,8 +70,10 @@ def _notes(results: Results, shared: Results) -> list[str]:
     first = next(iter(shared.values()))
     every = set().union(*(result.cases for result in results.values()))
     if left_out := sorted(every.difference(first.cases)):
-        counts = f"{len(first.cases)} of {len(every)} cases are compared"
-        notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
+        notes.append(
+            f"{len(first.cases)} of {len(every)} cases are compared. Left out, because some methods lack them: "
+            f"{_first_few(left_out)}."
+        )
     for name, result in results.items():
         if note := result.notes.get("training"):
             notes.append(f"{name}: {note}")
@@ -83,7 +84,7 @@ def _notes(results: Results, shared: Results) -> list[str]:
             )
     notes += [
         f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
-        for setting in ("protocol", "margin_mm", "tolerance_mm")
+        for setting in ("protocol", "margin_mm", "tolerance_mm", "ignore_geometry")
         if (shown := _differing(results, attrgetter(f"settings.{setting}")))
     ]
     without = [name for name, result in results.items() if not result.settings.surface]

@@ -21,7 +21,6 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.nnunet import calibration_of
-from nnunet_nacl.paths import FileState
 from nnunet_nacl.patients import patient_numbers
 from nnunet_nacl.report._choice import DICE, Choice, Metric, choose
 from nnunet_nacl.report._reliability import Reliability
@@ -31,7 +30,7 @@ Results = Mapping[str, FolderResult]
 """Method -> result."""
 Made = TypeVar("Made")
 # A structure must be in so many cases, or in all if they are fewer, before a method is said not to find it
-_FEWEST = 3
+_CASES_TO_FIND_IT = 3
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -93,16 +92,13 @@ class Comparison:
         }
         return {name: how.partition("@")[0] for name, how in found.items() if how}
 
-    def file_states(self, case: str) -> dict[str, dict[str, FileState]]:
-        """Return method -> the states of a case's files when they were evaluated."""
-        row = self.cases.index(case)
-        return {name: result.counted[row].states for name, result in self.results.items()}
-
     @cached_property
     def estimates(self) -> dict[Metric, dict[str, Estimate]]:
         """Metric -> method -> its estimate."""
-        metrics = [Metric(name, one) for one in VOXEL_SETS for name in CALIBRATION_METRICS]
-        metrics += [Metric(name) for name in SEGMENTATION_METRICS]
+        metrics = [
+            *(Metric(name, one) for one in VOXEL_SETS for name in CALIBRATION_METRICS),
+            *map(Metric, SEGMENTATION_METRICS),
+        ]
         return {
             metric: {
                 name: result.estimate(metric.name, metric.voxels, self.patients)
@@ -123,7 +119,7 @@ class Comparison:
             for structure, label in zip(meaning.names, meaning.structures, strict=True):
                 missed = result.values("Missed", label=label)
                 missed = missed[~np.isnan(missed)]
-                if missed.size >= min(_FEWEST, len(self.cases)) and missed.all():
+                if missed.size >= min(_CASES_TO_FIND_IT, len(self.cases)) and missed.all():
                     found.setdefault(name, {})[structure] = missed.size
         return found
 

@@ -20,7 +20,8 @@ CONFIDENCE_COLORS: list[tuple[int, ...]] = [
 ]
 """From unsure (dark) to sure (bright)."""
 _OPACITY = 165  # of 255, of labels over the image
-_WRONG = (255, 45, 45, 255)
+WRONG = (255, 45, 45, 255)
+"""The color of voxels that a method is sure of and gets wrong."""
 
 
 def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByName:
@@ -41,7 +42,7 @@ def case_pictures(comparison: Comparison, case: str, images: Path | None) -> ByN
 
 
 def slice_layers(data: Slices, row: int) -> ByName:
-    """Draw a slice: its number from 1, the image with the ground truth's outlines, layers as ``data:`` addresses.
+    """Draw a slice: its number from 0, the image with the ground truth's outlines, layers as ``data:`` addresses.
 
     ``methods`` has the layers of each, and the share of voxels of which it is sure and wrong.
     """
@@ -58,11 +59,11 @@ def slice_layers(data: Slices, row: int) -> ByName:
         shown = np.where(wrong, _STEPS, steps)[small]
         methods[name] = {
             "segmentation": _label_layer(segmentation[small]),
-            "confidence": png(shown, [*CONFIDENCE_COLORS, _WRONG]),
+            "confidence": png(shown, [*CONFIDENCE_COLORS, WRONG]),
             "share_wrong": float(wrong.mean()),
         }
     return {
-        "number": data.numbers[row] + 1,
+        "number": data.numbers[row],
         "aspect": data.aspect,
         "picture": Picture.of(truth, None if data.image is None else data.image[row]),
         "ground_truth": _label_layer(truth[small]),

@@ -19,8 +19,8 @@ def read_results(
     Args:
         summaries: ``calibration_summary.json`` files, or folders that hold one.
         names: one for each summary; summaries of one name and data set are merged. By default the folders' names, or in
-            the folder of a model its trainer, whose folds alone are merged. What is calibrated is called so, and a
-            suffix that all names share, such as ``_20epochs``, is left out.
+            the folder of a model its trainer, where only the validation folders of its folds are merged. What is
+            calibrated is called so, and a suffix that all names share, such as ``_20epochs``, is left out.
 
     Returns data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
 
@@ -44,26 +44,29 @@ def read_results(
         raise ValueError(
             f"names: expected one for each of the {len(files)} summaries; got {len(given)}."
         )
-    found: dict[tuple[str, str], list[FolderResult]] = defaultdict(list)
+    merged: dict[str, dict[str, FolderResult]] = defaultdict(dict)
     methods: dict[tuple[str, str], Path] = {}
     for file, name, result in zip(files, given, results, strict=True):
         truth = os.path.normpath(result.folders("ground_truth")[0])
-        key = (dataset_in(truth) or "", name)
-        method = model_in(unresolved(file)) or file
-        other = methods.setdefault(key, method)
+        data_set = dataset_in(truth) or ""
+        method = file
+        model = model_in(unresolved(file))
+        predicted = result.folders("prediction")[0]
+        # Other cases that a model predicted, such as test cases, are no further fold
+        if model and predicted.parent.name.startswith("fold_"):
+            method = model / predicted.name
+        other = methods.setdefault((data_set, name), method)
         if names is None and other != method:
             raise ValueError(
                 f"{other}, {method} would both be called {name!r}; name them with --names."
             )
-        found[key].append(result)
-    merged: dict[str, dict[str, FolderResult]] = defaultdict(dict)
-    try:
-        for (data_set, name), parts in found.items():
-            merged[data_set][name] = FolderResult.merged(parts)
-    except ValueError as error:
-        raise ValueError(
-            f"{name}: {error} Give methods names of their own with --names."
-        ) from error
+        found = merged[data_set]
+        try:
+            found[name] = FolderResult.merged([found[name], result]) if name in found else result
+        except ValueError as error:
+            raise ValueError(
+                f"{name}: {error} Give methods names of their own with --names."
+            ) from error
     return dict(merged)
 
 

@@ -10,14 +10,12 @@ import numpy as np
 from nnunet_nacl.metrics import (
     CalibrationTables,
     Interval,
-    ScoreParts,
     case_weights,
     error_by_chance,
     expected_calibration_error,
     mean_of_known,
     measure,
     ratio,
-    split_scores,
 )
 from nnunet_nacl.typing import ByName, Floats, Mask
 
@@ -34,7 +32,7 @@ NEARLY = 0.02
 """A miscalibrated model is nearly right if its ECE is not above, and its accuracy where stated is in the next range."""
 NEARLY_ACCURACY = (0.88, 0.92)
 _ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side; the page says "half"
-FEWEST = 3
+FEWEST_PATIENTS = 3
 """With fewer patients that have voxels, the interval by chance is too narrow."""
 WIDE = 0.02
 """If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide."""
@@ -110,8 +108,8 @@ class Reliability:
     @cached_property
     def curves(self) -> list[Curve]:
         """The curves of max_k p_k against argmax being right: one, or with regions one for each."""
-        num_cases, _, num_bins = self.tables.top.count.shape
-        weights = case_weights(np.arange(num_cases))
+        num_patients, _, num_bins = self.tables.top.count.shape
+        weights = case_weights(np.arange(num_patients))
         curves = []
         for row, what in enumerate([""] if self.tables.activation.exclusive else self.structures):
             tables = self.tables.top[:, row]
@@ -155,11 +153,6 @@ class Reliability:
         return error_by_chance(self.tables.top)
 
     @cached_property
-    def parts(self) -> dict[str, ScoreParts]:
-        """NLL and Brier split in two: see ``split_scores``."""
-        return split_scores(self.tables.sum())
-
-    @cached_property
     def furthest_off(self) -> Curve:
         """The curve whose accuracy at the stated confidence is furthest off; the first if none has that confidence."""
         off = [abs(curve.accuracy_where_stated[0] - STATED) for curve in self.curves]
@@ -178,7 +171,7 @@ class Reliability:
         3. They are off, too, if the interval of the accuracy lies on one side of all that is close to it.
         4. Otherwise they are right, unless chance alone could give a wide ECE.
         """
-        if np.count_nonzero(self.tables.top.total.any(-1)) < FEWEST:
+        if np.count_nonzero(self.tables.top.total.any(-1)) < FEWEST_PATIENTS:
             return Verdict.UNDECIDED
         accuracy, low, high = (
             self.furthest_off.accuracy_where_stated

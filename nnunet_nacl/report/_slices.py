@@ -53,7 +53,8 @@ class Slices:
         aspect: height of a voxel over its width, in the predictions as in the evaluation.
         ground_truth: labels; ignored voxels have ``IGNORED``.
         image: the mean of the first file's channels, if it can be read.
-        methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
+        methods: segmentation of each, and its confidence: p of the label; with regions the lowest of p_r where the
+            segmentation is inside a region, and 1 − p_r where it is outside.
         missing: images or methods that cannot be read or have changed.
     """
 
@@ -74,25 +75,34 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         case: its name.
         images: folder of the images; by default where nnU-Net keeps those of such labels.
     """
-    states = comparison.file_states(case)
-    baseline = comparison.names[0]  # the others' ground truth, labels and reader are the same
-    counting = comparison.results[baseline].counting
+    row = comparison.cases.index(case)
+    first, *_ = (
+        comparison.results.values()
+    )  # the others' ground truth, labels and reader are the same
+    counting = first.counting
+    meaning = counting.meaning
     reader = Reader(counting.reader)
-    truth_file = _file(states[baseline]["ground_truth"])
+    truth_file = _file(first.counted[row].states["ground_truth"])
     truth, geometry = reader.read_labels(truth_file)
-    truth[truth > max(counting.meaning.known)] = IGNORED  # the ignore label is above all others
+    truth[truth > max(meaning.known)] = IGNORED  # the ignore label is above all others
     numbers = _shown_slices(truth)
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
-    for name, files in states.items():
+    for name, result in comparison.results.items():
+        files = result.counted[row].states
         try:
             predicted = reader.read_labels(_file(files["prediction"]))
+            segmentation = predicted.labels[numbers]
             p = _probabilities(_file(files["probabilities"]), numbers)
-        except Exception as error:  # noqa: BLE001, PERF203 - a damaged file makes the readers raise nearly anything
+        except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
             missing.append(f"{name}: {error}")
         else:
-            confidence = counting.meaning.activation.lowest_confidence(p)
-            methods[name] = (predicted.labels[numbers], confidence)
+            # Decoding and postprocessing may choose a label that is not the most probable one
+            if meaning.activation.exclusive:
+                (confidence,) = np.take_along_axis(p, segmentation[np.newaxis], 0)
+            else:
+                confidence = np.where(meaning.masks(segmentation), p, 1 - p).min(0)
+            methods[name] = (segmentation, confidence)
             if predicted.geometry.known:  # the place that the evaluation took the case to have
                 geometry = predicted.geometry
     image = None

@@ -124,7 +124,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     p = np.array(p_values)
-    order = np.argsort(p)  # NaN ones come last
+    ascending = np.argsort(p)  # NaN ones come last
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(p.size)
-    corrected = np.maximum.accumulate(np.minimum(p[order] * factors, 1))
-    return [float(p) for p in corrected[np.argsort(order)]]
+    corrected = np.maximum.accumulate(np.minimum(p[ascending] * factors, 1))
+    return [float(p) for p in corrected[np.argsort(ascending)]]

@@ -14,6 +14,7 @@ from nnunet_nacl.metrics import (
     LABEL_FREE,
     PAPER_METRICS,
     Voxels,
+    split_scores,
 )
 from nnunet_nacl.report._choice import Metric, voxels_text
 from nnunet_nacl.report._comparison import Comparison, of_each
@@ -157,9 +158,10 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
             head = f"pooled {title}" if metric.titled(voxels) != title else title
             values = (method.pooled.get(metric.name, np.nan) for method in methods)
             columns[head] = column(values, signed=metric.signed)
+    parts = [split_scores(method.tables.sum()) for method in methods]
     for score in ("NLL", "Brier"):
         for part, arrow in (("calibration", "↓"), ("discrimination", "↑")):
-            values = (getattr(method.parts[score], part) for method in methods)
+            values = (getattr(of_method[score], part) for of_method in parts)
             columns[f"{score} {part} {arrow}"] = column(values, digits=4)
     note = (
         "MCE and ACE: means over cases; the others: over the voxels of all cases together. But for what lies within "

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nnunet_nacl.paper.report as paper_report
@@ -30,6 +31,10 @@ def test_cases_of_one_name_with_different_ground_truth() -> None:
     one, other, strange = make_result(0.4), make_result(1.0), make_result(1.0, seed=5)
     with pytest.raises(ValueError, match=r"the methods' ground truth differs in case_00; evaluate them alike"):
         compare_methods({"one": one, "mixed": FolderResult.merged([strange.take([0]), other.take(range(1, 8))])})
+    ignored = replace(other.counts.truth, ignored=np.full(8, 0.1))  # some background, of one method alone
+    sparse = replace(other, counts=replace(other.counts, truth=ignored))
+    with pytest.raises(ValueError, match=r"ground truth differs in case_00, .* and 3 more"):
+        compare_methods({"one": one, "sparse": sparse})
     # Which voxels of a structure are near depends on the prediction: they cannot tell.
     near = Settings(margin_mm=0)
     assert (
@@ -57,7 +62,7 @@ def test_what_must_be_alike() -> None:
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
-    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3, tolerance_mm=2))
+    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3, tolerance_mm=2, ignore_geometry=True))
     other = placed_in(other, "model/fold_all/validation")
     other = replace(other, skipped=[Skipped("x", "gone")])
     comparison = compare_methods({"one": one, "other": other})
@@ -71,6 +76,10 @@ def test_what_is_not_alike_is_said() -> None:
         ),
         "The methods were evaluated with different margin_mm (one: 5.0; other: 3) and are not quite comparable.",
         "The methods were evaluated with different tolerance_mm (one: 1.0; other: 2) and are not quite comparable.",
+        (
+            "The methods were evaluated with different ignore_geometry (one: False; other: True) "
+            "and are not quite comparable."
+        ),
         "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
 
@@ -86,6 +95,6 @@ def test_patients_do_not_vanish_in_silence() -> None:
 def test_what_was_counted_is_read_in_few_places() -> None:
     folders = [Path(one.__file__).parent for one in (report, paper_report)]
     files = [file for folder in folders for file in folder.rglob("*.py")]
-    counted = r"\.(counts|counted|pooled\(|estimate\(|values\(\w)"
+    counted = r"\.(counts|pooled\(|estimate\(|values\(\w)"
     found = {file.name for file in files if re.search(counted, file.read_text())}
     assert found == {"_common_cases.py", "_comparison.py"}

@@ -13,7 +13,7 @@ from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions, Provenance
 from nnunet_nacl.report import compare_methods, read_results
-from tests.report.generated import NAMED, make_result, write_summary
+from tests.report.generated import NAMED, make_result, placed_in, write_summary
 
 MODEL = "Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d"
 
@@ -74,8 +74,9 @@ def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:
     for number, plans in enumerate(["nnUNetPlans", "nnUNetResEncUNetMPlans"]):
         folders.append(tmp_path / f"nnUNetTrainerNACL__{plans}__2d" / f"fold_{number}" / "validation")
         folders[-1].mkdir(parents=True)
-        write_summary(make_result(1.8, cases=NAMED[number::2]), folders[-1] / SUMMARY_NAME)
-    with pytest.raises(ValueError, match=r"__2d would both be called 'NACL'; name them with --names"):
+        result = placed_in(make_result(1.8, cases=NAMED[number::2]), folders[-1])
+        write_summary(result, folders[-1] / SUMMARY_NAME)
+    with pytest.raises(ValueError, match=r"__2d/validation would both be called 'NACL'; name them with --names"):
         read_results(folders)
     assert [*read_results(folders, names=["a", "b"])[""]] == ["a", "b"]
     assert len(read_results(folders, names=["a", "a"])[""]["a"].cases) == 8
@@ -83,6 +84,10 @@ def test_methods_of_one_name_are_not_merged_unasked(tmp_path: Path) -> None:
     again.parent.mkdir()
     shutil.move(folders[1], again)
     assert len(read_results([folders[0], again])[""]["NACL"].cases) == 8  # folds of one model
+    (test := folders[0].parents[1] / "test").mkdir()
+    write_summary(placed_in(make_result(1.8, cases=["x"]), test), test / SUMMARY_NAME)
+    with pytest.raises(ValueError, match=r"test/.* would both be called 'NACL'"):  # its training cases and others
+        read_results([folders[0], test])
     with pytest.raises(ValueError, match="expected one for each of the 2 summaries; got 1"):
         read_results([folders[0], again], names=["a"])
     with pytest.raises(ValueError, match=r"NACL: the case case_00 is in two parts\. Give methods names of their own"):

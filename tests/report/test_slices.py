@@ -19,6 +19,7 @@ from nnunet_nacl.pictures import LABEL_COLORS
 from nnunet_nacl.report import Comparison, compare_methods, read_results
 from nnunet_nacl.report._layers import case_pictures, slice_layers
 from nnunet_nacl.report._slices import IGNORED, Slices, chosen_cases, read_slices
+from nnunet_nacl.use import decode_folder
 from tests.generated import probabilities, write_folder
 from tests.report.generated import NAMED, make_result
 
@@ -133,13 +134,30 @@ def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.methods["predictions"][1][shown], confidence)
 
 
+@pytest.mark.parametrize("regions", [False, True])
+def test_confidence_is_that_in_the_label_that_was_decoded(tmp_path: Path, regions: bool) -> None:
+    """Not in the most probable one, which no picture beside it shows."""
+    truth, predicted = write_folder(tmp_path, "a", structure=True, regions=regions)
+    thresholds = {"core" if regions else "two": 0.05}
+    decode_folder(predicted, tmp_path / "decoded", thresholds=thresholds, num_processes=1)
+    evaluate(Predictions.of_folder(truth, tmp_path / "decoded"))
+    data = read_slices(read(tmp_path / "decoded"), "a")
+    y = sitk.GetArrayFromImage(sitk.ReadImage(str(truth / "a.nii.gz")))
+    labels, confidence = (values[data.ground_truth > 0] for values in data.methods["decoded"])
+    p = probabilities(predicted, "a")[:, data.numbers][:, y[data.numbers] > 0]
+    inside = [labels > 0, labels == 2]
+    expected = np.where(inside, p, 1 - p).min(0) if regions else p[labels, np.arange(labels.size)]
+    np.testing.assert_array_equal(confidence, expected)
+    assert (confidence < 0.5).any()
+
+
 def test_layers_of_a_slice() -> None:
     truth = np.array([[0, 1, 2], [0, 1, IGNORED]])
     predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.89, 1.0]])
     methods = {"one": (predicted[None], sure[None])}
     data = Slices([4], 9, 2.0, truth[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)
-    assert (layers["number"], layers["picture"].width, layers["picture"].height, layers["aspect"]) == (5, 3, 2, 2.0)
+    assert (layers["number"], layers["picture"].width, layers["picture"].height, layers["aspect"]) == (4, 3, 2, 2.0)
     one = layers["methods"]["one"]
     shown = pixels(one["segmentation"])
     first = [int(LABEL_COLORS[0][place : place + 2], 16) for place in (1, 3, 5)]

@@ -92,14 +92,15 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
 
 
 def planned_folder(number: int, title: str) -> Path:
-    """Return the folder in ``nnUNet_raw`` that a new data set will have, perhaps with files of an interrupted call.
+    """Return the folder in ``nnUNet_raw`` that a new data set will have.
 
     Raises:
-        FileExistsError: the number is taken; nnU-Net refuses a number with two names in its three folders.
+        FileExistsError: the number is taken, perhaps by what an interrupted call left, whose files may be of other
+            parts. nnU-Net refuses a number with two names in its three folders.
     """
     folder = nnunet_folder("nnUNet_raw") / f"Dataset{number:03d}_{title}"
     taken = {str(name) for name in find_candidate_datasets(number)}
-    if not (folder / "dataset.json").exists():
+    if not folder.exists():
         taken -= {folder.name}  # old results of the same name do no harm
     if taken:
         raise FileExistsError(

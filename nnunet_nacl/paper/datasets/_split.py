@@ -52,8 +52,10 @@ def split(
         RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    given = [argument is not None for argument in (test, val, folds)]
-    if (test is None) != (output_id is None) or not any(given) or all(given[1:]):
+    is_incomplete = (test is None) != (output_id is None)
+    is_empty = test is None and val is None and folds is None
+    is_ambiguous = val is not None and folds is not None
+    if is_incomplete or is_empty or is_ambiguous:
         raise ValueError(
             "Expected --test with a new id, or --val, or --folds, or the first with one of the others."
         )

@@ -1,11 +1,6 @@
 """Comparisons of methods on any data set of nnU-Net, by nnU-Net's own commands."""
 
-from nnunet_nacl.paper.experiments._plan import (
-    Experiment,
-    Job,
-    Options,
-    plan_on_data_sets,
-)
+from nnunet_nacl.paper.experiments._plan import Options, plan_on_data_sets
 from nnunet_nacl.paper.experiments._report import report_experiments
 from nnunet_nacl.paper.experiments._run import (
     carry_out,
@@ -15,8 +10,6 @@ from nnunet_nacl.paper.experiments._run import (
 )
 
 __all__ = [
-    "Experiment",
-    "Job",
     "Options",
     "carry_out",
     "plan_on_data_sets",

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization impo
 )
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, read_result
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import (
     CHECKPOINTS,
     SPLITS_NAME,
@@ -114,9 +115,8 @@ class Job:
 
     def has_written(self, file: Path) -> bool:
         """Whether a file is there, and not an earlier model's."""
-        if not (self.checkpoint.is_file() and file.is_file()):
-            return False
-        return self.checkpoint.stat().st_mtime <= file.stat().st_mtime
+        are_there = self.checkpoint.is_file() and file.is_file()
+        return are_there and self.checkpoint.stat().st_mtime <= file.stat().st_mtime
 
     def present_result(self, folder: Path) -> FolderResult | None:
         """Read the evaluation of the present model's predictions, of the files as they are now, if there is one."""
@@ -128,6 +128,22 @@ class Job:
         except ValueError:  # of an earlier version
             return None
         return None if result.stale_cases() else result
+
+    def is_predicted(self, folder: Path, cases: Collection[str]) -> bool:
+        """Whether the present model has written probabilities and, after them, the segmentation of each case."""
+        files = (
+            folder / f"{case}{end}" for case in cases for end in (".npz", self.data.file_ending)
+        )
+        return all(map(self.has_written, files))
+
+    def is_evaluated(self, folder: Path, cases: Collection[str]) -> bool:
+        """Whether the folder's evaluation has these cases, and all that is asked for."""
+        result = self.present_result(folder)
+        if result is None:
+            return False
+        # It may have more than is asked for
+        asked = Settings(surface=self.options.surface or result.settings.surface)
+        return {*cases} <= {*result.cases} and result.settings == asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,10 +191,7 @@ def plan_experiment(
             f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
             "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
         )
-    data_of = _data_of_methods(study, data, options)
-    splits = list(splits or data.splits)
-    jobs = []
-    for fold in dict.fromkeys(options.folds):
+    for fold in options.folds:
         if not 0 <= fold < len(data.splits):
             raise ValueError(
                 f"There is no fold {fold}; {data.name} has 0 to {len(data.splits) - 1}."
@@ -187,12 +200,16 @@ def plan_experiment(
         check_split(data.folder / SPLITS_NAME, fold, whole)
         # The shares need the patients now, the report after all trainings
         cases_of_patients([*whole["train"], *whole["val"], *data.test_cases], options.by_patient)
+    data_of = _data_of_methods(study, data, options)
+    splits = list(splits or data.splits)
+    jobs = []
+    for fold in dict.fromkeys(options.folds):
         for method, configured in data_of.items():
-            percent = int(method.training_cases.rstrip("%"))
-            split = whole
+            split = data.splits[fold]
             number = fold
+            percent = int(method.training_cases.rstrip("%"))
             if percent < 100:
-                split = _draw_share(whole, percent, fold, options.by_patient)
+                split = _draw_share(split, percent, fold, options.by_patient)
                 if split not in splits:
                     splits.append(split)
                 number = splits.index(split)
@@ -238,7 +255,10 @@ def _draw_share(whole: Split, percent: int, fold: int, by_patient: bool | str) -
 
 
 def _check_model(job: Job) -> None:
-    """Raise a ValueError if a model of the job's name was trained with other plans, labels or validation cases."""
+    """Raise a ValueError if a model of the job's name was trained with other plans, labels or cases.
+
+    A share that is not in the data set's splits yet is a new fold: a model in its folder was trained with other cases.
+    """
     data = job.data
     model = job.fold_folder.parent
     differing = []
@@ -247,10 +267,11 @@ def _check_model(job: Job) -> None:
         now = PlansJson.read(data.folder / f"{data.plans}.json")
         if trained.resolved(data.configuration) != now.resolved(data.configuration):
             differing.append("plans")
-        described = [DataSet.read(one / "dataset.json").meaning for one in (model, data.folder)]
-        if described[0].labels != described[1].labels:
+        labels = [DataSet.read(one / "dataset.json").meaning.labels for one in (model, data.folder)]
+        if labels[0] != labels[1]:
             differing.append("labels")
-    if cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
+    is_unknown = job.fold_folder.is_dir() and job.split not in data.splits
+    if is_unknown or cases_of_other_splits(job.fold_folder, data.file_ending, job.split["val"]):
         differing.append("splits")
     if differing:
         raise ValueError(

@@ -12,7 +12,7 @@ import subprocess
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -23,7 +23,6 @@ from filelock import FileLock, Timeout
 
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.linking import search_path
-from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CHECKPOINTS, SPLITS_NAME, Split, cases_in, nnunet_folder
 from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 
@@ -217,41 +216,25 @@ def steps_left(job: Job) -> dict[str, list[str]]:
         evaluate.append("--no_surface")
     validation_cases = job.split["val"]
     steps = {}
-    if not _is_evaluated(job, job.validation, validation_cases):
+    if not job.is_evaluated(job.validation, validation_cases):
         # nnU-Net writes its summary after all cases
         is_validated = job.has_written(job.validation / "summary.json")
-        if not (is_validated and _is_predicted(job, job.validation, validation_cases)):
+        if not (is_validated and job.is_predicted(job.validation, validation_cases)):
             name, how = ("validate", "--val") if job.checkpoint.is_file() else ("train", "--c")
             steps[name] = [
                 "nnUNetv2_train", data.name, data.configuration, fold, "-tr", job.trainer, "-p", data.plans,
                 "--npz", "-device", options.device, how,
             ]  # fmt: skip
         steps["evaluate_validation"] = [*evaluate, *model]
-    if data.test_cases and not _is_evaluated(job, job.test, data.test_cases):
-        if not _is_predicted(job, job.test, data.test_cases):
+    if data.test_cases and not job.is_evaluated(job.test, data.test_cases):
+        if not job.is_predicted(job.test, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(data.raw / "imagesTs"), "-o", str(job.test), *model,
                 "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
                 "-npp", _NUM_PROCESSES, "-nps", _NUM_PROCESSES,
             ]  # fmt: skip
             # nnU-Net would keep an earlier model's segmentations, and those whose probabilities were removed
-            if _is_predicted(job, job.test, cases_in(job.test, data.file_ending)):
+            if job.is_predicted(job.test, cases_in(job.test, data.file_ending)):
                 steps["predict"].append("--continue_prediction")
         steps["evaluate_test"] = [*evaluate, str(data.raw / "labelsTs"), str(job.test)]
     return steps
-
-
-def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    """Whether the job's model has written probabilities and, after them, the segmentation of each case."""
-    endings = (".npz", job.data.file_ending)
-    return all(job.has_written(folder / f"{case}{end}") for case in cases for end in endings)
-
-
-def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    """Whether the folder's evaluation has these cases, and all that is asked for."""
-    result = job.present_result(folder)
-    if result is None:
-        return False
-    # It may have more than is asked for
-    asked = Settings(surface=job.options.surface or result.settings.surface)
-    return {*cases} <= {*result.cases} and result.settings == asked

@@ -64,6 +64,11 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     return polar, angles
 
 
+def heatmap_panel(ranking: Table) -> Panel:
+    """Return the heat map of a ranking."""
+    return partial(rank_heatmap, ranking)
+
+
 def rank_heatmap(ranking: Table, ax: Axes) -> None:
     """Draw ranks by metric and overall; the darker the gray, the better."""
     ranks = ranking.values().drop(columns=FIRST)

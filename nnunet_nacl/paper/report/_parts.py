@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from nnunet_nacl import report
-from nnunet_nacl.paper.report._figures import radar_panels, rank_heatmap
+from nnunet_nacl.paper.report._figures import heatmap_panel, radar_panels
 from nnunet_nacl.paper.report._published import published_data_set, published_table, their_names
 from nnunet_nacl.paper.report._ranks import rank_by_judging, rank_by_paper, rankings
 from nnunet_nacl.paper.report._study_figures import study_figure
@@ -21,9 +20,7 @@ TABLES = report.TABLES | {
 """The report's tables and the paper's, for ``table_text``."""
 PLOTS = report.PLOTS | {
     "radar": lambda comparisons: [radar_panels(comparisons)],
-    "ranks": lambda comparisons: [
-        [partial(rank_heatmap, table) for table in rankings(comparisons)]
-    ],
+    "ranks": lambda comparisons: [list(map(heatmap_panel, rankings(comparisons)))],
 }
 """The report's plots and the paper's, for ``write_plot``."""
 
@@ -45,7 +42,7 @@ def page_parts(study: Study | None = None) -> PageParts:
         "study_figure": study_figure,
         "radar_panels": radar_panels,
         "rankings": rankings,
-        "heatmap": partial(partial, rank_heatmap),
+        "heatmap": heatmap_panel,
         "shared_methods": shared_methods,
         "published_tables": published_tables,
     }

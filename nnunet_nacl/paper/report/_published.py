@@ -58,7 +58,8 @@ def published_method(name: str, folder: Path) -> str | None:
 
     The trainer decides, if the folder of the predictions tells it. Else the paper's names are taken at their word, and
     others are read as trainers: ``ECP`` means the paper's, though our trainer of that name sums over classes where the
-    paper's takes means. A trainer whose name spells out a default is none of the paper's.
+    paper's takes means. What follows the name in the folder's name belongs to it. A trainer whose name spells out a
+    default is none of the paper's.
 
     >>> published_method("ECP", Path("predictions")), published_method("NACL_l2", Path("predictions"))
     ('ECP', 'NACL l2')
@@ -68,9 +69,8 @@ def published_method(name: str, folder: Path) -> str | None:
         recipe = _recipe_of(trainer)
     else:
         # An ending that all folders share left the methods' names, and may be a setting
-        in_full = folder.name.startswith(f"{name}_")
-        recipe = _recipe_of(folder.name) if in_full else None
-        recipe = recipe or METHODS.get(name) or _recipe_of(name)
+        full_name = folder.name if folder.name.startswith(f"{name}_") else name
+        recipe = METHODS.get(full_name) or _recipe_of(full_name)
     return next((theirs for theirs, own in METHODS.items() if own == recipe), None)
 
 

@@ -18,7 +18,7 @@ from nnunet_nacl.report import DICE, Comparison, Metric, Table, column, voxels_t
 from nnunet_nacl.typing import Floats
 
 _RESAMPLES = 1000
-_FEWEST = 3  # patients of a data set: resamples of fewer tell nothing
+_PATIENTS_TO_RESAMPLE = 3  # resamples of fewer tell nothing
 
 Scheme = Literal["sum-rank", "mean-case-rank"]
 """Methods are ranked by each metric's value, and the ranks added up; or ranked in each case, and the ranks averaged."""
@@ -54,32 +54,33 @@ def rank_by_paper(comparisons: Sequence[Comparison], scheme: Scheme) -> Table:
 def _ranking(comparisons: Sequence[Comparison], metrics: Sequence[Metric], scheme: Scheme) -> Table:
     """Rank the methods by each metric and overall, the best first."""
     names = _ranked_methods(comparisons)
-    rank = _ranks_of_values if scheme == "sum-rank" else _mean_ranks_of_cases
-    combine = np.sum if scheme == "sum-rank" else np.mean
+    is_by_value = scheme == "sum-rank"
+    combine = np.sum if is_by_value else np.mean
     by_dataset = []
     for comparison, weights in zip(comparisons, _resamples(comparisons), strict=True):
-        of_metrics = [
-            rank(metric, [comparison.estimates[metric][name] for name in names], weights)
-            for metric in metrics
-        ]
+        of_metrics = []
+        for metric in metrics:
+            estimates = [comparison.estimates[metric][name] for name in names]
+            if is_by_value:
+                values = [one.resampled(weights) for one in estimates]
+                of_metrics.append(_rank_rows(metric, np.column_stack(values)))
+            else:
+                of_metrics.append(_mean_ranks_of_cases(metric, estimates, weights))
         by_dataset.append(np.stack(of_metrics, axis=-1))
     combined = combine(by_dataset, axis=0)  # (1 + resamples, methods, metrics)
     overall = combine(combined, axis=-1)
     first = np.full(len(names), np.nan)
-    if min(comparison.num_patients for comparison in comparisons) >= _FEWEST:
+    if min(comparison.num_patients for comparison in comparisons) >= _PATIENTS_TO_RESAMPLE:
         # Sums of the same ranks in another order may differ in their last bit
         resampled = overall[1:].round(9)
         is_first = resampled == resampled.min(-1, keepdims=True)
         first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    digits = 2
-    how = "ranks in each case, averaged"
-    if scheme == "sum-rank":
-        digits = 1
-        how = "ranks by the value of each metric, added up"
+    by_value = "ranks by the value of each metric, added up"
+    how = by_value if is_by_value else "ranks in each case, averaged"
     titles = [metric.title for metric in metrics]
     rows = np.argsort(overall[0], kind="stable")
     columns = {
-        title: column(ranks[rows], digits=digits)
+        title: column(ranks[rows], digits=1 if is_by_value else 2)
         for title, ranks in zip([*titles, "overall"], [*combined[0].T, overall[0]], strict=True)
     }
     columns[FIRST] = column(100 * first[rows], digits=0)
@@ -120,11 +121,6 @@ def _resamples(comparisons: Sequence[Comparison]) -> Iterator[Floats]:
         drawn = case_weights(patients, _RESAMPLES, seeds.index(truth))
         own = drawn[:, np.isin(cases, comparison.cases)]
         yield np.vstack([np.ones(len(comparison.cases)), own])
-
-
-def _ranks_of_values(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:
-    """Rank the methods by their values in each resample: (resamples, methods)."""
-    return _rank_rows(metric, np.column_stack([one.resampled(weights) for one in estimates]))
 
 
 def _mean_ranks_of_cases(metric: Metric, estimates: Sequence[Estimate], weights: Floats) -> Floats:

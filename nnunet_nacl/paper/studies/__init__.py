@@ -2,10 +2,11 @@
 
 from nnunet_nacl.paper.studies._studies import (
     STUDIES,
+    STUDIES_OF_ALL,
     Method,
     Study,
     read_study,
     study_file,
 )
 
-__all__ = ["STUDIES", "Method", "Study", "read_study", "study_file"]
+__all__ = ["STUDIES", "STUDIES_OF_ALL", "Method", "Study", "read_study", "study_file"]

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from nnunet_nacl.files import check_input
 
-STUDIES = (
+STUDIES_OF_ALL = (
     "main",
     "hyperparameters",
     "prior",
@@ -19,9 +19,9 @@ STUDIES = (
     "penalty",
     "constraint",
     "samples",
-    "backbones",
-    "since",
 )
+"""What ``all`` stands for: the paper's studies, but for backbones, which need configurations of their own."""
+STUDIES = (*STUDIES_OF_ALL, "backbones", "since")
 _NO_OTHERS = ConfigDict(extra="forbid")
 
 

@@ -150,13 +150,16 @@ def test_all_that_is_missing_is_listed(flare21: Path, nnunet: Path) -> None:
 
 
 def test_labels_that_were_not_published(brats19: Path, nnunet: Path) -> None:
-    """What was converted before is no data set yet; the same command goes on."""
+    """What was converted before is no data set yet; it is removed before the next attempt."""
     mask = write_image(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz", (0, 1, 3))
     with pytest.raises(ValueError, match=rf"{re.escape(str(mask))} holds \[3\]; expected labels \[0, 1, 2, 4\]\."):
         convert("brats19", brats19, dataset_id=1)
     folder = nnunet / "raw" / "Dataset001_BraTS19"
     assert names(folder) == {"imagesTr", "labelsTr"}
     write_image(mask, (0, 1, 2))
+    with pytest.raises(FileExistsError, match="Dataset001_BraTS19 exists already"):
+        convert("brats19", brats19, dataset_id=1)
+    shutil.rmtree(folder)
     assert convert("brats19", brats19, dataset_id=1) == folder
     assert len(names(folder / "labelsTr")) == description(folder)["numTraining"] == 3
 

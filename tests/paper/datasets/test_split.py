@@ -156,6 +156,15 @@ def test_what_cannot_be_drawn_leaves_nothing(wrong: dict[str, object], message: 
     assert sorted(nnunet.rglob("*")) == before
 
 
+@pytest.mark.usefixtures("acdc")
+def test_nothing_is_added_to_what_an_interrupted_split_left() -> None:
+    """Another number of test cases would leave some of them among the training cases, too."""
+    (folder,) = split(27, test=2, output_id=127)
+    (folder / "dataset.json").unlink()  # written last
+    with pytest.raises(FileExistsError, match=r"Dataset127_ACDC exists already: .* or remove it"):
+        split(27, test=5, output_id=127)
+
+
 def test_what_exists_is_kept(acdc: Path) -> None:
     (file,) = split(27, val=2)
     before = file.read_text()

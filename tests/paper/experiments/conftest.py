@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.paper.experiments import Experiment, Job, Options
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
+from nnunet_nacl.paper.experiments._plan import Experiment, Job, Options
 from nnunet_nacl.paper.studies import read_study
 from tests.conftest import KINDS, NNUNet, Preprocessed, copy_data_set
 

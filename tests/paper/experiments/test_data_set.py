@@ -8,9 +8,8 @@ import pytest
 from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from nnunet_nacl.paper.experiments import Job, Options
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
-from nnunet_nacl.paper.experiments._plan import plan_experiment
+from nnunet_nacl.paper.experiments._plan import Job, Options, plan_experiment
 from nnunet_nacl.paper.studies import Method, Study
 from tests.conftest import NNUNet, trainer_on_cpu, write_summary
 from tests.paper.experiments.conftest import NAME, TEST_CASES

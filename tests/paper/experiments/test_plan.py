@@ -12,9 +12,9 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Experiment, Options, plan_on_data_sets
+from nnunet_nacl.paper.experiments import Options, plan_on_data_sets
 from nnunet_nacl.paper.experiments._data_set import PreprocessedDataSet
-from nnunet_nacl.paper.experiments._plan import add_configuration, plan_experiment
+from nnunet_nacl.paper.experiments._plan import Experiment, add_configuration, plan_experiment
 from nnunet_nacl.paper.experiments._run import steps_left
 from nnunet_nacl.paper.networks import add_network
 from nnunet_nacl.paper.studies import Method, Study, read_study
@@ -96,6 +96,16 @@ def test_shares_of_the_training_cases(plan: Plan) -> None:
     hundred = {"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}
     _, split = plan(seven, [0], [hundred]).splits
     assert len(split["train"]) == 7
+
+
+def test_a_fold_that_no_split_lists_is_not_taken_for_a_share(plan: Plan) -> None:
+    """Preprocessed anew, a data set has lost the splits of earlier shares, and a model's fold may be another's."""
+    half, quarter = (read_study("samples").chosen([f"NACL {share} %"]) for share in (50, 25))
+    planned = plan(half, [0], SPLITS)
+    planned.jobs[0].fold_folder.mkdir(parents=True)
+    assert numbered(plan(quarter, [0], planned.splits)) == [("NACL 25 %", 6)]
+    with pytest.raises(ValueError, match=r"fold_5 was trained with other splits than .* has now\. Move it away"):
+        plan(quarter, [0], SPLITS)
 
 
 def test_shares_of_the_patients(plan: Plan) -> None:

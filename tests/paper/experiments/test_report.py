@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
-from nnunet_nacl.paper.experiments import Experiment, Job, _report, report_experiments
+from nnunet_nacl.paper.experiments import _report, report_experiments
+from nnunet_nacl.paper.experiments._plan import Experiment, Job
 from nnunet_nacl.paper.studies import read_study
 from nnunet_nacl.paths import FileState
 from tests.paper.experiments.conftest import NAME, experiment, touch

@@ -17,7 +17,8 @@ from filelock import FileLock
 from nnunet_nacl.files import read_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import Split
-from nnunet_nacl.paper.experiments import Job, _run, print_commands, run_command, run_experiments
+from nnunet_nacl.paper.experiments import _run, print_commands, run_command, run_experiments
+from nnunet_nacl.paper.experiments._plan import Job
 from tests.paper.experiments.conftest import experiment
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.experiments import Job
+from nnunet_nacl.paper.experiments._plan import Job
 from nnunet_nacl.paper.experiments._run import steps_left
 from nnunet_nacl.paths import FileState
 from tests.conftest import write_summary

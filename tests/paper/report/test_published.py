@@ -130,7 +130,7 @@ STUDY = "/out/Dataset027_ACDC__nnUNetPlans__2d"
         ("/predictions/nnUNetTrainerDiceCE_calibrated", False),
         (f"{STUDY}/predictions/nnUNetTrainerDiceCE/fold_5", False),  # of a study's share, say
         ("/predictions/DiceCE_50epochs", True),
-        ("/predictions/DiceCE_fold0", True),
+        ("/predictions/DiceCE_2d", False),  # it may stand for a setting
     ],
 )
 def test_the_folder_says_what_is_not_the_papers(
@@ -141,9 +141,10 @@ def test_the_folder_says_what_is_not_the_papers(
     assert [*their_names(compare_methods(alone)).values()] == ["CE+DSC" if is_the_papers else None]
 
 
-def test_a_setting_that_all_folders_share_is_none_of_the_papers(methods: dict[str, FolderResult]) -> None:
+@pytest.mark.parametrize("shared", ["weight0p2", "weight0p2_2d"])
+def test_a_setting_that_all_folders_share_is_none_of_the_papers(methods: dict[str, FolderResult], shared: str) -> None:
     """Methods are named without it."""
-    named = {name: placed_in(methods["NACL"], f"/predictions/{name}_weight0p2") for name in ("MbLS", "NACL")}
+    named = {name: placed_in(methods["NACL"], f"/predictions/{name}_{shared}") for name in ("MbLS", "NACL")}
     assert their_names(compare_methods(named)) == {"MbLS": None, "NACL": None}
 
 

@@ -18,7 +18,10 @@ _SMALL = 1 << 14
 
 
 def logits_in_blocks(features: "Tensor", layer: Layer) -> Iterator[tuple[slice, "Tensor"]]:
-    """Yield a layer's logits (C, n) of features (F, *spatial), some voxels at a time, and which voxels."""
+    """Yield a layer's logits (C, n) of features (F, *spatial), some voxels at a time, and which voxels.
+
+    It is ``Layer.logits`` on the features' device.
+    """
     import torch
 
     weight, bias = (torch.from_numpy(part.astype(np.float32)).to(features.device) for part in layer)

@@ -168,8 +168,9 @@ def apply_folder(
             "calibrate with --method temperature."
         )
     predictions = Predictions.of_folder(None, pred_folder)
+    provenance = predictions.provenance
     # Whose segmentations play no part
-    made = replace(predictions.provenance, decoded=fit.provenance.decoded)
+    made = replace(provenance, decoded=fit.provenance.decoded)
     if mismatch := fit.provenance.mismatch(made):
         raise ValueError(
             f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {mismatch}."
@@ -177,12 +178,18 @@ def apply_folder(
     folder = new_predictions(predictions, output, overwrite=overwrite)
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.home)
     apply = partial(
-        _apply, folder=folder, calibration=fit.calibration, data_set=predictions.data_set
+        _apply,
+        folder=folder,
+        calibration=fit.calibration,
+        data_set=predictions.data_set,
+        is_decoded=provenance.decoded is not None,
     )
     return write_cases(predictions, folder, "calibrated", apply, num_processes=num_processes)
 
 
-def _apply(files: CaseFiles, *, folder: Path, calibration: Calibration, data_set: DataSet) -> None:
+def _apply(
+    files: CaseFiles, *, folder: Path, calibration: Calibration, data_set: DataSet, is_decoded: bool
+) -> None:
     """Write a case's calibrated probabilities, computed in double precision, lest rounding swap two classes."""
     activation = data_set.meaning.activation
     stored = SavedCase(files, data_set).probabilities()
@@ -194,5 +201,5 @@ def _apply(files: CaseFiles, *, folder: Path, calibration: Calibration, data_set
         logits = _logits(before[:, block], activation, np.float64)
         after[:, block] = activation.probabilities(calibration.logits(logits))
     # A temperature keeps the argmax, but not what thresholds gave
-    labels = None if files.thresholds is None else segment(probabilities, data_set.meaning)
+    labels = segment(probabilities, data_set.meaning) if is_decoded else None
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)

@@ -1,7 +1,7 @@
 """Uses of confidences: cases to look at, volumes, guarantees, other segmentations, maps.
 
 A review (``_review``) counts cases and with ground truth judges what it predicted (``_judgement``); it is a ranked list
-(``_review_list``) and a page (``_review_page``, ``_doubtful_slices``). A fit to cases with ground truth
+(``_review_list``) and a page (``_review_page``, ``_views``). A fit to cases with ground truth
 (``_review_fit``, of each structure ``_structure_fit``) gives bounds and intervals to it, and thresholds
 (``_conformal``) to ``_decode``.
 """

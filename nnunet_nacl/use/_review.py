@@ -10,8 +10,9 @@ from nnunet_nacl.nnunet import Predictions, Provenance
 from nnunet_nacl.use._judgement import ignored_text, judge_structures, outcomes_of
 from nnunet_nacl.use._review_fit import ReviewFit
 from nnunet_nacl.use._review_list import Review, check_list, ranked_structures
-from nnunet_nacl.use._review_page import View, view_cases, write_review_page
+from nnunet_nacl.use._review_page import write_review_page
 from nnunet_nacl.use._structure_fit import StructureFit
+from nnunet_nacl.use._views import View, view_cases
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame

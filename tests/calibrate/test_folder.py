@@ -14,7 +14,7 @@ from nnunet_nacl.calibrate._folder import _logits
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import NLL_CLIP, Activation
-from nnunet_nacl.nnunet import CaseFiles, Predictions, calibration_of
+from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, Predictions, calibration_of
 from nnunet_nacl.use import decode_folder
 from tests.generated import (
     ENDING,
@@ -117,6 +117,8 @@ def test_what_postprocessing_removed_stays_removed(regions: bool, fit_file: Path
 
 def test_decoded_segmentations_become_the_argmax(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     decode_folder(new[1], tmp_path / "decoded", thresholds={"one": 0.9})
+    mark = tmp_path / "decoded" / DECODED_NAME
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"cases": {}}))  # as if it had been interrupted
     apply_folder(fit_file, tmp_path / "decoded", tmp_path / "calibrated")
     assert Predictions.of_folder(None, tmp_path / "calibrated").provenance.decoded is None
     labels = read(tmp_path / "calibrated" / f"x{ENDING}")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from skimage import io
 
-from nnunet_nacl.nnunet import PreprocessedCases, training_cases
+from nnunet_nacl.nnunet import PreprocessedCases, cases_of_other_splits, training_cases
 from tests.generated import write_upright
 
 
@@ -103,3 +103,17 @@ def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None
     assert cases.names == ["b"]
     image, *_ = cases.load("b")
     assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
+
+
+def test_cases_of_other_splits(tmp_path: Path) -> None:
+    """By the segmentations, of which some may be missing, and by the summary, which has all."""
+    validation = tmp_path / "validation"
+    validation.mkdir()
+    assert cases_of_other_splits(tmp_path, ".nii.gz", "ab") == set()
+    for name in "ac":
+        (validation / f"{name}.nii.gz").touch()
+    assert cases_of_other_splits(tmp_path, ".nii.gz", "ab") == {"c"}
+    files = [{"prediction_file": file} for file in ("/results/a.nii.gz", r"C:\results\c.nii.gz")]
+    (validation / "summary.json").write_text(json.dumps({"metric_per_case": files}))
+    assert cases_of_other_splits(tmp_path, ".nii.gz", "ab") == {"b", "c"}
+    assert cases_of_other_splits(tmp_path, ".nii.gz", "ac") == set()

@@ -16,7 +16,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.use import review_folder
-from nnunet_nacl.use._doubtful_slices import FULL_DOUBT, _doubt, most_doubtful
+from nnunet_nacl.use._views import FULL_DOUBT, _doubt, most_doubtful
 from tests import conftest
 from tests.generated import ENDING, near_by_scipy, probabilities, write_folder
 

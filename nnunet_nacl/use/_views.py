@@ -1,14 +1,24 @@
-"""Pictures of a case's most doubtful slices."""
+"""Cases as a reviewer views them: their most doubtful slices, and how far members of an ensemble agree on each."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
-from nnunet_nacl.nnunet import DataSet
+from nnunet_nacl.case_loop import check_any_used, each_case
+from nnunet_nacl.evaluation import FolderResult, SavedCase
+from nnunet_nacl.metrics import (
+    CORE_PROBABILITY,
+    MARGIN_MM,
+    Activation,
+    mean_pairwise_dice,
+    near_core,
+)
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
 from nnunet_nacl.typing import Floats
 
@@ -39,7 +49,68 @@ class DoubtfulSlice:
     doubt: str
 
 
-def doubtful_slices(
+class View(NamedTuple):
+    """A case as it is looked at.
+
+    Attributes:
+        agreement: of the members on each structure; NaN without members.
+        slices: with pictures, those to show.
+        problem: the reason why its image is not shown, if it should be.
+    """
+
+    agreement: tuple[float, ...]
+    slices: list[DoubtfulSlice]
+    problem: str | None
+
+
+def view_cases(
+    counted: FolderResult,
+    predictions: Predictions,
+    *,
+    members: Sequence[Predictions],
+    images: str | Path | None,
+    with_pictures: bool,
+    num_processes: int,
+) -> tuple[dict[str, View], FolderResult]:
+    """View the cases; also returns the result with those alone that could be viewed."""
+    views, failed = each_case(
+        {name: predictions.by_name[name] for name in counted.cases},
+        partial(
+            _view,
+            data_set=predictions.data_set,
+            members=members,
+            images=None if images is None else Path(images).resolve(),
+            with_pictures=with_pictures,
+        ),
+        doing="drawing",
+        num_processes=num_processes,
+    )
+    check_any_used(views, failed)
+    return views, replace(counted.only(views), skipped=[*counted.skipped, *failed])
+
+
+def _view(
+    files: CaseFiles,
+    *,
+    data_set: DataSet,
+    members: Sequence[Predictions],
+    images: Path | None,
+    with_pictures: bool,
+) -> View:
+    """Compare a case's members and draw its slices; an OSError or a ValueError if files are missing or do not fit."""
+    case = SavedCase(files, data_set)
+    agreement = (np.nan,) * len(data_set.meaning.structures)
+    if members:
+        labels = [case.read_like(member.home / files.prediction.name)[0] for member in members]
+        agreement = mean_pairwise_dice(labels, data_set.meaning)
+    if not with_pictures:
+        return View(agreement, [], None)
+    image = None if images is None else first_channel(images, files.name, files.prediction)
+    shown, problem = _doubtful_slices(case, data_set, image)
+    return View(agreement, shown, problem)
+
+
+def _doubtful_slices(
     case: SavedCase, data_set: DataSet, image_file: Path | None
 ) -> tuple[list[DoubtfulSlice], str | None]:
     """Draw the slices with the most doubt; also returns why the image could not be shown."""

@@ -129,20 +129,15 @@ class Comparison:
         shown = self.choice.leading + self.choice.paper
         return {metric: differences(self.estimates[metric]) for metric in shown}
 
-    @cached_property
-    def orders(self) -> dict[Metric, Order]:
-        """Metric that is shown -> the methods' order, but for those that find nothing of a structure."""
-        orders = {}
-        # HD95_voxels: the paper's table has it
-        for metric in [*self.choice.leading, *self.choice.paper, Metric("HD95_voxels")]:
-            found = {
-                name: estimate
-                for name, estimate in self.estimates[metric].items()
-                if name not in self.finds_nothing
-            }
-            higher_is_better = bool(metric.definition.higher_is_better)
-            orders[metric] = order(found, higher_is_better, self.num_patients)
-        return orders
+    def order_by(self, metric: Metric) -> Order:
+        """Order the methods, but for those that find nothing of a structure."""
+        found = {
+            name: estimate
+            for name, estimate in self.estimates[metric].items()
+            if name not in self.finds_nothing
+        }
+        higher_is_better = bool(metric.definition.higher_is_better)
+        return order(found, higher_is_better, self.num_patients)
 
     @cached_property
     def reliability(self) -> dict[Voxels, dict[str, Reliability]]:

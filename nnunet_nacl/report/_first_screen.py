@@ -22,9 +22,9 @@ def named_methods(comparison: Comparison) -> list[str]:
     """
     judging = comparison.choice.judging
     names = [name for name in comparison.names if name not in comparison.finds_nothing]
-    names = comparison.orders[judging[0]].names or names
+    names = comparison.order_by(judging[0]).names or names
     if len(names) > _ALL_NAMED:
-        best = {name for metric in judging for name in comparison.orders[metric].names[:1]}
+        best = {name for metric in judging for name in comparison.order_by(metric).names[:1]}
         kept = best | {comparison.names[0], *comparison.calibrated}
         names = [name for name in names if name in kept]
     return names
@@ -113,7 +113,7 @@ def small_print(comparison: Comparison) -> str:
 def findings(comparison: Comparison) -> list[Markup]:
     """Say which method is best and how the named ones differ from the baseline, or why there is no verdict."""
     leading = comparison.choice.judging[0]
-    order = comparison.orders[leading]
+    order = comparison.order_by(leading)
     if len(order.names) > 1:
         number = comparison.num_patients
         tested = (

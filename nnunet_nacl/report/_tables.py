@@ -46,7 +46,7 @@ def metric_columns(
     columns = {}
     for metric in metrics:
         estimates = comparison.estimates[metric]
-        best = comparison.orders[metric].best
+        best = comparison.order_by(metric).best
         columns[metric.head] = [
             Cell(
                 estimates[name].value,
@@ -67,7 +67,7 @@ def metric_columns(
 def methods_table(comparison: Comparison) -> Table:
     """Make the table of segmentation, scores and ECE, ordered by the metric that judges calibration."""
     metrics = comparison.choice.leading
-    ordered = comparison.orders[comparison.choice.judging[0]].names
+    ordered = comparison.order_by(comparison.choice.judging[0]).names
     rows = ordered + [name for name in comparison.names if name not in ordered]
     columns = metric_columns(comparison, metrics, rows, expected=True)
     notes = [f"Cases: {len(comparison.cases)}."]

@@ -136,7 +136,7 @@ def test_a_method_that_finds_nothing_is_named_first_and_never_best() -> None:
         assert comparison.finds_nothing == found
         table = table_of("methods", comparison)
         is_bold = any(cells[table.rows.index("true")].is_bold for cells in table.columns.values())
-        is_best, is_last = comparison.orders[NLL].best == "true", table.rows[-1] == "true"
+        is_best, is_last = comparison.order_by(NLL).best == "true", table.rows[-1] == "true"
         assert (is_best, is_last, is_bold) == (not found, bool(found), not found)
     missing, sharp, soft = (sentence.striptags() for sentence in _first_screen.answers(comparison))
     assert missing == "true finds no disc (in 0 of 12 cases with it)."
@@ -163,7 +163,7 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
         swapped = replace(counts, calibration=counts.calibration | {"near": near})
         results[own] = replace(results[own], counts=swapped)
     comparison = compare_methods(results)
-    names, by_error = (comparison.orders[metric].names for metric in comparison.choice.judging)
+    names, by_error = (comparison.order_by(metric).names for metric in comparison.choice.judging)
     assert names[0] != by_error[0]
     named = _first_screen.named_methods(comparison)
     assert named == [name for name in names if name in {"m0", names[0], by_error[0], "m3"}] != names

@@ -131,7 +131,7 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
     assert (
         rows[0]
         == rows[1]
-        == [*compare_methods(results).orders[Metric("NLL_per_foreground", "image")].names]
+        == [*compare_methods(results).order_by(Metric("NLL_per_foreground", "image")).names]
         != [*results]
     )
     near = text.partition('id="d1-reliability"')[2].partition("<details open><summary>Near the structures")[2]

@@ -112,14 +112,16 @@ class LabelMeaning:
     def note_on_overlap(self) -> str | None:
         """A sentence on regions that a label map cannot hold; None if it can.
 
-        It can if they are nested or disjoint, the larger ones first, and each writes a label that no later one has.
+        It can if they differ, are nested or disjoint, the larger ones first, and each writes a label that no later one
+        has.
         """
+        regions = self.regions or ()
         innermost: dict[int, Region] = {}
-        is_held = True
-        for region in self.regions or ():
+        is_held = len({*regions}) == len(regions)
+        for region in regions:
             is_held &= len({innermost.get(label) for label in region}) == 1
             innermost |= dict.fromkeys(region, region)
-        for region, label in zip(self.regions or (), self.written, strict=False):
+        for region, label in zip(regions, self.written, strict=False):
             is_held &= innermost.get(label) == region
         if is_held or not self.written:
             return None

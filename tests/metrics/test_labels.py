@@ -31,6 +31,7 @@ def meaning_of(labels: dict[str, object], order: list[int]) -> LabelMeaning:
     ({"background": 0, "all": list(range(1, 8193)), **MANY}, [1, *range(1, 8193)], False),  # nothing is left for all
     ({"background": 0, "whole": [1, 2], "core": [2]}, [1, 7], False),  # of no region
     ({"background": 0, "whole": [1, 2], "core": [2]}, [2, 2], False),
+    ({"background": 0, "whole": [1, 2], "again": [1, 2]}, [1, 2], False),
 ])  # fmt: skip
 def test_regions_that_a_label_map_holds(labels: dict[str, object], order: list[int], is_held: bool) -> None:
     assert (meaning_of(labels, order).note_on_overlap is None) == is_held

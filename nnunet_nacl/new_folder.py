@@ -71,12 +71,13 @@ def new_predictions(predictions: Predictions, output: str | Path, *, overwrite: 
     for case in predictions.cases:
         for file in (case.prediction, case.probabilities, case.probabilities.with_suffix(".pkl")):
             (folder / file.name).unlink(missing_ok=True)
-    for mark in (CALIBRATED_NAME, DECODED_NAME):
-        (folder / mark).unlink(missing_ok=True)
+    arguments = "predict_from_raw_data_args.json"
+    for name in ("plans.json", arguments, CALIBRATED_NAME, DECODED_NAME):
+        (folder / name).unlink(missing_ok=True)
     for source in (
         predictions.data_set.dataset_json,
         predictions.data_set.plans,
-        predictions.home / "predict_from_raw_data_args.json",
+        predictions.home / arguments,
         predictions.home / CALIBRATED_NAME,
     ):
         if source is not None and source.is_file():

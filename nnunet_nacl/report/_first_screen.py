@@ -3,7 +3,6 @@
 import numpy as np
 from markupsafe import Markup
 
-from nnunet_nacl.metrics import BY_LABEL
 from nnunet_nacl.report._choice import DICE, Metric
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._formats import ALL_OTHERS, number_text, p_text
@@ -152,10 +151,7 @@ def best_sentence(order: Order, metric: Metric, tested: str, all_others: str) ->
 
 
 def difference_sentence(comparison: Comparison, name: str) -> Markup:
-    """Compare a method with the baseline by Dice, HD95 and the metrics that judge calibration.
-
-    Without errors over voxels that labels choose: a lower one may be of a model that is not sure enough.
-    """
+    """Compare a method with the baseline by Dice, HD95 and the metrics that judge calibration."""
     dice = comparison.differences[DICE][name]
     found = []
     if not np.isnan(dice.value):
@@ -165,7 +161,7 @@ def difference_sentence(comparison: Comparison, name: str) -> Markup:
         found.append(f"Dice {number_text(dice.value, signed=True)}{p}")
     choice = comparison.choice
     compared = [*choice.segmentation, *choice.judging]
-    tested = [one for one in compared if one != DICE and one.voxels not in BY_LABEL]
+    tested = [one for one in compared if one != DICE]
     changes: dict[str, list[str]] = {"better": [], "worse": []}
     for metric in tested:
         gap = comparison.differences[metric][name]

@@ -61,6 +61,8 @@ def write_report(
     file = check_output(file, overwrite=overwrite)
     images = None if images is None else Path(images)
     parts = parts or PageParts()
+    # Verdicts are of voxels that labels do not choose
+    comparisons = [comparison.over(None) for comparison in comparisons]
     sections = [
         Section(f"d{number}", comparison, file.parent, images)
         for number, comparison in enumerate(comparisons, start=1)

@@ -100,18 +100,13 @@ def test_a_verdict_has_its_evidence() -> None:
 
 
 def test_nothing_is_called_better_that_may_be_worse() -> None:
-    """Neither a lower error over voxels that labels choose, nor a Dice whose test and mean disagree."""
+    """A Dice whose test and mean disagree."""
     results = {name: make_blurred(t, num_cases=24) for name, t in (("true", 1.0), ("soft", 2.0))}
     for name, gaps in (("true", 0), ("soft", np.where(np.arange(24) < 22, 0.007, -0.5)[:, None])):
         results[name] = with_metric(results[name], "Dice", np.full((24, 1), 0.8) + gaps)
     comparison = compare_methods(results)
     worse = "soft against true: Dice −0.035, significantly worse in NLL per foreground voxel"
     assert _first_screen.difference_sentence(comparison, "soft").striptags() == f"{worse}, ECE near."
-    union = comparison.over("union")
-    gap = union.differences[Metric("ECE", "union")]["soft"]
-    assert gap.is_significant()
-    assert gap.value < 0
-    assert _first_screen.difference_sentence(union, "soft").striptags() == f"{worse}."
     same = compare_methods({"a": results["true"], "b": results["true"]})
     assert _first_screen.difference_sentence(same, "b").striptags() == (
         "b against a: Dice 0.000 (p = 1.000), no significant difference in NLL per foreground voxel, ECE near."

@@ -141,6 +141,17 @@ def test_what_is_not_alike_stands_in_the_verdict_above_two_tables_of_one_order(t
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_page_judges_voxels_that_labels_do_not_choose(tmp_path: Path) -> None:
+    """Over the union, confidences that are right look too sure."""
+    comparison = compare_methods({"true": make_blurred(1.0), "soft": make_blurred(2.0)})
+    pages = [tmp_path / "a.html", tmp_path / "b.html"]
+    for page, shown in zip(pages, (comparison, comparison.over("union")), strict=True):
+        write_report([shown], page)
+    assert pages[0].read_text() == pages[1].read_text()
+    assert "as sure as it should be" in pages[1].read_text()
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_reviews_beside_the_predictions_are_linked(tmp_path: Path) -> None:
     (tmp_path / "my soft").mkdir()
     (tmp_path / "my soft" / "review.html").touch()

@@ -123,7 +123,9 @@ class Estimate:
 
         Resamples without a value, which have no voxels, are left out.
         """
-        values = self.resampled(case_weights(self.patients))
+        # In parts, since the tables of all resamples take much memory with many classes
+        parts = np.array_split(case_weights(self.patients), 10)
+        values = np.concatenate(list(map(self.resampled, parts)))
         known = values[~np.isnan(values)]
         if self.num_known < 2 or known.size == 0:
             return np.nan, np.nan

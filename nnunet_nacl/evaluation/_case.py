@@ -1,8 +1,5 @@
 """A case as nnU-Net saved it, its files checked against each other."""
 
-from collections.abc import Iterator
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -72,11 +69,6 @@ class SavedCase:
             implied.add(channel, part, block)
             yield channel, part, block
         implied.check(channels.name)
-
-    def whole_channels(self) -> Iterator[tuple[int, Floats]]:
-        """Yield number and probabilities (n,), float32 at least, of each channel; errors as for ``blocks``."""
-        for channel, blocks in groupby(self.blocks(), itemgetter(0)):
-            yield channel, np.concatenate([p for _, _, p in blocks])
 
     def probabilities(self) -> Floats:
         """Return all probabilities (C, Z, Y, X); errors as for ``blocks``."""

@@ -23,6 +23,7 @@ from nnunet_nacl.metrics._channels import (
     check_dtype,
     check_shape,
     checked_blocks,
+    whole_channels,
 )
 from nnunet_nacl.metrics._columns import each_column
 from nnunet_nacl.metrics._counts import Counts, Doubt, StructureSums, TruthCounts
@@ -125,5 +126,6 @@ __all__ = [
     "split_scores",
     "surface_metrics",
     "to_numpy",
+    "whole_channels",
     "whole_numbers",
 ]

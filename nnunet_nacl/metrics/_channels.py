@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,12 @@ class Channels:
         for channel in self._probabilities:
             voxels = np.ascontiguousarray(channel, self.dtype).reshape(-1)
             yield from (voxels[part] for part in self.parts)
+
+
+def whole_channels(blocks: Blocks) -> Iterator[tuple[int, Floats]]:
+    """Join the blocks of each channel: yield its number and its values (n,), a channel at a time."""
+    for channel, of_channel in groupby(blocks, itemgetter(0)):
+        yield channel, np.concatenate([values for _, _, values in of_channel])
 
 
 def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":

@@ -1,14 +1,13 @@
 """The cases that the page shows, and slices of them as every method sees them, of the files that were evaluated."""
 
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics import whole_channels
 from nnunet_nacl.nnunet import NpzChannels, Reader, first_channel, nnunet_folder, training_cases
 from nnunet_nacl.paths import FileState
 from nnunet_nacl.pictures import window_around
@@ -148,8 +147,7 @@ def _probabilities(file: Path, numbers: list[int]) -> Singles:
     """Read the probabilities (C, S, H, W) of some slices, holding one whole channel at a time."""
     channels = NpzChannels(file)
     p = []
-    for _, blocks in groupby(channels.blocks(), itemgetter(0)):
-        whole = np.concatenate([block for _, _, block in blocks])
+    for _, whole in whole_channels(channels.blocks()):
         p.append(whole.reshape(channels.shape[1:])[numbers].astype(np.float32))
     return np.array(p)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning, whole_channels
 from nnunet_nacl.new_folder import WrittenCases, new_folder, write_cases
 from nnunet_nacl.nnunet import NIFTI, CaseFiles, DataSet, Predictions
 from nnunet_nacl.typing import Floats, Singles
@@ -149,11 +149,11 @@ def _values(case: SavedCase, kind: str, meaning: LabelMeaning) -> Iterator[tuple
     activation = meaning.activation
     values: Floats
     if kind == "confidence":
-        values = activation.lowest_confidence(p for _, p in case.whole_channels())
+        values = activation.lowest_confidence(p for _, p in whole_channels(case.blocks()))
         yield kind, values.astype(np.float32, copy=False)
     elif kind == "entropy":
         values = np.zeros(1, np.float32)
-        for _, p in case.whole_channels():
+        for _, p in whole_channels(case.blocks()):
             exact = p.astype(np.float64)
             if activation.exclusive:
                 # In single precision, which is half of the memory
@@ -163,7 +163,7 @@ def _values(case: SavedCase, kind: str, meaning: LabelMeaning) -> Iterator[tuple
         yield kind, values.astype(np.float32, copy=False)
     else:
         named = dict(enumerate(meaning.names, activation.first_structure))
-        for channel, p in case.whole_channels():
+        for channel, p in whole_channels(case.blocks()):
             if channel in named and kind in {_STRUCTURES, f"structure:{named[channel]}"}:
                 name = named[channel] if kind == _STRUCTURES else kind
                 yield name, p.astype(np.float32, copy=False)

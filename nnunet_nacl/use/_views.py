@@ -17,6 +17,7 @@ from nnunet_nacl.metrics import (
     Activation,
     mean_pairwise_dice,
     near_core,
+    whole_channels,
 )
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions, first_channel
 from nnunet_nacl.pictures import Picture, png, smaller, window_around
@@ -142,7 +143,7 @@ def _doubtful_slices(
 def _doubt(case: SavedCase, activation: Activation) -> Floats:
     """Return the doubt (Z, Y, X): 1 − confidence in near, 0 elsewhere; the largest over regions."""
     doubt: Floats = np.zeros(case.labels.size, np.float32)
-    channels = (p for _, p in case.whole_channels())
+    channels = (p for _, p in whole_channels(case.blocks()))
     for first in channels:
         core = (activation.foreground(first) > CORE_PROBABILITY).reshape(case.labels.shape)
         near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)

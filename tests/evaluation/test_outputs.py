@@ -229,7 +229,7 @@ def test_a_summary_of_records_that_were_counted_otherwise_since(tmp_path: Path) 
 @pytest.mark.parametrize("with_truth", [True, False])
 def test_a_summary_of_records_that_a_review_counted_since(folders: Folders, with_truth: bool) -> None:
     """Of other predictions, so that it and its JSON would show different numbers."""
-    summary = evaluate(Predictions.of_folder(*folders)).file
+    summary = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).file  # as a review counts
     predictions = Predictions.of_folder(folders[0] if with_truth else None, folders[1])
     count_for_review(predictions, output=None, num_processes=1)
     assert read_result(summary).stale_cases() == []

@@ -40,7 +40,7 @@ def _validation_cases(folder: Path, fold: str, preprocessed: Path, ending: str) 
 
 
 def _check_validated(folder: Path, fold: str) -> None:
-    """Raise an error unless a fold has that validation folder, made by the checkpoint that there is now."""
+    """Raise an error unless a fold has that validation folder; if calibrated, by the checkpoint that there is now."""
     if not folder.is_dir():
         command = f"nnUNetv2_train ... {fold} --val --npz."
         if folder.name == FOLD_VALIDATION:
